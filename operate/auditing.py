@@ -15,7 +15,8 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.values import printable
-from onefold.proof.audit.auditor import BEHIND_S, Auditor, Standing, refusal
+from onefold.proof.audit.auditor import Auditor, Standing, refusal
+from onefold.proof.audit.pace import PACE
 from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
 from onefold.proof.workloads import UnknownDomain, workload
 from onefold.status_file import Status
@@ -193,7 +194,7 @@ class _Teller:
         if self._behind_s >= before:
             return False
         least, self._nearest_s = self._nearest_s, self._behind_s
-        return BEHIND_S < self._behind_s < least
+        return PACE.behind_s < self._behind_s < least
 
     def _figures(self, standing: Standing) -> None:
         told, domain = self._telemetry, self._domain

@@ -53,13 +53,24 @@ class Topic:
 
 
 class Log:
-    """Some topics, or a share of their partitions, read side by side. Close it after use."""
+    """Some topics, or a share of their partitions, read side by side. Close it after use.
+
+    Args:
+        answer_s: how long a broker may take for an answer.
+        batch: how many records are taken from the client at once.
+    """
 
     def __init__(
-        self, client: dict[str, Any], topics: Iterable[str], share: Share = ALL, answer_s: float = _ANSWER_S
+        self,
+        client: dict[str, Any],
+        topics: Iterable[str],
+        share: Share = ALL,
+        answer_s: float = _ANSWER_S,
+        batch: int = _BATCH,
     ) -> None:
         self._servers = client["bootstrap.servers"]
         self._answer_s = answer_s
+        self._batch = batch
         self._admin = kafka_client.admin(client)
         #: Kafka's own id of the cluster.
         self.cluster_id = self._cluster_id()
@@ -154,7 +165,7 @@ class Log:
         behind = {place for place, end in ends.items() if positions[place] < end}
         quiet_since = time.monotonic()
         while behind:
-            messages = self._consumer.consume(_BATCH, timeout=0.2)
+            messages = self._consumer.consume(self._batch, timeout=0.2)
             try:
                 for message in messages:
                     self._take(message, take)

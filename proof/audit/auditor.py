@@ -16,6 +16,7 @@ from typing import Any
 from onefold.error_codes import Code
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.live import Live
+from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.collecting import seldom
@@ -26,28 +27,17 @@ from onefold.proof.registry import Registry
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
 from onefold.proof.workloads import workload
 
-# A finding is to be named within five seconds; reading and a look must both fit in, twice.
-_LOOK_EVERY_S = 0.5
 # What is dear is looked at more seldom, so that looks take no more than this share of the time; but not so seldom that a finding
 # comes too late.
 _LOOK_SHARE = 0.15
-_LOOK_EVERY_MAX_S = 3.0
 # Of a look, what may go into rows that did not change.
 _BUDGET_S = 0.03
 # Between two turns: a transaction takes about as long.
 _PAUSE_S = 0.1
 # Where something does not answer.
 _TRY_AGAIN_S = 1.0
-# How often it asks whether the topics are still those that it has read; before it names anything it asks as well.
-_ASK_EVERY_S = 5.0
 # A transaction of the processor takes less, unless it was left open.
 _OPEN_S = 30.0
-#: Who is further behind no longer speaks of now. Some steps and looks of the longest kind fit in.
-BEHIND_S = 15.0
-# How often it leaves what it has compared to the next judge, who reads the rest of the log for this long; where that takes long,
-# so much less often that it takes no more than this share of the time. Nothing is looked at meanwhile.
-_LEAVE_EVERY_S = 600.0
-_LEAVE_SHARE = 0.01
 # What is kept of a divergence that goes on; its first ones tell.
 _FINDINGS_MAX = 1000
 
@@ -112,6 +102,7 @@ class Auditor:
         objects: where the objects lie that its workers make, if they make any.
         objects_endpoint: of S3, when that is not Amazon's.
         kafka: how to ask Kafka.
+        pace: how often the verifier looks, and how much it takes in one step.
     """
 
     def __init__(
@@ -125,9 +116,10 @@ class Auditor:
         objects: str | None = None,
         objects_endpoint: str | None = None,
         kafka: Kafka = KAFKA,
+        pace: Pace = PACE,
     ) -> None:
         self._work = workload(domain)
-        self._client, self._kafka = client, kafka
+        self._client, self._kafka, self._pace = client, kafka, pace
         self._dsn = dsn
         self._registry_url = schema_registry_url
         self._objects = objects or "", objects_endpoint
@@ -217,14 +209,14 @@ class Auditor:
             self.standing.unkept = following.leave()
             now = time.monotonic()
             self._left_records = following.records
-            self._leave_at = now + max(_LEAVE_EVERY_S, (now - began_at) / _LEAVE_SHARE)
+            self._leave_at = now + max(self._pace.leave_every_s, (now - began_at) / self._pace.leave_share)
 
     def _begin(self) -> None:
         self.standing.reads = 0
         registry = Registry(self._registry_url) if self._registry_url else None
         with Live(self._dsn) as snapshot:
             snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
-        following = Following(self._work, self._client, registry, self._kept, self._reads, self._kafka)
+        following = Following(self._work, self._client, registry, self._kept, self._reads, self._kafka, self._pace)
         try:
             following.begin()
             self._tables = Tables(self._work, following.versions)
@@ -239,7 +231,7 @@ class Auditor:
         self._following = following
         self.standing.reads = 0
         self._left_records = 0
-        self._leave_at = time.monotonic() + _LEAVE_EVERY_S
+        self._leave_at = time.monotonic() + self._pace.leave_every_s
         self._name(wrong)
 
     def _reads(self) -> None:
@@ -268,7 +260,7 @@ class Auditor:
         finally:
             self._name(wrong)
             cost = time.monotonic() - began_at
-            pause = min(_LOOK_EVERY_MAX_S, max(_LOOK_EVERY_S, cost * (1 / _LOOK_SHARE - 1)))
+            pause = min(self._pace.look_every_max_s, max(self._pace.look_every_s, cost * (1 / _LOOK_SHARE - 1)))
             self._look_at = time.monotonic() + pause
         self.standing.cycle_s = self._tables.cycle_s
         return ""
@@ -293,7 +285,7 @@ class Auditor:
         standing.findings += new
 
     def _refuse_others(self) -> None:
-        self._ask_at = time.monotonic() + _ASK_EVERY_S
+        self._ask_at = time.monotonic() + self._pace.ask_every_s
         if self._following is not None and (topic := self._following.gone()):
             raise _Over(f"{topic} was deleted or recreated: this run ends, and the next starts with the present topic")
 
@@ -313,9 +305,9 @@ class Auditor:
             standing.reason = f"{len(standing.findings)} differences from what follows from the input log"
         elif waits or standing.cycle_s is None:
             standing.outcome, standing.reason = UNKNOWN, waits or "not every row of the tables has been looked at yet"
-        elif standing.behind_s is None or standing.behind_s > BEHIND_S:
+        elif standing.behind_s is None or standing.behind_s > self._pace.behind_s:
             standing.outcome = UNKNOWN
-            standing.reason = f"it is more than {BEHIND_S:.0f} s behind what the processor has written"
+            standing.reason = f"it is more than {self._pace.behind_s:.0f} s behind what the processor has written"
         else:
             standing.outcome = VALID
             standing.reason = "every output record and every row so far is what follows from the input log"

@@ -19,6 +19,7 @@ from typing import Any, cast
 from onefold.error_codes import Code
 from onefold.proof.audit.gate import Gate
 from onefold.proof.audit.owed import Owed
+from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.audit.pending import Pending
 from onefold.proof.audit.proved import Proved
 from onefold.proof.audit.topics import topics_of
@@ -41,10 +42,6 @@ from onefold.proof.verdict import CannotTell, Finding
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
 _WAITING_MAX = 200_000
-# Who is far behind goes on in steps, so that tables are looked at in between: of each partition so many offsets are read in one,
-# and for so long inputs are taken.
-_STEP_OFFSETS = 10_000
-_STEP_S = 0.5
 
 Offsets = dict[Place, int]
 
@@ -55,6 +52,7 @@ class Following:
     Args:
         alive: called again and again while it reads what is there at the start.
         kafka: how to ask Kafka.
+        pace: how much one step reads and takes, so that tables are looked at in between.
 
     Attributes:
         versions: what rows must be; after `begin`.
@@ -71,7 +69,9 @@ class Following:
         kept: Checkpoints | None,
         alive: Callable[[], object] = lambda: None,
         kafka: Kafka = KAFKA,
+        pace: Pace = PACE,
     ) -> None:
+        self._pace = pace
         self._work, self._alive, self._kafka = workload, alive, kafka
         self._client = client
         self._topics = topics = topics_of(workload)
@@ -184,7 +184,7 @@ class Following:
         asked_at, positions, stable = time.monotonic(), self._log.positions, self._log.stable_ends()
         held = self._waiting if self._paused else ()
         readable = {place: end for place, end in stable.items() if place not in held}
-        near = {place: min(end, positions[place] + _STEP_OFFSETS) for place, end in readable.items()}
+        near = {place: min(end, positions[place] + self._pace.step_offsets) for place, end in readable.items()}
         self._log.read(near, self._take)
         if all(positions[place] >= end for place, end in readable.items() if place[0] == self._topics.changelog):
             self._told_at = asked_at
@@ -194,7 +194,7 @@ class Following:
         unread = gate.unread(positions)
         if not unread:
             self.is_whole = False
-            taken = self._take_inputs(reached, time.monotonic() + _STEP_S)
+            taken = self._take_inputs(reached, time.monotonic() + self._pace.step_s)
             self.is_whole = True
         if not unread and taken:
             if gate.is_reached(positions):

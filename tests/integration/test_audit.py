@@ -7,9 +7,8 @@ does to tables and ledger, and what is written twice, is in tests/proof/test_aud
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics
 from onefold.proof.audit.auditor import Auditor
+from onefold.proof.audit.pace import Pace
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID
 from onefold.proof.workloads import runner
 from tests.support.audited import NAMED_WITHIN_S, Audited
@@ -60,6 +60,14 @@ class Running(Audited):
         with instance(self.topology, self.client, self.folder / "processor", **options):
             produce(self.client, "runner.updates", [update(user, sequence) for user in range(USERS)])
             drained(self.topology, self.client)
+
+    @contextmanager
+    def another(self, pace: Pace) -> Iterator[Auditor]:
+        """An auditor of another pace takes the place of the first, and has found everything right so far."""
+        self.auditor.close()
+        with closing(Auditor(self.topology.name, client=self.client, dsn=self.dsn, pace=pace)) as self.auditor:
+            self.valid(0)
+            yield self.auditor
 
 
 @pytest.fixture
@@ -183,12 +191,9 @@ def test_replicas_are_followed_while_the_one_that_publishes_is_killed(
 @pytest.mark.promise("audit-after-a-reset")
 def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_path: Path) -> None:
     """The auditor looks on at each step and afterwards; then it ends, and the next one begins anew."""
-    auditor = running.auditor
     settings = Settings(bootstrap_servers=running.client["bootstrap.servers"], postgres_dsn=running.dsn, home=tmp_path)
 
     def look(step: str) -> None:
-        # By itself it asks after the topics now and then; here it has to before it names anything.
-        auditor._look_at, auditor._ask_at = 0.0, time.monotonic() + 1_000
         turns = iter(range(3))
         found = auditor.run(lambda standing: None, lambda pause: next(turns, None) is None, lambda standing: False)
         assert found.findings == [], step
@@ -197,9 +202,12 @@ def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_
         look("afterwards")
         return OVER in auditor.standing.reason
 
-    Reset("runner", settings).run(look)
-    eventually(is_over, 30, "it has ended")
-    assert auditor.standing.outcome == UNKNOWN
+    # By itself it asks after the topics now and then; here it has to before it names anything.
+    pace = Pace(look_every_s=0.0, look_every_max_s=0.0, ask_every_s=1_000.0)
+    with running.another(pace) as auditor:
+        Reset("runner", settings).run(look)
+        eventually(is_over, 30, "it has ended")
+        assert auditor.standing.outcome == UNKNOWN
     running.fold(1)
     land(running.topology, running.client, running.dsn)
     with closing(Auditor("runner", client=running.client, dsn=running.dsn)) as running.auditor:
@@ -209,8 +217,8 @@ def test_a_pipeline_that_is_started_over_is_no_divergence(running: Running, tmp_
 @pytest.mark.promise("audit-after-a-reset")
 def test_an_input_that_was_made_again_ends_it(running: Running) -> None:
     """A reader of the old one hears of nothing any more."""
-    delete_topics(connect(running.client), ("runner.updates",))
-    eventually(lambda: create_topics(running.topology, 2, running.client), 20, "it is there again")
-    running.auditor._ask_at = 0.0
-    found = running.auditor.run(lambda standing: None, lambda pause: False, lambda standing: OVER in standing.reason)
+    with running.another(Pace(ask_every_s=0.0)) as auditor:
+        delete_topics(connect(running.client), ("runner.updates",))
+        eventually(lambda: create_topics(running.topology, 2, running.client), 20, "it is there again")
+        found = auditor.run(lambda standing: None, lambda pause: False, lambda standing: OVER in standing.reason)
     assert (found.outcome, found.findings) == (UNKNOWN, [])

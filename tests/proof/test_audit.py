@@ -7,8 +7,9 @@ in the test's own thread, so that nothing has to be waited for but its deadline.
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.proof.audit import following
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
+from onefold.proof.audit.pace import Pace
+from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.fates import Fate
+from onefold.proof.kafka import Kafka
+from onefold.proof.log import Log
 from onefold.proof.record import Record, Source
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
 from onefold.proof.verify import verify
@@ -26,6 +30,7 @@ from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, t
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.stage import ChangedRule, Stage
 from tests.support.waiting import eventually
+from tests.support.withholding import withholding
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
 COUNT = 300
@@ -44,7 +49,14 @@ def stage(bootstrap_servers: str, database: str, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def auditor(stage: Stage) -> Iterator[Auditor]:
     """It has found everything right so far."""
-    with closing(of(stage)) as made:
+    with begun(stage) as made:
+        yield made
+
+
+@contextmanager
+def begun(stage: Stage, **more: Any) -> Iterator[Auditor]:
+    """An auditor that has found everything right so far."""
+    with closing(of(stage, **more)) as made:
         assert ran(made, whole).outcome == VALID, made.standing
         yield made
 
@@ -53,8 +65,8 @@ def of(stage: Stage, **more: Any) -> Auditor:
     return Auditor(stage.workload.name, client=stage.client, dsn=stage.dsn, **more)
 
 
-def play(stage: Stage, seed: int) -> None:
-    stage.play(campaigns.generate(seed, COUNT, shape=SHAPE, campaigns=40))
+def play(stage: Stage, seed: int, count: int = COUNT) -> None:
+    stage.play(campaigns.generate(seed, count, shape=SHAPE, campaigns=40))
 
 
 def whole(standing: Standing) -> bool:
@@ -90,74 +102,52 @@ def test_what_goes_on_rightly_stays_valid(stage: Stage, auditor: Auditor) -> Non
         assert standing.records > records + COUNT
 
 
-def test_while_it_reads_what_was_there_it_says_so(
-    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_it_reads_what_was_there_it_says_so(stage: Stage) -> None:
     """That may take minutes, and whoever asks for its health takes silence for a process that hangs."""
-    monkeypatch.setattr("onefold.proof.log._BATCH", 50)
-    with closing(of(stage)) as another:
+    with closing(of(stage, kafka=Kafka(log=partial(Log, batch=50)))) as another:
         told: list[int] = []
         another.run(lambda standing: told.append(standing.reads), lambda pause: False, lambda standing: True)
     assert told == [*range(1, len(told)), 0], "0 after its first turn, in which it has read all"
     assert len(told) > 5, "of hundreds of records, fifty at a time"
 
 
-def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(
-    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One input a step here, and 50 offsets of a partition read: what is wrong is named long before it is level."""
-    monkeypatch.setattr(following, "_STEP_S", -1.0)
-    monkeypatch.setattr(following, "_STEP_OFFSETS", 50)
-    monkeypatch.setattr("onefold.proof.audit.auditor._LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor._LOOK_EVERY_MAX_S", 0.0)
-    for seed in (2, 3):
-        play(stage, seed)
-    turns = iter(range(5))
-    ran(auditor, lambda standing: next(turns, None) is None)
-    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+def test_far_behind_it_goes_on_in_steps_and_looks_at_tables_in_between(stage: Stage) -> None:
+    """One input a step here, and 20 offsets of a partition read: what is wrong is named long before it is level."""
+    pace = Pace(step_s=-1.0, step_offsets=20, look_every_s=0.0, look_every_max_s=0.0)
+    with begun(stage, pace=pace) as auditor, psycopg.connect(stage.dsn, autocommit=True) as connection:
+        for seed in (2, 3):
+            play(stage, seed, 60)
+        turns = iter(range(5))
+        ran(auditor, lambda standing: next(turns, None) is None)
         connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 + 1 WHERE id = 1")
         assert named(auditor).kind == "different row"
         assert auditor.standing.waiting > 0
         connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 - 1 WHERE id = 1")
-    monkeypatch.setattr(following, "_STEP_S", 0.01)
-    standing = ran(auditor, lambda standing: standing.waiting == 0)
-    assert len(standing.findings) == 1, "all the rest is right"
+        standing = ran(auditor, lambda standing: standing.waiting == 0)
+        assert len(standing.findings) == 1, "all the rest is right"
 
 
 @pytest.mark.promise("audit-behind")
-def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(
-    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_far_behind_it_does_not_call_valid_what_it_has_not_compared(stage: Stage) -> None:
     """One input a step: it sees the tables, and their rows are right; what the processor has written it compares much later."""
-    monkeypatch.setattr(following, "_STEP_S", -1.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor.BEHIND_S", 0.5)
-    play(stage, 2)
-    ran(auditor, lambda standing: standing.waiting > 0)
-    eventually(lambda: auditor._following is not None and auditor._following.behind_s > 0.5, 5, "it is far behind")
-    standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
-    assert standing.reason == "it is more than 0 s behind what the processor has written"
-    assert standing.waiting > 0
-    monkeypatch.setattr(following, "_STEP_S", 10.0)
-    standing = ran(auditor, lambda standing: standing.outcome == VALID)
-    assert (standing.waiting, standing.findings) == (0, [])
-    assert standing.behind_s is not None
-    assert standing.behind_s < 0.5
+    withheld: set[str] = set()
+    with begun(stage, pace=Pace(step_s=-1.0, behind_s=0.5), kafka=withholding(withheld)) as auditor:
+        play(stage, 2)
+        ran(auditor, lambda standing: standing.waiting > 0)
+        since = time.monotonic()
+        eventually(lambda: time.monotonic() > since + 0.5, 5, "it is far behind")
+        standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
+        assert standing.reason == "it is more than 0 s behind what the processor has written"
+        assert standing.waiting > 0
+        standing = ran(auditor, lambda standing: standing.outcome == VALID)
+        assert (standing.waiting, standing.findings) == (0, [])
+        assert standing.behind_s is not None
+        assert standing.behind_s < 0.5
 
-    hold_back(auditor, monkeypatch, "campaigns.changelog")
-    play(stage, 3)
-    standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
-    assert standing.findings == [], "nor what it has not read that the processor has taken"
-
-
-def hold_back(auditor: Auditor, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    """From now on the auditor does not get to this topic."""
-    assert auditor._following is not None
-    log = auditor._following._log
-    read, those = log.read, [place for place in log.places if place[0] == topic]
-    log.hold(those, True)
-    monkeypatch.setattr(
-        log, "read", lambda ends, take: read({at: end for at, end in ends.items() if at not in those}, take)
-    )
+        withheld.add("campaigns.changelog")
+        play(stage, 3)
+        standing = ran(auditor, lambda standing: standing.outcome == UNKNOWN)
+        assert standing.findings == [], "nor what it has not read that the processor has taken"
 
 
 def test_a_record_that_was_taken_by_half_is_taken_anew(
@@ -185,25 +175,20 @@ def test_a_record_that_was_taken_by_half_is_taken_anew(
     )
 
 
-def test_results_that_are_read_before_their_inputs_wait_for_them(
-    stage: Stage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_that_are_read_before_their_inputs_wait_for_them(stage: Stage) -> None:
     """As when there are many more inputs than results, and the auditor is far behind."""
-    assert auditor._following is not None
-    log, inputs = auditor._following._log, list(auditor._following._reads)
-    read, judged = log.read, auditor.standing.judged
-    with monkeypatch.context() as slow:
-        log.hold(inputs, True)
-        slow.setattr(
-            log, "read", lambda ends, take: read({at: end for at, end in ends.items() if at not in inputs}, take)
-        )
+    withheld: set[str] = set()
+    with begun(stage, kafka=withholding(withheld)) as auditor:
+        judged = auditor.standing.judged
+        withheld.add(campaigns.TOPIC)
         play(stage, 1)
         send(stage, 1)
         turns = iter(range(5))
-        ran(auditor, lambda standing: next(turns, None) is None)
-    log.hold(inputs, False)
-    standing = ran(auditor, lambda standing: standing.judged > judged)
-    assert (standing.outcome, standing.findings) == (VALID, [])
+        standing = ran(auditor, lambda standing: next(turns, None) is None)
+        assert (standing.waiting, standing.judged) == (0, judged), "the inputs are not read"
+        withheld.clear()
+        standing = ran(auditor, lambda standing: standing.judged > judged)
+        assert (standing.outcome, standing.findings) == (VALID, [])
 
 
 @pytest.mark.promise("audit-names-wrong")
@@ -326,29 +311,31 @@ def test_it_goes_on_from_what_was_proved(stage: Stage, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("audit-hands-over")
-def test_what_it_has_compared_it_leaves_to_the_next_judge(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_has_compared_it_leaves_to_the_next_judge(stage: Stage, tmp_path: Path) -> None:
     """In the middle of the work, with outputs read whose inputs it has not taken: a verdict that goes on from there says the same
     as one from the start, and so does the next auditor; and what is wrong with what was there before is found.
     """
-    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_SHARE", 1.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor.BEHIND_S", 1_000.0)  # it is held back here
+    pace = Pace(leave_every_s=0.0, leave_share=1.0, behind_s=1_000.0)  # it is held back here
+    withheld: set[str] = set()
 
     def judged(**more: Any) -> Verdict:
         return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, **more)
 
-    with closing(of(stage, checkpoints=tmp_path)) as auditor:
+    def is_left(standing: Standing) -> bool:
+        """The newest checkpoint has every output, and of the inputs only those that the model has taken."""
+        newest = next(Checkpoints(tmp_path, stage.workload.name).newest({}), None)
+        if newest is None or newest[0].records != standing.records - standing.waiting:
+            return False
+        at, ends = newest[0].positions, stage.ends
+        return all(at[place] == ends[place] for place in at if place[0] in stage.workload.outputs)
+
+    with closing(of(stage, checkpoints=tmp_path, pace=pace, kafka=withholding(withheld))) as auditor:
         ran(auditor, whole)
-        following = auditor._following
-        assert following is not None
-        hold_back(auditor, monkeypatch, "campaigns.changelog")
+        withheld.add("campaigns.changelog")
         play(stage, 2)
-        standing = ran(auditor, lambda standing: bool(following._pending) and auditor._left_records == standing.records)
+        standing = ran(auditor, lambda standing: standing.waiting > 0 and is_left(standing))
         assert (standing.findings, standing.unkept) == ([], "")
-        assert following.waiting > 0, "whether the processor has taken them it has not read yet"
-        proved = standing.records - following.waiting
+        proved = standing.records - standing.waiting
     left, again = tmp_path / "left", tmp_path / "again"
     for folder in (left, again):
         shutil.copytree(tmp_path / stage.workload.name, folder / stage.workload.name)
@@ -356,12 +343,11 @@ def test_what_it_has_compared_it_leaves_to_the_next_judge(
     assert (said.outcome, all_of_it.outcome) == (VALID, VALID)
     assert (said.counts, said.checks) == (all_of_it.counts, all_of_it.checks)
     assert (said.proved, all_of_it.proved) == (proved, 0)
-    with monkeypatch.context() as silent, closing(of(stage, checkpoints=again)) as auditor:
-        silent.setattr("onefold.proof.audit.following.Following._take_progress", lambda self, record: None)
+    with closing(of(stage, checkpoints=again, pace=pace, kafka=withholding(withheld))) as auditor:
         standing = ran(auditor, lambda standing: standing.troubled)
         assert "the processor does not say that it has taken campaigns.sends/" in standing.reason
         assert standing.findings == [], "outputs that are ahead of what the processor says are not made up"
-    with closing(of(stage, checkpoints=again)) as auditor:
+    with closing(of(stage, checkpoints=again, pace=pace)) as auditor:
         standing = ran(auditor, whole)
         assert (standing.outcome, standing.findings) == (VALID, [])
         assert standing.counts == said.counts

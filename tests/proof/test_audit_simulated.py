@@ -15,6 +15,7 @@ import pytest
 
 from onefold.proof.audit.auditor import Auditor, Standing
 from onefold.proof.audit.live import Live, Row
+from onefold.proof.audit.pace import Pace
 from onefold.proof.audit.tables import Tables
 from onefold.proof.audit.versions import Versions
 from onefold.proof.expect import Table
@@ -30,6 +31,8 @@ TOTALS, SENDS = campaigns.WORKLOAD.outputs.values()
 # No campaign of the generator's.
 NEW = 2**31 - 1
 TURNS_MAX = 200
+# It looks at the tables in each turn.
+EACH_TURN = Pace(look_every_s=0.0, look_every_max_s=0.0)
 
 
 @pytest.fixture
@@ -48,14 +51,8 @@ def auditor(stage: SimulatedStage) -> Iterator[Auditor]:
         yield made
 
 
-@pytest.fixture(autouse=True)
-def _looks_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.proof.audit.auditor._LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr("onefold.proof.audit.auditor._LOOK_EVERY_MAX_S", 0.0)
-
-
-def of(stage: SimulatedStage, **more: Any) -> Auditor:
-    return Auditor(stage.workload.name, client={}, dsn=stage.dsn, kafka=stage.kafka, **more)
+def of(stage: SimulatedStage, pace: Pace = EACH_TURN, **more: Any) -> Auditor:
+    return Auditor(stage.workload.name, client={}, dsn=stage.dsn, kafka=stage.kafka, pace=pace, **more)
 
 
 def play(stage: SimulatedStage, seed: int) -> None:
@@ -169,12 +166,12 @@ def test_a_column_of_another_type_is_named_at_the_start(stage: SimulatedStage) -
 
 @pytest.mark.parametrize("right", [True, False])
 def test_it_leaves_what_is_valid_to_the_next_and_nothing_else(
-    stage: SimulatedStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool
+    stage: SimulatedStage, tmp_path: Path, right: bool
 ) -> None:
-    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
+    pace = replace(EACH_TURN, leave_every_s=0.0)
     if not right:
         execute(stage.dsn, f"UPDATE {TOTALS.name} SET sent_1 = sent_1 + 1 WHERE id = 1")
-    with closing(of(stage, checkpoints=tmp_path)) as auditor:
+    with closing(of(stage, pace, checkpoints=tmp_path)) as auditor:
         assert (ran(auditor, whole).outcome == VALID) == right
     assert any(path.is_file() for path in tmp_path.rglob("*")) == right
 

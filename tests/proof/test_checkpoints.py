@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.proof import checkpoints as kept
 from onefold.proof.audit.auditor import Auditor, Standing
+from onefold.proof.audit.pace import Pace
 from onefold.proof.audit.proved import Proved
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.proof.contracts import contracts
@@ -69,8 +70,8 @@ def forget(stage: Stage) -> None:
 
 def audited(stage: Stage, folder: Path) -> Standing:
     """What a new auditor says when all rows have come round, or when it cannot begin."""
-    name = stage.workload.name
-    with closing(Auditor(name, client=stage.client, dsn=stage.dsn, checkpoints=folder)) as auditor:
+    name, pace = stage.workload.name, Pace(leave_every_s=0.0)
+    with closing(Auditor(name, client=stage.client, dsn=stage.dsn, checkpoints=folder, pace=pace)) as auditor:
         deadline = time.monotonic() + 30
         return auditor.run(
             lambda standing: None,
@@ -143,11 +144,8 @@ def test_a_log_whose_beginning_is_gone_is_still_judged(stage: Stage, folder: Pat
     assert judged(stage, folder).outcome == UNKNOWN, "what came after the last verdict was deleted unread"
 
 
-def test_what_an_auditor_has_compared_is_gone_on_from(
-    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_auditor_has_compared_is_gone_on_from(stage: Stage, folder: Path) -> None:
     """By the next one, and by a verdict, where retention has removed the beginning and nobody has called `verify`."""
-    monkeypatch.setattr("onefold.proof.audit.auditor._LEAVE_EVERY_S", 0.0)
     assert audited(stage, folder).outcome == VALID
     for seed in (2, 3):
         forget(stage)

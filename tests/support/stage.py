@@ -187,6 +187,11 @@ class Stage:
                         copy.write_row([*row, table.topic, *self.place[table.name, key]])
 
     @property
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Where each partition ends, as far as the stage has written it."""
+        return self._ends
+
+    @property
     def topics(self) -> list[str]:
         """Those of the domain."""
         inputs, outputs = self.workload.inputs, self.workload.outputs

@@ -1,0 +1,34 @@
+"""A verifier's log that gives no records of some topics for now."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from onefold.proof.kafka import Kafka
+from onefold.proof.log import Log, Place
+from onefold.proof.placement import Share
+from onefold.proof.record import Record
+
+
+class Withholding(Log):
+    """Topics of a broker, of which the withheld ones give no records."""
+
+    def __init__(self, client: dict[str, Any], topics: Iterable[str], share: Share, withheld: set[str]) -> None:
+        super().__init__(client, topics, share)
+        self._withheld = withheld
+        self._paused: set[Place] = set()
+
+    def read(
+        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+    ) -> None:
+        super().read({}, take)  # a consumer can pause what is assigned to it, and no other partition
+        wanted = {place for place in self.places if place[0] in self._withheld}
+        for places, held in ((wanted - self._paused, True), (self._paused - wanted, False)):
+            if places:
+                self.hold(places, held)
+        self._paused = wanted
+        super().read({place: end for place, end in ends.items() if place not in wanted}, take, alive)
+
+
+def withholding(withheld: set[str]) -> Kafka:
+    """Kafka for a verifier. A test adds topics to `withheld` and removes them while the verifier runs."""
+    return Kafka(log=lambda client, topics, share: Withholding(client, topics, share, withheld))
