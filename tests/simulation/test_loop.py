@@ -10,8 +10,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime import batch_size, loop, recovery
-from onefold.processor.runtime.batch_size import TURN_S
+from onefold.processor.runtime.batch_size import FIRST_RECORDS, TURN_S, BatchSize, records_next
 from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, Phase, TaskLoop, TaskThread
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.quarantine import BATCH
@@ -80,9 +79,8 @@ def test_each_failure_in_a_row_doubles_the_wait() -> None:
 
 
 @pytest.mark.promise("failures-on-purpose")
-def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_fails_on_purpose_is_folded_again() -> None:
     """Every third one, at its last step before the commit: aborted, rewound, and every record once in the end."""
-    monkeypatch.setattr(loop, "BACKOFF_FIRST_S", 0.001)
     driver = TopologyDriver(RUNNER)
     failures: list[int] = []
     reached = itertools.count(1)
@@ -95,14 +93,14 @@ def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest
     def make(beat: Any) -> Task:
         return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock())
 
-    running = TaskThread(0, make, clock=Clock())
-    running.start()
+    running = TaskLoop(0, make, clock=Clock())
+    life = running.life()
     for number in range(1, 10):
         driver.send("runner.updates", update(number))
-        eventually(lambda: running.offsets_next == {"runner.updates": number}, 10, "the record is folded")  # noqa: B023
+        assert any(running.offsets_next == {"runner.updates": number} for _ in itertools.islice(life, 10))
     running.stop()
 
-    assert running.join(5)
+    assert list(life) == []
     assert running.failure is None
     assert len(failures) >= 3
     assert [message["sequence_id"] for message in driver.read("runner.messages")] == list(range(1, 10))
@@ -110,8 +108,6 @@ def test_a_transaction_that_fails_on_purpose_is_folded_again(monkeypatch: pytest
 
 def test_a_trouble_outside_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that is away for a hundred tries costs time, and not one dead letter."""
-    monkeypatch.setattr(loop, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(loop, "BACKOFF_MAX_S", 0.001)
     driver = TopologyDriver(RUNNER)
     for number in range(1, 4):
         driver.send("runner.updates", update(number))
@@ -126,11 +122,12 @@ def test_a_trouble_outside_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(driver.codec, "decode", away)
     running = loop_over(driver, [])
-    running.start()
-    eventually(lambda: running.offsets_next == {"runner.updates": 3}, 20, "all records are folded")
+    life = running.life()  # in this thread, which waits for none of the tries
+    assert any(running.offsets_next == {"runner.updates": 3} for _ in itertools.islice(life, 1_000))
     running.stop()
-    running.join(5)
 
+    assert list(life) == []
+    assert tries_left[0] <= 0
     assert driver.records("runner.updates.dead") == []
     assert len(driver.read("runner.messages")) == 3
 
@@ -184,26 +181,32 @@ def test_a_handler_with_a_bug_costs_one_dead_letter_and_no_crash() -> None:
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 30
 
 
-def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon() -> None:
     """At most twice as many records as before; what came in small pieces begins small again."""
-    monkeypatch.setattr(batch_size, "FIRST_RECORDS", 5)
-    monkeypatch.setattr(recovery, "BATCH", (30, 3, 1))
+    first = FIRST_RECORDS
     driver = TopologyDriver(RUNNER)
     task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=Clock())
     task.open()
     sent = itertools.count(1)
-    for burst in (84, 0, 7):
-        for _ in range(burst):
+    for folded in ([first, 2 * first, first], [], [first, 2]):
+        for _ in range(sum(folded)):
             driver.send("runner.updates", update(next(sent)))
-        folded = iter(task.turn, 0)
-        assert list(folded) == {84: [5, 10, 20, 30, 19], 0: [], 7: [5, 2]}[burst]
+        assert list(iter(task.turn, 0)) == folded
+
+
+def test_a_backlog_goes_in_transactions_of_a_bounded_size() -> None:
+    size, sizes = BatchSize(), list[int]()
+    for _ in range(10):
+        sizes.append(size.records_max)
+        size.went_well(size.records_max, 0.0, {})
+    assert sizes == [min(FIRST_RECORDS * 2**number, BATCH[0]) for number in range(10)]
 
 
 @pytest.mark.promise("slow-handlers")
-def test_a_slow_handler_gets_smaller_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_handler_gets_smaller_transactions() -> None:
     """A turn fits into the time within which a task has to end; one that has become fast again gets more by and by."""
     assert TURN_S * 5 / 4 < STOP_TIMEOUT_S
-    now, cost_s = 0.0, 0.125
+    now, cost_s = 0.0, 1 / 512
 
     def slow(state: Any, event: Event) -> tuple[Any, Any]:
         nonlocal now
@@ -213,13 +216,11 @@ def test_a_slow_handler_gets_smaller_transactions(monkeypatch: pytest.MonkeyPatc
     driver = TopologyDriver(dataclasses.replace(RUNNER, handle=slow))
     task = Task(driver.topology, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=lambda: now)
     task.open()
-    for number in range(700):
+    for number in range(25_000):
         driver.send("runner.updates", update(1 + number))
-    monkeypatch.setattr(batch_size, "FIRST_RECORDS", 100)
-    task._size.idle()
-    assert [task.turn(), task.turn()] == [100, 56], "100 took 12.5 seconds, 56 take 7"
+    assert [task.turn(), task.turn()] == [FIRST_RECORDS, 3_584], "5,000 took 9.8 seconds, 3,584 take 7"
     cost_s /= 16
-    assert [task.turn(), task.turn()] == [70, 140]
+    assert [task.turn(), task.turn()] == [4_480, 8_960]
 
 
 def test_tasks_of_one_process_come_to_share_its_time() -> None:
@@ -227,6 +228,6 @@ def test_tasks_of_one_process_come_to_share_its_time() -> None:
     sizes = [80_000, 80_000, 80_000, 5_000]
     for _ in range(100):
         took_s = sum(sizes) * 0.000_04
-        sizes = [min(BATCH[0], batch_size.records_next(size, took_s)) for size in sizes]
+        sizes = [min(BATCH[0], records_next(size, took_s)) for size in sizes]
         assert took_s < STOP_TIMEOUT_S
     assert min(sizes) > 0.8 * max(sizes)

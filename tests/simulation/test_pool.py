@@ -13,10 +13,9 @@ from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime import pool as pool_module
 from onefold.processor.runtime.assignment import EveryTask
-from onefold.processor.runtime.loop import Phase, TaskThread
-from onefold.processor.runtime.pool import TaskPool
+from onefold.processor.runtime.loop import Phase
+from onefold.processor.runtime.pool import FENCED_PAUSE_S, STOP_TIMEOUT_S, TaskPool
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
@@ -25,6 +24,16 @@ from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
 PARTITIONS = 4
+
+
+class Passing(Clock):
+    """Seconds that pass with each look at it."""
+
+    step_s = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step_s
+        return self.now
 
 
 class Tasks:
@@ -38,7 +47,8 @@ class Tasks:
         self.may_open, self.may_close = threading.Event(), threading.Event()
         self.may_open.set()
         self.may_close.set()
-        self.clock = Clock()
+        self.close_together: threading.Barrier | None = None
+        self.clock = Passing()
         self.pool = TaskPool(self._make, clock=self.clock)
 
     def _make(self, partition: int, beat: Any) -> Task:
@@ -58,6 +68,8 @@ class Tasks:
 
             def close(self) -> None:
                 tasks.may_close.wait(60)
+                if tasks.close_together is not None:
+                    tasks.close_together.wait()
                 super().close()
                 tasks.closed.append(partition)
 
@@ -127,34 +139,24 @@ def test_what_runs_is_not_started_again(tasks: Tasks) -> None:
     assert tasks.closed == []
 
 
-def test_stop_asks_all_of_them_and_then_waits_for_each(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_asks_all_of_them_and_then_waits_for_each(tasks: Tasks) -> None:
     """When it returns, the partitions are somebody else's: nobody is in the middle of a transaction."""
     tasks.pool.start([0, 1, 2])
     tasks.run(0, 1, 2)
-    tasks.may_close.clear()
-    loops, join = dict(tasks.pool._loops), TaskThread.join
-
-    def waited(loop: TaskThread, timeout_s: float) -> bool:
-        assert loops[0]._stopping, "side by side, not one after the other"
-        assert loops[1]._stopping
-        tasks.may_close.set()
-        return join(loop, timeout_s)
-
-    monkeypatch.setattr(TaskThread, "join", waited)
+    tasks.close_together = threading.Barrier(2, timeout=5)  # side by side, not one after the other
     tasks.pool.stop([0, 1, 7])
 
     assert sorted(tasks.closed) == [0, 1]
-    assert join(loops[0], 0)
-    assert join(loops[1], 0)
+    tasks.close_together = None
     tasks.run(2)
 
 
-def test_a_task_that_does_not_end_is_left_behind(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_does_not_end_is_left_behind(tasks: Tasks) -> None:
     """The group waits no longer than that; its successor fences it."""
-    monkeypatch.setattr(pool_module, "STOP_TIMEOUT_S", 0.05)
     tasks.pool.start([0])
     tasks.run(0)
     tasks.may_close.clear()
+    tasks.clock.step_s = STOP_TIMEOUT_S - 0.05
     with capture_logs() as said:
         tasks.pool.stop([0])
 
@@ -173,7 +175,7 @@ def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Task
     tasks.pool.start([1])
     eventually(lambda: tasks.pool._loops[1].fenced, 10, "fenced")
     tasks.pool.check()
-    tasks.clock.now += pool_module.FENCED_PAUSE_S
+    tasks.clock.now += FENCED_PAUSE_S
     tasks.pool.check()
     assert tasks.opened == [0, 1]
 
@@ -183,7 +185,7 @@ def test_a_fenced_task_that_is_still_ours_begins_again_after_a_pause(tasks: Task
     eventually(lambda: tasks.opened == [0, 1, 1] and tasks.pool._loops[1].fenced, 10, "fenced again")
     tasks.pool.check()
     assert tasks.opened == [0, 1, 1]
-    tasks.clock.now += 2 * pool_module.FENCED_PAUSE_S
+    tasks.clock.now += 2 * FENCED_PAUSE_S
     tasks.pool.check()
     tasks.run(0, 1)
     assert tasks.opened == [0, 1, 1, 1]
@@ -197,7 +199,7 @@ def test_a_fenced_task_that_was_taken_away_does_not_come_back(tasks: Tasks) -> N
         eventually(lambda: tasks.pool._loops[1].fenced, 10, "fenced")
         tasks.pool.check()
         assert tasks.opened[1:] in ([], [1])
-        tasks.clock.now += 2 * pool_module.FENCED_PAUSE_S
+        tasks.clock.now += 2 * FENCED_PAUSE_S
         tasks.pool.stop([1])
         tasks.pool.check()
 

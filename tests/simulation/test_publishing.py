@@ -13,11 +13,10 @@ from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime import publisher
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import TaskPool
-from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.publisher import INPUTS_MAX, Publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
 from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.undecided import Undecided
@@ -148,15 +147,16 @@ def test_a_replica_that_has_published_is_no_more_patient_than_before() -> None:
     assert seconds_until(True) < 4.0, "twice the usual time, and a second of its own"
 
 
-def test_a_publisher_that_is_behind_is_heard_of_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publisher_that_is_behind_is_heard_of_again_and_again() -> None:
     """Else it is missed while it publishes all that waits at once, and another one begins anew."""
-    monkeypatch.setattr(publisher, "INPUTS_MAX", 3)
     world = Replicas(RUNNER, "a")
     member = world.members["a"]
-    for number in range(1, 8):
-        world.driver.send("runner.updates", update(1, number))
-        for _ in range(20):
-            member.go_on()
+    decided = INPUTS_MAX // 5 * 2  # two decisions a transaction
+    for number in range(5 * decided):
+        world.driver.send("runner.updates", update(1, number + 1))
+        if (number + 1) % decided == 0:
+            for _ in range(20):
+                member.go_on()
     late = world.publisher(member)
     late.open()
     late.turn()
@@ -167,7 +167,7 @@ def test_a_publisher_that_is_behind_is_heard_of_again_and_again(monkeypatch: pyt
         if isinstance(record := AvroProposals().decode(value), Note) and "published" in record.body
     ]
     assert len(published) == 3
-    assert len(world.driver.read("runner.messages")) == 7
+    assert len(world.driver.read("runner.messages")) == 5 * decided
 
 
 def test_who_may_not_end_the_log_is_told_why() -> None:

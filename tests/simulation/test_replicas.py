@@ -12,7 +12,7 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Tick
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime import undecided
+from onefold.processor.runtime.undecided import SKIP_MAX
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.coded import raises
@@ -331,20 +331,18 @@ def test_an_opening_of_an_earlier_time_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize("far", [False, True], ids=["near", "far"])
-def test_who_is_behind_does_not_need_the_inputs_that_others_have_decided(
-    far: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_behind_does_not_need_the_inputs_that_others_have_decided(far: bool) -> None:
     """They are gone by retention when it wakes. And it does not propose again what it reads of them."""
-    monkeypatch.setattr(undecided, "SKIP_MAX", 3 if far else 1_000)
+    sent = SKIP_MAX + 30 if far else 30
     world = Replicas(RUNNER, "ab")
     world.driver.send("runner.updates", update(1, 1))
     world.drain()
-    for number in range(2, 30):
+    for number in range(2, sent):
         world.driver.send("runner.updates", update(1, number))
     for _ in range(60):
         world.members["a"].go_on()
-    world.log.truncate("runner.updates", 0, 20)
-    world.driver.send("runner.updates", update(1, 30))
+    world.log.truncate("runner.updates", 0, sent - 10)
+    world.driver.send("runner.updates", update(1, sent))
     for _ in range(60):
         world.members["b"].go_on()
     b = world.members["b"].replica
@@ -352,7 +350,7 @@ def test_who_is_behind_does_not_need_the_inputs_that_others_have_decided(
 
     assert b is not None
     assert b.won > 0
-    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == list(range(1, 31))
+    assert [message["sequence_id"] for message in world.driver.read("runner.messages")] == list(range(1, sent + 1))
 
 
 @pytest.mark.parametrize(
