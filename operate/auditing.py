@@ -100,7 +100,7 @@ def audit(
         objects_endpoint=settings.objects_endpoint,
     )
     status.write("running", "it has just begun")
-    teller = _Teller(
+    teller = Teller(
         domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres(), verdicts.AUDIT)
     )
     deadline: list[float] = []
@@ -125,8 +125,23 @@ def audit(
     return EXIT_CODES[standing.outcome]
 
 
-class _Teller:
-    def __init__(self, domain: str, telemetry: Telemetry, status: Status, keep: Callable[[Verdict], str]) -> None:
+class Teller:
+    """Reports what an auditor finds: log, metrics, health, status file, and the verdict for the page.
+
+    Args:
+        keep: writes a verdict where the page looks for it. Returns "", or why that failed.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        telemetry: Telemetry,
+        status: Status,
+        keep: Callable[[Verdict], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._domain = domain
         self._telemetry = telemetry
         self._status = status
@@ -135,7 +150,7 @@ class _Teller:
         self._said = ("", "")
         self._unkept = ""
         self._kept_at = 0.0
-        self._moved_at = time.monotonic()
+        self._moved_at = clock()
         self._reads = self._rows = 0
         self._behind_s = self._nearest_s = inf
 
@@ -143,7 +158,7 @@ class _Teller:
         """After each turn."""
         for finding in standing.found:
             log.error("divergence", domain=self._domain, **_words(finding))
-        now = time.monotonic()
+        now = self._clock()
         if self._gets_on(standing):
             self._moved_at = now
         self._figures(standing)
@@ -162,7 +177,7 @@ class _Teller:
 
     def keep(self, standing: Standing) -> None:
         """Where the page looks for verdicts. What it says of a while ago stands until there is something to say."""
-        self._kept_at = time.monotonic()
+        self._kept_at = self._clock()
         if standing.outcome == UNKNOWN and standing.cycle_s is None and not standing.troubled:
             return
         verdict = Verdict(

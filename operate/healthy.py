@@ -17,12 +17,13 @@ STALE_S = 10.0  # a service refreshes its status every second; one that is this 
 ANSWER_S = 3.0  # a thread of its own answers, in milliseconds
 
 
-def trouble(path: Path, now: float, port: int = 0) -> str:
+def trouble(path: Path, now: float, port: int = 0, answer_s: float = ANSWER_S) -> str:
     """Why the service is not healthy, in a few words; "" when it is.
 
     Args:
         now: unix seconds.
         port: where the first of its processes answers for its health, and the next ones on the next; 0: nobody is asked.
+        answer_s: how long each process may take for its answer.
     """
     try:
         status = status_file.read(path)
@@ -37,7 +38,7 @@ def trouble(path: Path, now: float, port: int = 0) -> str:
         return f"{state}: {detail}"
     if not port or detail == status_file.IDLE:
         return ""
-    return next(filter(None, map(_unwell, range(port, port + _processes(path)))), "")
+    return next(filter(None, (_unwell(each, answer_s) for each in range(port, port + _processes(path)))), "")
 
 
 def _processes(path: Path) -> int:
@@ -45,11 +46,11 @@ def _processes(path: Path) -> int:
     return max(1, len(list(path.parent.glob(f"{path.stem}.*.json"))))
 
 
-def _unwell(port: int) -> str:
+def _unwell(port: int, answer_s: float) -> str:
     """What /healthz says is wrong, or that it says nothing, which it does whenever its process runs; else ""."""
     from http.client import HTTPConnection, HTTPException  # dear, and only those need it that are asked for more
 
-    connection = HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
+    connection = HTTPConnection("127.0.0.1", port, timeout=answer_s)
     try:
         connection.request("GET", "/healthz")
         answer = connection.getresponse()

@@ -160,18 +160,19 @@ class Rebuild:
                     return
             time.sleep(_LOOK_AGAIN_S)
 
-    def replace(self, beside: str, *, dry_run: bool = False) -> Rebuilt | None:
+    def replace(self, beside: str, *, dry_run: bool = False, level_s: float = _LEVEL_S) -> Rebuilt | None:
         """Make the live tables what those in `beside` are, and the ledger too. None: these have not come as far in time; wait
         again.
 
         Args:
             dry_run: take it back at the end, when it is known what differs.
+            level_s: how long those in `beside` may take for it.
         """
         with _postgres(self._dsn) as live:
             began = time.monotonic()
             try:
                 with live.transaction(force_rollback=dry_run):
-                    found = self._replaced(live, beside)
+                    found = self._replaced(live, beside, level_s)
             except psycopg.Error as error:
                 if isinstance(error, postgres.HeldUp) and error.unknown:
                     raise of_postgres(
@@ -188,14 +189,14 @@ class Rebuild:
             return Rebuilt(self.name, tables, kept, time.monotonic() - began)
 
     def _replaced(
-        self, live: psycopg.Connection[Any], beside: str
+        self, live: psycopg.Connection[Any], beside: str, level_s: float
     ) -> tuple[tuple[Replaced, ...], tuple[str, ...]] | None:
         # However long it takes: whoever set limits for this user did not think of a rebuild.
         live.execute("SET LOCAL statement_timeout = 0")
         live.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         live.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
         ledger.hold(live, self.name)
-        goal, deadline = self._goal(live), time.monotonic() + _LEVEL_S
+        goal, deadline = self._goal(live), time.monotonic() + level_s
         tables, kept = self._tables(live)
         with _postgres(beside) as other:
             while True:

@@ -64,7 +64,7 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
     )
 
 
-def keep(verdict: Verdict, dsn: str, judge: str = VERIFY) -> str:
+def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KEEP_S) -> str:
     """Writes the verdict over the one before. What was found wrong stands until `verify` takes it back, whoever has found it: an
     auditor does not judge all of it, and one that begins anew has not seen what its predecessor saw; it may only add to that. Nor
     does a `verify` that cannot tell take anything back.
@@ -82,7 +82,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY) -> str:
         ),
     }
     try:
-        with postgres.connect(dsn, f"onefold {judge}", settings=_NOTING, patience_s=KEEP_S) as connection:
+        with postgres.connect(dsn, f"onefold {judge}", settings=_NOTING, patience_s=patience_s) as connection:
             connection.execute(_KEEP, values)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"

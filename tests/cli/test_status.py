@@ -17,7 +17,7 @@ from onefold.cli import main, shown_status
 from onefold.cli.commands import status
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, UNAVAILABLE, USAGE
-from onefold.operate import facts, positions, state
+from onefold.operate import state
 from onefold.operate.held import Held
 from onefold.operate.settings import load
 from tests.support.coded import code_of
@@ -121,7 +121,6 @@ def test_servers_that_are_set_and_do_not_answer_are_one_sentence_and_a_code(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is known is printed all the same, and what is not is called unknown."""
-    monkeypatch.setattr(positions, "CALL_S", 1.0)
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", NOBODY)
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", f"postgresql://me:secret@{NOBODY}/none")
     code, out, err = told(capsys)
@@ -143,9 +142,7 @@ def test_servers_that_are_set_and_do_not_answer_are_one_sentence_and_a_code(
 def test_what_postgresql_guarantees_is_said_also_where_kafka_is_away(
     database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And of Kafka that it is not known; nobody waits for it a second time."""
-    monkeypatch.setattr(positions, "CALL_S", 1.0)
-    monkeypatch.setattr(facts, "of_all", lambda settings: pytest.fail("Kafka is known to be away"))
+    """And of Kafka that it cannot be asked: `status` asks it once, and no topic after that."""
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", NOBODY)
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
     with psycopg.connect(database, autocommit=True) as connection:

@@ -149,12 +149,11 @@ def test_a_verdict_is_noted_while_the_standby_is_gone(database: str) -> None:
 
 
 @pytest.mark.promise("verdict-before-its-note")
-def test_a_verdict_that_cannot_be_noted_costs_a_warning(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "KEEP_S", 1.0)
+def test_a_verdict_that_cannot_be_noted_costs_a_warning(database: str) -> None:
     migrate_all(database, ROOT / "sql")
     with psycopg.connect(database, application_name="a careful DBA") as other:
         other.execute("LOCK TABLE onefold.verdict")
-        problem = verdicts.keep(Verdict("shop", VALID, "a reason"), database)
+        problem = verdicts.keep(Verdict("shop", VALID, "a reason"), database, patience_s=1.0)
     assert problem.startswith("the verdict was not kept for the dashboard: INSERT waits for a lock")
     assert "a careful DBA" in problem
 

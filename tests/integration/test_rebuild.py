@@ -270,13 +270,10 @@ def test_while_tables_are_compared_nobody_lands_or_writes_and_everybody_reads(
 
 
 @pytest.mark.promise("readers-of-a-rebuild")
-def test_tables_that_have_not_come_as_far_are_not_taken(
-    site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rebuild, "_LEVEL_S", 0.0)
+def test_tables_that_have_not_come_as_far_are_not_taken(site: Site, beside: Beside) -> None:
     beside.write(beside.dsn, "INSERT INTO runner.stats VALUES (1, 1, 1, 1, 1, 'runner.stats', 0, 0)")
     beside.stand(site.dsn, 11)
-    assert Rebuild("runner", Settings()).replace(beside.dsn) is None
+    assert Rebuild("runner", Settings()).replace(beside.dsn, level_s=0.0) is None
     assert site.rows("TABLE runner.stats") == []
     beside.stand(beside.dsn, 11)
     assert Rebuild("runner", Settings()).replace(beside.dsn) is not None

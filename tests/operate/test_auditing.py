@@ -49,7 +49,7 @@ class Audit:
         self._clock = clock
         self.told = Told(clock)
         self.kept: list[Verdict] = []
-        self._teller = auditing._Teller("orders", self.told, Status(None), self._keep)
+        self._teller = auditing.Teller("orders", self.told, Status(None), self._keep, clock)
 
     def _keep(self, verdict: Verdict) -> str:
         self.kept.append(verdict)
@@ -63,10 +63,8 @@ class Audit:
 
 
 @pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch) -> Audit:
-    clock = Clock()
-    monkeypatch.setattr(auditing.time, "monotonic", clock)  # type: ignore[attr-defined]  # as it is imported there
-    return Audit(clock)
+def audit() -> Audit:
+    return Audit(Clock())
 
 
 def test_one_that_knows_gets_on(audit: Audit) -> None:

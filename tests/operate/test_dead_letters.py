@@ -2,15 +2,17 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from onefold.cli.commands.dead_letters import common, show
 from onefold.error_codes import Code
+from onefold.operate import merges
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, place, time_ms
 from onefold.operate.errors import UserError
-from onefold.operate.merges import _COMMENT, _WRITES
 from onefold.operate.reading import Place
+from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.values import Record
@@ -199,15 +201,19 @@ def test_nobody_goes_on_from_the_mark_of_a_reset() -> None:
         Progress.decode(json.dumps({"version": RESETTING["version"]}).encode())
 
 
-def test_the_tables_that_statements_write_to_are_found() -> None:
-    text = """
+def test_the_tables_that_statements_write_to_are_found(tmp_path: Path) -> None:
+    shop = Pipeline("shop", tmp_path, "", None, contracts=tmp_path, sql=tmp_path)
+    (tmp_path / "merge").mkdir()
+    (tmp_path / "merge" / "shop.bills.sql").write_text(
+        """
     -- INSERT INTO shop.commented
     WITH gone AS (DELETE FROM shop.old RETURNING *)
     INSERT INTO shop.bills AS held (id) SELECT id FROM :stage AS s FOR UPDATE OF s
     ON CONFLICT (id) DO UPDATE SET x = 1;
     UPDATE ONLY totals SET n = 1; merge into "Shop"."Rows" USING x
     """
-    found = set(_WRITES.findall(_COMMENT.sub("", text)))
+    )
+    found = set(merges.written(shop))
     assert found >= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"'}
     assert found <= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"', "SET", "OF"}, "and what is no table"
 

@@ -1,6 +1,7 @@
 """A container's health check asks whether a service gets on, and not only whether it is there."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -89,20 +90,16 @@ def test_one_that_has_only_begun_is_not_asked(status: Path, ports: tuple[int, in
     assert asked(status, ports[0]) == "waiting: Kafka does not answer"
 
 
-def test_one_that_is_frozen_is_not_waited_for(
-    status: Path, ports: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_frozen_is_not_waited_for(status: Path, ports: tuple[int, int]) -> None:
     """Its port takes the connection, and nothing comes."""
-    monkeypatch.setattr(healthy, "ANSWER_S", 0.2)
     with closing(socket.create_server(("127.0.0.1", ports[0]))):
-        assert asked(status, ports[0]) == f"127.0.0.1:{ports[0]} does not say how it is: timed out"
+        found = healthy.trouble(status, NOW, ports[0], answer_s=0.2)
+    assert found == f"127.0.0.1:{ports[0]} does not say how it is: timed out"
 
 
-def test_the_command_takes_a_port(
-    status: Path, ports: tuple[int, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_takes_a_port(status: Path, ports: tuple[int, int], capsys: pytest.CaptureFixture[str]) -> None:
     """And does without."""
-    monkeypatch.setattr(healthy.time, "time", lambda: NOW)  # type: ignore[attr-defined]  # as it is imported there
+    status_file.write(status, "running", "4 tasks", time.time())
     assert (healthy.main([str(status)]), capsys.readouterr().out) == (0, "running\n")
     assert healthy.main([str(status), str(ports[0])]) == 1
     assert "does not say how it is" in capsys.readouterr().out

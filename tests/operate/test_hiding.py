@@ -21,7 +21,7 @@ from onefold.cli.commands import sql
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
 from onefold.jobs.objects import open_store
-from onefold.operate import hiding, positions, settings, state
+from onefold.operate import hiding, settings, state
 from onefold.operate.errors import UserError
 from onefold.stack import control
 from tests.support.coded import raises
@@ -122,7 +122,6 @@ def test_a_password_is_printed_only_when_it_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(control, "up", lambda *given: (connection, False))
-    monkeypatch.setattr(positions, "CALL_S", 1.0)  # nobody is there
     code = OK if verb == "up" else UNAVAILABLE
     assert main.run([verb, *form]) == code
     told = capsys.readouterr()
@@ -192,7 +191,6 @@ def test_a_password_in_the_address_of_kafka_is_not_printed(
     """Neither as an address, nor where nobody answers there."""
     connection["bootstrap_servers"] = servers
     monkeypatch.setattr(control, "up", lambda *given: (connection, False))
-    monkeypatch.setattr(positions, "CALL_S", 0.5)  # nobody is there
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", servers)
     assert main.run([verb, *form]) == (OK if verb == "up" else REFUSED)
     told = capsys.readouterr()

@@ -1,12 +1,15 @@
 """Which port each service's metrics are on."""
 
+import os
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from onefold.cli.commands import status
 from onefold.error_codes import Code
+from onefold.operate import state
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.stack import metrics, together
@@ -78,10 +81,11 @@ def test_of_several_processes_in_one_command_each_has_the_next_port(
     assert [one.environment[metrics.VARIABLE] for one in started] == ports
 
 
-def test_status_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_them(tmp_path: Path) -> None:
     """Where each answers, by its name."""
-    running = {"metrics": {"sink-1": 21001, "processor-orders-1": 21002}}
-    monkeypatch.setattr(Settings, "running", running)
+    supervisor = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
+    running = {**supervisor, "metrics": {"sink-1": 21001, "processor-orders-1": 21002}}
+    state.write(state.path(tmp_path), running)
     addresses = status.describe(Settings(home=tmp_path))["metrics"]
 
     assert addresses == {"sink-1": "http://127.0.0.1:21001", "processor-orders-1": "http://127.0.0.1:21002"}
