@@ -112,10 +112,10 @@ class Sifted(DriverStaged):
         self._source = rows
         self._parts = _by(read, "target")
         self._reduced = [name for name in sorted(targets) if targets[name].reduced]
-        self._reduced_rows = _in_order(_by(rows.reduced_places(), "reads")) if self._reduced else []
+        self._reduced_rows = in_order(_by(rows.reduced_places(), "reads")) if self._reduced else []
         self._merging = ""  # the target at which a merge of reduced rows has arrived
         self._single = [name for name in sorted(self._parts) if name != REJECTED and not targets[name].reduced]
-        self._rows = _in_order({name: self._parts[name] for name in self._single})
+        self._rows = in_order({name: self._parts[name] for name in self._single})
         self._numbers: dict[str, list[int]] = {name: [] for name in self._single}
         for number, row in enumerate(self._rows):
             self._numbers[row.target].append(number)
@@ -322,7 +322,7 @@ def _by(rows: pa.Table, column: str) -> dict[str, pa.Table]:
     return {name: rows.filter(pc.equal(rows[column], name)) for name in names if name is not None}
 
 
-def _in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
+def in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
     """The rows of all tables in the order in which they were written: in a partition that of the offsets, whatever times their
     producers gave them, and between partitions that of these times.
     """

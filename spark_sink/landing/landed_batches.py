@@ -104,10 +104,12 @@ def add_rebuilt(connection: Connection, sink: str, before: Mapping[Partition, Po
     )
 
 
-def prune(connection: Connection, sink: str) -> None:
-    """Delete the oldest rows of `sink`, in a transaction of its own. That nobody needs them is no reason to stop landing."""
+def prune(connection: Connection, sink: str, kept: int = KEPT, most: int = _PRUNED_MAX) -> None:
+    """Delete the oldest rows of `sink` but those `kept`, in a transaction of its own, and at `most` so many. That nobody needs
+    them is no reason to stop landing.
+    """
     try:
-        connection.execute(_PRUNE, {"sink": sink, "kept": KEPT, "most": _PRUNED_MAX})
+        connection.execute(_PRUNE, {"sink": sink, "kept": kept, "most": most})
     except psycopg.Error as error:
         if connection.closed:
             return  # which the next batch says

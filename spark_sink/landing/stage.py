@@ -160,10 +160,10 @@ def _copy(connection: Connection, table: sql.Identifier, target: Target, lines: 
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for chunk in lines.chunks if isinstance(lines, pa.ChunkedArray) else [lines]:
-            copy.write(_bytes_of(chunk))
+            copy.write(bytes_of(chunk))
 
 
-def _bytes_of(lines: pa.Array) -> memoryview:
+def bytes_of(lines: pa.Array) -> memoryview:
     """The characters of a string array, one string after the other, without copying them."""
     _, offsets, data = lines.buffers()
     if data is None or len(lines) == 0:

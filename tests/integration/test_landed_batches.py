@@ -89,13 +89,12 @@ def test_offsets_without_a_record_are_not_noted(sink: Sink, plan: Plan, reader: 
 
 
 def test_a_sink_of_before_may_land_beside(
-    sink: Sink, other_sink: Sink, reader: Reader, landed: Landed, monkeypatch: pytest.MonkeyPatch
+    sink: Sink, other_sink: Sink, plan: Plan, reader: Reader, landed: Landed
 ) -> None:
     """It moves the ledger, and notes nothing: what it landed is a gap, and not a part of the next batch."""
     sink.land(100, 102)
-    with monkeypatch.context() as before:
-        before.setattr(landed_batches, "add", lambda connection, batch, start_offsets: None)
-        other_sink.land(102, 105)
+    unnoted, rows = _but(other_sink.batch(102, 105), contents=None), other_sink.rows(*range(102, 105))
+    assert landing.land(other_sink.connection, unnoted, rows, plan.domain.targets, lambda name: None)
     sink.land(105, 106)
     assert landed() == once(100, 106)
     assert [row[:2] for row in noted(reader)] == [(100, 102), (105, 106)]
@@ -121,29 +120,24 @@ def test_what_a_topic_of_before_has_landed_is_another(sink: Sink, plan: Plan, re
     assert kept == [("anew", 102), (ID, 104)]
 
 
-def test_the_newest_are_kept_and_the_oldest_go(sink: Sink, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_are_kept_and_the_oldest_go(sink: Sink, reader: Reader) -> None:
     """Of each sink by itself, and not all at once."""
-    monkeypatch.setattr(landed_batches, "KEPT", 6)
-    monkeypatch.setattr(landed_batches, "_PRUNED_MAX", 8)
     for name in ("mine", "another"):
         reader.execute(MANY, (name, 9))
     counted = "SELECT count(*), min(first_offset) FROM onefold.batch WHERE sink = %s"
     for left in [(12, 4), (6, 7), (6, 7)]:
-        landed_batches.prune(sink.connection, "mine")
+        landed_batches.prune(sink.connection, "mine", kept=6, most=8)
         assert reader.execute(counted, ("mine",)).fetchone() == left
     assert reader.execute(counted, ("another",)).fetchone() == (20, 0)
-    landed_batches.prune(sink.connection, "nobody")
+    landed_batches.prune(sink.connection, "nobody", kept=6)
 
 
-def test_two_sinks_that_delete_at_once_wait_for_nothing(
-    sink: Sink, other_sink: Sink, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(landed_batches, "KEPT", 6)
+def test_two_sinks_that_delete_at_once_wait_for_nothing(sink: Sink, other_sink: Sink, reader: Reader) -> None:
     reader.execute(MANY, ("mine", 9))
     other_sink.connection.execute("BEGIN")
-    landed_batches.prune(other_sink.connection, "mine")
+    landed_batches.prune(other_sink.connection, "mine", kept=6)
     sink.connection.execute("SET lock_timeout = 0")
-    done = threading.Thread(target=landed_batches.prune, args=(sink.connection, "mine"))
+    done = threading.Thread(target=landed_batches.prune, args=(sink.connection, "mine", 6))
     done.start()
     eventually(lambda: not done.is_alive(), 20, "the other one is through")
     other_sink.connection.execute("COMMIT")

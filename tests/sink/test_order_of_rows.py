@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from onefold.spark_sink.landing.isolate import _in_order
+from onefold.spark_sink.landing.isolate import in_order
 
 
 def part(*rows: tuple[int, int, int]) -> pa.Table:
@@ -13,7 +13,7 @@ def part(*rows: tuple[int, int, int]) -> pa.Table:
 
 def test_in_a_partition_rows_of_all_tables_are_in_the_order_of_their_offsets() -> None:
     """Whatever the clocks of two replicas say that write to it."""
-    found = _in_order(
+    found = in_order(
         {"shop.customers": part((0, 1, 1_000), (0, 4, 1_010)), "shop.orders": part((0, 2, 950), (1, 7, 999))}
     )
     assert [row.origin[1:] for row in found] == [(1, 7), (0, 1), (0, 2), (0, 4)]

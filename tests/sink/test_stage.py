@@ -51,7 +51,7 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
 def test_the_bytes_of_a_part_of_an_array_are_those_of_its_strings(chunk: slice) -> None:
     strings = ["one\n", "zwölf\n", "three\n"]
     array = pa.array(strings)[chunk]
-    assert bytes(stage._bytes_of(array)).decode() == "".join(strings[chunk])
+    assert bytes(stage.bytes_of(array)).decode() == "".join(strings[chunk])
 
 
 class Counts:
