@@ -73,7 +73,7 @@ class ReplicasNow(NamedTuple):
     replicas: Mapping[str, ReplicaNow]
 
 
-def replicas_of_all(settings: Settings, only: str | None = None) -> dict[str, ReplicasNow]:
+def replicas_of_all(settings: Settings, only: str | None = None, timeout_s: float = CALL_S) -> dict[str, ReplicasNow]:
     """Of each pipeline whose tasks are decided in a log, or of this one. Those that Kafka does not answer for are left out."""
     from confluent_kafka import KafkaException
 
@@ -89,11 +89,11 @@ def replicas_of_all(settings: Settings, only: str | None = None) -> dict[str, Re
     }
     with closing(kafka_client.consumer(client)) as consumer:
         try:
-            topics = consumer.list_topics(timeout=CALL_S).topics
+            topics = consumer.list_topics(timeout=timeout_s).topics
             for name, topic in _decision_logs().items():
                 if topic not in topics or only not in (None, name):
                     continue
-                records = _tail(consumer, topic, list(topics[topic].partitions))
+                records = _tail(consumer, topic, list(topics[topic].partitions), timeout_s)
                 if (now := summary(records, time.time())) is not None:
                     found[name] = now
         except KafkaException:
@@ -196,7 +196,7 @@ def _decision_logs() -> dict[str, str]:
     return found
 
 
-def _tail(consumer: Consumer, topic: str, partitions: Sequence[int]) -> list[LogRecord]:
+def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: float) -> list[LogRecord]:
     """The end of each partition, in order. Raises KafkaException when Kafka does not answer."""
     from confluent_kafka import TopicPartition
 
@@ -205,7 +205,7 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int]) -> list[Log
     found: dict[int, list[LogRecord]] = {partition: [] for partition in partitions}
     lows, ranges = {}, {}
     for partition in partitions:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_S) or (0, 0)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s) or (0, 0)
         lows[partition] = low
         if low < high:
             ranges[partition] = (max(low, high - RECORDS_FIRST), high)

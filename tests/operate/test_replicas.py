@@ -9,6 +9,7 @@ import pytest
 from onefold.cli import shown_status
 from onefold.cli.commands import status
 from onefold.operate.replicas import (
+    BYTES_MAX,
     RATE_S,
     RECORDS_MAX,
     WINDOW_S,
@@ -140,14 +141,12 @@ def test_the_end_of_the_log_is_read_and_never_all_of_it(log: Callable[..., None]
     assert list(replicas_of_all(settings)["runner"].replicas) == ["a", "last"]
 
 
-def test_large_proposals_are_not_read_far_back(
-    log: Callable[..., None], bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_proposals_are_not_read_far_back(log: Callable[..., None], bootstrap_servers: str) -> None:
     log(published("first", 900), *(proposal(900) for _ in range(100)), published("last", 900))
     settings = Settings(bootstrap_servers=bootstrap_servers)
     assert list(replicas_of_all(settings)["runner"].replicas) == ["a", "first", "last"]
-    monkeypatch.setattr("onefold.operate.replicas.BYTES_MAX", 1_000)
-    assert list(replicas_of_all(settings)["runner"].replicas) == ["a", "last"]
+    log(*(proposal(900, size=BYTES_MAX // 70) for _ in range(100)), published("later", 900))
+    assert list(replicas_of_all(settings)["runner"].replicas) == ["a", "later"]
 
 
 def test_an_end_that_is_long_ago_is_not_read_on(log: Callable[..., None], bootstrap_servers: str) -> None:
@@ -177,6 +176,5 @@ def test_status_shows_the_replicas_of_a_pipeline(
     assert re.fullmatch(r" last record \d+ s ago", other[1])
 
 
-def test_a_kafka_that_does_not_answer_has_no_replicas_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.operate.replicas.CALL_S", 0.5)
-    assert replicas_of_all(Settings(bootstrap_servers="127.0.0.1:1")) == {}
+def test_a_kafka_that_does_not_answer_has_no_replicas_to_show() -> None:
+    assert replicas_of_all(Settings(bootstrap_servers="127.0.0.1:1"), timeout_s=0.5) == {}

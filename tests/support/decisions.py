@@ -24,9 +24,9 @@ def published(name: str, version: int) -> bytes:
     return AvroProposals().encode_note(Note(0, name, {"published": version}))
 
 
-def proposal(version: int, kind: Kind = Kind.STEP, name: str = "a") -> bytes:
-    """A proposal that continues a version."""
-    body = Body(Counts(), [(b"key", bytes(50))], b"")
+def proposal(version: int, kind: Kind = Kind.STEP, name: str = "a", size: int = 50) -> bytes:
+    """A proposal that continues a version, with a state of so many bytes."""
+    body = Body(Counts(), [(b"key", bytes(size))], b"")
     return AvroProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, name, body, kind))
 
 
