@@ -96,11 +96,11 @@ def looked_at(behind: Mapping[str, Behind], settings: Settings) -> dict[str, Lag
     """The lag of the pipelines of which somebody has asked already what is behind. Reads nothing where nothing is."""
     # A partition may be one pipeline's output and another's input, and they are not equally far.
     wanted: list[Ranges] = [ranges for found in behind.values() for ranges in (found.inputs, found.outputs) if ranges]
-    seen = [_look(settings.client(), part, behind) for part in _disjoint(wanted)]
+    seen = [_look(settings.client(), part, behind) for part in disjoint(wanted)]
     return {name: _lag(found, seen) for name, found in behind.items()}
 
 
-def _disjoint(wanted: list[Ranges]) -> list[Ranges]:
+def disjoint(wanted: list[Ranges]) -> list[Ranges]:
     """The same ranges in as few groups as have a partition only once each: in nearly all cases one."""
     groups: list[Ranges] = []
     for ranges in wanted:

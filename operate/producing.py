@@ -45,19 +45,22 @@ def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
         yield rest
 
 
-def produce(messages: Iterable[Message | None], client: Mapping[str, str], rate: float = 0.0) -> Iterator[int]:
+def produce(
+    messages: Iterable[Message | None], client: Mapping[str, str], rate: float = 0.0, start_s: float = START_S
+) -> Iterator[int]:
     """Writes the messages, a transaction a batch or what has come until a pause; yields the number committed so far.
 
     Args:
         rate: messages a second at most; 0 for as fast as possible.
+        start_s: how long Kafka may take for the producer's first answer.
 
     Raises:
         UserError: Kafka does not take them.
     """
-    producer = _open(client)
+    producer = _open(client, start_s)
     size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # paced: ten small transactions a second
     began, committed = time.monotonic(), 0
-    for batch in _batches(iter(messages), size):
+    for batch in batches(iter(messages), size):
         if rate:
             time.sleep(max(0.0, began + committed / rate - time.monotonic()))
         _write(producer, batch)
@@ -65,7 +68,8 @@ def produce(messages: Iterable[Message | None], client: Mapping[str, str], rate:
         yield committed
 
 
-def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Message]]:
+def batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Message]]:
+    """Cut the messages into transactions: each has so many messages at most, and ends at a pause."""
     batch: list[Message] = []
     for message in messages:
         if message is not PAUSE:
@@ -77,12 +81,12 @@ def _batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Mes
         yield batch
 
 
-def _open(client: Mapping[str, str]) -> Producer:
+def _open(client: Mapping[str, str], start_s: float) -> Producer:
     producer = kafka_client.producer(_settings(client), logger=logging.getLogger("onefold.produce"))
     try:
-        producer.init_transactions(START_S)
+        producer.init_transactions(start_s)
     except KafkaException as error:
-        what = f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {START_S:.0f} s"
+        what = f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {start_s:.0f} s"
         raise of_kafka(error, what, client) from None
     return producer
 

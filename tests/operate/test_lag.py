@@ -5,7 +5,7 @@ import pytest
 from onefold.cli.commands import status
 from onefold.error_codes import Code
 from onefold.operate import positions
-from onefold.operate.lag import Lag, _disjoint, looked_at
+from onefold.operate.lag import Lag, disjoint, looked_at
 from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Forbidden, Refused, Retriable, Unauthenticated
 from onefold.processor.io import admin
@@ -15,7 +15,7 @@ from onefold.processor.loading import topology_of
 def test_a_partition_that_two_pipelines_have_read_unequally_far_is_looked_at_twice() -> None:
     """A consumer has one position in it."""
     one, two, three = {("a", 0): (1, 9), ("b", 0): (0, 5)}, {("a", 0): (4, 9)}, {("a", 0): (1, 9), ("c", 0): (2, 3)}
-    assert _disjoint([one, two, three]) == [{**one, ("c", 0): (2, 3)}, {("a", 0): (4, 9)}]
+    assert disjoint([one, two, three]) == [{**one, ("c", 0): (2, 3)}, {("a", 0): (4, 9)}]
 
 
 def test_what_is_unknown_on_one_side_is_unknown_together() -> None:

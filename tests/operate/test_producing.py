@@ -37,17 +37,16 @@ def test_a_file_is_read_to_its_end_without_a_pause(tmp_path: Path) -> None:
 
 def test_a_batch_ends_when_it_is_full_at_a_pause_and_at_the_end() -> None:
     given = [ROW, ROW, ROW, producing.PAUSE, producing.PAUSE, ROW, producing.PAUSE, ROW]
-    assert [len(batch) for batch in producing._batches(iter(given), 2)] == [2, 1, 1, 1]
-    assert list(producing._batches(iter([producing.PAUSE]), 2)) == []
+    assert [len(batch) for batch in producing.batches(iter(given), 2)] == [2, 1, 1, 1]
+    assert list(producing.batches(iter([producing.PAUSE]), 2)) == []
 
 
-def test_a_kafka_that_does_not_answer_is_one_sentence_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producing, "START_S", 0.2)
+def test_a_kafka_that_does_not_answer_is_one_sentence_without_its_password() -> None:
     with raises(UserError, Code.KAFKA_SILENT, "127.0.0.1:9") as caught:
-        next(producing.produce([ROW], {"bootstrap.servers": "127.0.0.1:9"}))
+        next(producing.produce([ROW], {"bootstrap.servers": "127.0.0.1:9"}, start_s=0.2))
     assert caught.value.exit_code == UNAVAILABLE
     with pytest.raises(UserError) as caught:
-        next(producing.produce([ROW], {"bootstrap.servers": "plaintext://ann:secret@127.0.0.1:9"}))
+        next(producing.produce([ROW], {"bootstrap.servers": "plaintext://ann:secret@127.0.0.1:9"}, start_s=0.2))
     assert caught.value.message.startswith("an address of Kafka has an account in front of its host")
     assert "secret" not in caught.value.as_text()
     assert caught.value.exit_code == REFUSED
