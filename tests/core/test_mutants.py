@@ -24,6 +24,19 @@ def told(x: "int | None" = 1) -> int:
             continue
         x += one
     return found
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    number: int = field(compare=False)
+
+
+def _made_up(chance: random.Random) -> Iterator[str]:
+    yield chance.randrange(5)
+
+
+def _again(made: Input) -> Input:
+    return made + 1
 '''
 
 
@@ -44,7 +57,9 @@ def test_each_change_is_of_code_and_leaves_code(tmp_path: Path) -> None:
         ("x += one", "pass"),
         ("return found", "return None"),
         ("1", "2"),
-    ]
+        ("False", "True"),
+        ("True", "False"),
+    ], "of the dataclass its order, and nothing of what makes up inputs"
 
 
 def test_one_number_chooses_between_the_mutants_of_a_module(tmp_path: Path) -> None:

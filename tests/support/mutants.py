@@ -5,7 +5,8 @@
 The sampled mutants stand in the code beside what they replace, and one number chooses between them. Pytest collects the
 fast tier once. Each file of tests runs once without a mutant, and its tests note the mutants that they reach. Then a forked
 process for each mutant runs the tests that reach it, until one of them fails. What only people read is no mutant: texts,
-annotations, log lines, bounds of time. A child process of a test runs the code without mutants.
+annotations, log lines, bounds of time. Neither are guards against a programmer's mistakes, and functions that make up inputs.
+A child process of a test runs the code without mutants.
 """
 
 import argparse
@@ -34,8 +35,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("processor/core", "processor/runtime", "spark_sink/landing", "proof")
-# What makes up inputs may as well make up others.
-GENERATORS = ("hostile.py", "shaping.py", "trade_feed.py", "sheet_snapshots.py")
+# What makes up inputs may as well make up others: these files, and functions of random numbers or of inputs.
+GENERATORS = ("hostile.py", "shaping.py", "trade_feed.py")
+MADE_UP = re.compile(r"random\.Random|Input|Iterator\[Input\]")
+# Keywords of `@dataclass` that change no result of a program: they stop an assignment that no program makes, and save memory.
+GUARDS = ("frozen", "slots")
 # Calls that nothing but a person or a fault point notices; what is assigned to such a name is a bound, or a type.
 TOLD = re.compile(r"log|_log|step|_step|progress|_progress|sleep|debug|info|warning|error|alive|collect")
 BOUND = re.compile(r"_?[A-Z]\w*")
@@ -81,7 +85,7 @@ def mutants(path: str) -> Iterator[Mutant]:
 def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
     """Nodes of a tree, and the text that stands there instead."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        if not node.name.startswith(("generate", "__repr__", "__str__")):
+        if not node.name.startswith(("generate", "__repr__", "__str__")) and not _makes_up(node):
             for child in (*node.body, *node.args.defaults, *filter(None, node.args.kw_defaults)):
                 yield from _changes(child)
         return
@@ -95,7 +99,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
     if isinstance(node, ast.stmt | ast.expr):
         yield from ((node, text) for text in _instead(node))
     for child in ast.iter_child_nodes(node):
-        yield from _changes(child)
+        if not (isinstance(child, ast.keyword) and child.arg in GUARDS and _is_dataclass(node)):
+            yield from _changes(child)
 
 
 def _instead(node: ast.AST) -> Iterator[str]:
@@ -130,6 +135,16 @@ def _is_told(node: ast.AST) -> bool:
     """By the last word of what is called, or the first where that is a logger."""
     words = ast.unparse(node.func).split(".") if isinstance(node, ast.Call) else [""]
     return bool(TOLD.fullmatch(words[0] if words[0] == "log" else words[-1]))
+
+
+def _is_dataclass(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass"
+
+
+def _makes_up(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function makes up inputs, by its annotations."""
+    annotations = [node.returns, *(argument.annotation for argument in node.args.args)]
+    return any(one is not None and MADE_UP.fullmatch(ast.unparse(one)) for one in annotations)
 
 
 def _is_text(node: ast.AST) -> bool:
