@@ -33,7 +33,8 @@ class JudgesLog(Log):
         (self._held.update if held else self._held.difference_update)(places)
 
     def gone(self) -> str:
-        return ""
+        now = ((name, self._simulated.identity(name, 0).topic_id) for name in self.topics)
+        return next((name for name, topic_id in now if topic_id != self.topics[name].topic_id), "")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -70,6 +71,14 @@ class JudgesLog(Log):
             self.positions[place] = at
 
 
+def kafka_of(log: SimulatedLog, opened: type[JudgesLog] = JudgesLog) -> Kafka:
+    """A simulated log, for a verifier. No dead letters were replayed."""
+    return Kafka(
+        log=lambda client, topics, share: opened(log, topics, share),
+        receipts=lambda client, domain, topic_ids: frozenset(),
+    )
+
+
 class SimulatedStage(Stage):
     """Topics in memory, tables in PostgreSQL."""
 
@@ -87,10 +96,7 @@ class SimulatedStage(Stage):
     @property
     def kafka(self) -> Kafka:
         """Its log, for a verifier."""
-        return Kafka(
-            log=lambda client, topics, share: JudgesLog(self.log, topics, share),
-            receipts=lambda client, domain, topic_ids: frozenset(),
-        )
+        return kafka_of(self.log)
 
     def flush(self) -> None:
         """All of it is there."""

@@ -1,0 +1,86 @@
+"""A pipeline of real handlers on a simulated log, whose records the continuous verifier compares with the model."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from onefold.processor.core.topology import Topology
+from onefold.processor.testing import TopologyDriver
+from onefold.proof.audit.following import Following
+from onefold.proof.checkpoints import Checkpoints
+from onefold.proof.expect import Workload
+from onefold.proof.log import Place
+from onefold.proof.record import Record
+from onefold.proof.verdict import Finding
+from onefold.proof.workloads.shaping import Input
+from tests.support.simulated_stage import JudgesLog, kafka_of
+
+PARTITIONS = 2
+_STEPS_MAX = 50
+
+
+class Followed:
+    """A pipeline, and what a verifier says of it.
+
+    Attributes:
+        driver: runs the handlers.
+        hidden: by topic, partition and offset, the records that the verifier never sees.
+        following: the verifier, after `begin`.
+    """
+
+    def __init__(self, topology: Topology, workload: Workload) -> None:
+        self.driver = TopologyDriver(topology, partitions=PARTITIONS)
+        self.workload = workload
+        self.hidden: set[tuple[str, int, int]] = set()
+        self.following: Following
+
+    def send(self, inputs: Iterable[Input]) -> None:
+        """Process these."""
+        for given in inputs:
+            self.driver.send(given.topic, given.value, key=given.key)
+        self.driver.run()
+
+    def begin(self, checkpoints: Path | None = None) -> None:
+        """Verify from here on, and what is there already."""
+        hidden = self.hidden
+
+        class Seen(JudgesLog):
+            def read(
+                self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+            ) -> None:
+                super().read(ends, lambda record: None if record[:3] in hidden else take(record), alive)
+
+        kept = Checkpoints(checkpoints, self.workload.name) if checkpoints else None
+        self.following = Following(self.workload, {}, None, kept, kafka=kafka_of(self.driver.log, Seen))
+        self.following.begin()
+
+    def found(self) -> list[Finding]:
+        """What is wrong, now that all was read and compared."""
+        following, ends = self.following, self.ends(*self.following.topic_ids)
+        # The processor's last word is read after its results, and what was missing then is named when all was taken.
+        beyond = 0
+        for _ in range(_STEPS_MAX):
+            beyond = beyond + 1 if following.step() and not following.waiting else 0
+            if beyond == 3:
+                break
+        assert beyond == 3, f"{following.waiting} records wait"
+        assert all(following.positions[place] >= end for place, end in ends.items())
+        found, following.findings = following.findings, []
+        return found
+
+    def ends(self, *topics: str) -> dict[Place, int]:
+        """Where these topics end."""
+        log = self.driver.log
+        return {(topic, p): log.identity(topic, p).end for topic in topics for p in range(PARTITIONS)}
+
+    def last(self, topic: str) -> Record:
+        """The newest record of the topic's fullest partition."""
+        both = [(p, self.driver.log.read(topic, p, 0)[0]) for p in range(PARTITIONS)]
+        partition, entries = max(both, key=lambda one: len(one[1]))
+        offset, entry = entries[-1]
+        return Record(topic, partition, offset, entry.key, entry.value, list(entry.headers))
+
+    def append(self, record: Record) -> str:
+        """Write a record into its topic and partition, wherever it lay; returns where it lies."""
+        topic, partition = record.topic, record.partition
+        offset = self.driver.log.append(topic, record.key, record.value, partition=partition, headers=record.headers)
+        return f"{topic}/{partition}/{offset}"
