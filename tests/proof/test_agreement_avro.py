@@ -113,6 +113,26 @@ def test_on_odd_schemas_and_on_bytes_read_with_them() -> None:
     assert min(counts.values()) > 300, counts
 
 
+FIRST_FIELDS = ["null", "boolean", "long", "float", "double", "string", [], ["null"], ["null", "long"], ["double", "float"],
+                {"type": "fixed", "name": "F", "size": 0}, {"type": "fixed", "name": "F", "size": 5},
+                {"type": "enum", "name": "E", "symbols": ["a"]}, {"type": "array", "items": "long"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", ["array", "map"])
+@pytest.mark.parametrize("first", FIRST_FIELDS, ids=str)
+def test_on_how_many_values_without_bytes_an_item_may_have(first: Any, whole: str) -> None:
+    """Beside one field that may take some bytes. Both draw the bound at the same number."""
+    found = []
+    for nulls in range(50):
+        fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate([first, *["null"] * nulls])]
+        item = {"type": "record", "name": "R", "fields": fields}
+        theirs, mine = taken(json.dumps({"type": whole, "items" if whole == "array" else "values": item}))
+        assert (theirs is None) == (mine is None), nulls
+        found.append(mine is not None)
+    assert found == sorted(found, reverse=True), "more than the most are never taken again"
+    assert not found[-1]
+
+
 def test_on_the_branch_that_was_written_of_records_that_look_alike() -> None:
     field = {"name": "f", "type": "long"}
     look_alike = [{"type": "record", "name": name, "fields": [field]} for name in "AB"]
@@ -181,7 +201,7 @@ def test_which_decimals_both_take() -> None:
     """Without the processor's answer: as few bytes as the number needs, or more."""
     kinds = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 0}
     both = taken(json.dumps(kinds))
-    for number in [n for power in (7, 15, 23) for n in range(2**power - 2, 2**power + 3)]:
+    for number in [0, 1, *(n for power in (7, 15, 23) for n in range(2**power - 2, 2**power + 3))]:
         for signed in (number, -number):
             fewest = next(n for n in range(1, 9) if -(1 << 8 * n - 1) <= signed < 1 << 8 * n - 1)
             for size in range(fewest, fewest + 3):
