@@ -31,12 +31,11 @@ class Place:
     number: int = field(compare=False)
 
 
-def _made_up(chance: random.Random) -> Iterator[str]:
-    yield chance.randrange(5)
+# --- input
 
 
-def _again(made: Input) -> Input:
-    return made + 1
+def generated(chance: random.Random) -> int:
+    return chance.randrange(5)
 '''
 
 

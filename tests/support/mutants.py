@@ -5,7 +5,7 @@
 The sampled mutants stand in the code beside what they replace, and one number chooses between them. Pytest collects the
 fast tier once. Each file of tests runs once without a mutant, and its tests note the mutants that they reach. Then a forked
 process for each mutant runs the tests that reach it, until one of them fails. What only people read is no mutant: texts,
-annotations, log lines, bounds of time. Neither are guards against a programmer's mistakes, and functions that make up inputs.
+annotations, log lines, bounds of time. Neither are guards against a programmer's mistakes, and what makes up inputs.
 A child process of a test runs the code without mutants.
 """
 
@@ -35,9 +35,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("processor/core", "processor/runtime", "spark_sink/landing", "proof")
-# What makes up inputs may as well make up others: these files, and functions of random numbers or of inputs.
-GENERATORS = ("hostile.py", "shaping.py", "trade_feed.py")
-MADE_UP = re.compile(r"random\.Random|Input|Iterator\[Input\]")
+# What makes up inputs may as well make up others: these files, and what stands below this line in others.
+GENERATORS, GENERATOR = ("hostile.py", "shaping.py", "trade_feed.py"), b"# --- input"
 # Keywords of `@dataclass` that change no result of a program: they stop an assignment that no program makes, and save memory.
 GUARDS = ("frozen", "slots")
 # Calls that nothing but a person or a fault point notices; what is assigned to such a name is a bound, or a type.
@@ -73,10 +72,13 @@ class Mutant:
 def mutants(path: str) -> Iterator[Mutant]:
     """All of one file."""
     source = (ROOT / path).read_bytes()
-    starts = [0]
-    for line in source.splitlines(keepends=True):
+    starts, lines = [0], source.splitlines(keepends=True)
+    for line in lines:
         starts.append(starts[-1] + len(line))
+    generator = next((number for number, line in enumerate(lines, 1) if line.rstrip() == GENERATOR), len(lines) + 1)
     for index, (node, after) in enumerate(_changes(ast.parse(source))):
+        if node.lineno > generator:
+            continue
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         yield Mutant(path, index, node.lineno, " ".join(source[start:end].decode().split()), after)
@@ -85,7 +87,7 @@ def mutants(path: str) -> Iterator[Mutant]:
 def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
     """Nodes of a tree, and the text that stands there instead."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        if not node.name.startswith(("generate", "__repr__", "__str__")) and not _makes_up(node):
+        if not node.name.startswith(("generate", "__repr__", "__str__")):
             for child in (*node.body, *node.args.defaults, *filter(None, node.args.kw_defaults)):
                 yield from _changes(child)
         return
@@ -139,12 +141,6 @@ def _is_told(node: ast.AST) -> bool:
 
 def _is_dataclass(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass"
-
-
-def _makes_up(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function makes up inputs, by its annotations."""
-    annotations = [node.returns, *(argument.annotation for argument in node.args.args)]
-    return any(one is not None and MADE_UP.fullmatch(ast.unparse(one)) for one in annotations)
 
 
 def _is_text(node: ast.AST) -> bool:
