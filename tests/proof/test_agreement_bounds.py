@@ -29,6 +29,7 @@ APPS = {
     trades: trades_app,
 }
 LONG_MAX = 2**63 - 1
+START_MS = 1_767_225_600_000
 
 
 class Bound(NamedTuple):
@@ -62,7 +63,7 @@ DATES = (
 )  # fmt: skip
 #: A record of each topic that is taken, without its key.
 GOOD: dict[str, dict[str, Any]] = {
-    "averages.left": {"value": 1, "at_ms": 1_767_225_600_000},
+    "averages.left": {"value": 1, "at_ms": START_MS},
     "bank.accounts": {"change": "open", "balance": 5},
     "bank.transfers": {"transfer": 1, "payee": 5, "amount": 1},
     "campaigns.sends": {"email": "a", "subject": "s", "sent": 7, "date": "2021-12-01 12:00:00", "version": 1},
@@ -76,7 +77,8 @@ GOOD: dict[str, dict[str, Any]] = {
         "Hierarchy": {"RiskType": "a", "Region": "b", "TradeDesk": "c"},
     },
 }
-NAMED_BY = {"averages.left": "name", "bank.accounts": "account", "bank.transfers": "payer", "campaigns.sends": "id",
+NAMED_BY = {"averages.left": "name", "averages.right": "name", "sheets.finished": "sheet_id",
+            "bank.accounts": "account", "bank.transfers": "payer", "campaigns.sends": "id",
             "runner.updates": "user_id", "sheets.edits": "sheet_id", "sheets.uploads": "object_id",
             "trades.trades": "TradeID"}  # fmt: skip
 BOUNDS = [
@@ -136,8 +138,10 @@ def name(topic: str, number: int) -> Any:
     return texts[topic].format(number) if topic in texts else 1000 + number
 
 
-def fates(domain: ModuleType, sent: list[tuple[str, Any]]) -> list[bool]:
-    """Whether each record makes a dead letter. Handler and model agree on that, and on every output."""
+def fates(domain: ModuleType, sent: list[tuple[str, Any]]) -> tuple[list[bool], dict[str, int]]:
+    """Whether each record makes a dead letter, and the counts of all fates. Handler and model agree on both, and on every
+    output.
+    """
     followed = Followed(APPS[domain].TOPOLOGY, domain.WORKLOAD)
     followed.begin()
     log, places = followed.driver.log, []
@@ -153,7 +157,120 @@ def fates(domain: ModuleType, sent: list[tuple[str, Any]]) -> list[bool]:
         for topic in domain.WORKLOAD.inputs
         for *_, headers in followed.driver.records(f"{topic}.dead")
     }
-    return [place in dead for place in places]
+    counts = followed.following.counts
+    assert {fate: counts[fate] for fate in followed.counted()} == followed.counted()
+    return [place in dead for place in places], counts
+
+
+def several(topic: str, key: Any, *changes: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The good record of a topic again and again, each time with these fields."""
+    return [(topic, {NAMED_BY[topic]: key, **GOOD[topic], **change}) for change in changes]
+
+
+def steps(least: int, *others: int) -> list[dict[str, Any]]:
+    """Updates of one run, 100 milliseconds apart, with so many metres each."""
+    return [
+        {"sequence_id": at, "timestamp_utc": 100 * at, "distance_meters": metres}
+        for at, metres in enumerate((least, *others))
+    ]
+
+
+ACCOUNT, PAYMENTS = "bank.accounts", "bank.transfers"
+#: By pipeline, records one after the other, and the fate of each: accepted, ignored, or dead.
+SEQUENCES: dict[ModuleType, list[tuple[list[tuple[str, Any]], str]]] = {
+    # 5 % faster and slower is as fast; so is one that takes no time, and of a ninth run the first is forgotten.
+    runner: [
+        (several("runner.updates", 1, *steps(0, 100, 105, 105, 106)), "aaaaa"),
+        (several("runner.updates", 2, *steps(0, 100, 106, 106, 112)), "aaaaa"),
+        (several("runner.updates", 3, *steps(0, 100, 95, 95, 90)), "aaaaa"),
+        (several("runner.updates", 4, *steps(0, 100, 94, 94, 89)), "aaaaa"),
+        (several("runner.updates", 5, *({"sequence_id": at} for at in (0, 0, 1, 1, 0, 2))), "aiaiia"),
+        *(
+            (
+                several(
+                    "runner.updates",
+                    key,
+                    *({"sequence_id": at, "run_id": run, "timestamp_utc": 100 + at} for at, run in enumerate(runs)),
+                ),
+                "a" * len(runs),
+            )
+            for key, runs in ((6, [*range(8), 0, 1]), (7, [*range(9), 0, 1]), (8, [*range(8), 0, 9, 1, 0]))
+        ),
+    ],
+    # Of a number 1024 below the highest nobody can say; one a million above is the last. All of the balance may be paid.
+    bank: [
+        (several(PAYMENTS, 1, *({"transfer": at} for at in (5000, 3977, 3976, 3977, 5000))), "aadii"),
+        (several(PAYMENTS, 2, *({"transfer": at} for at in (5, 1_000_005, 2_000_006, 2_000_005))), "aada"),
+        (several(PAYMENTS, 3, *({"transfer": at} for at in (1, 1024, 1, 1025, 1, 2))), "aaiada"),
+        (several(ACCOUNT, 4, {}) + several(PAYMENTS, 4, {"amount": 5}, {"transfer": 2, "amount": CENT}), "aaa"),
+        (several(ACCOUNT, 5, {}) + several(PAYMENTS, 5, {"amount": 5 + CENT}, {"transfer": 2, "amount": 5}), "aaa"),
+        (
+            several(ACCOUNT, 6, {"change": "close"}, {}, {}, {"change": "close"}, {"change": "close"}, {})
+            + several(PAYMENTS, 6, {}, {}),
+            "iaiaiiai",
+        ),
+    ],
+    # The greatest of (version, sent, email, subject) holds; a campaign has a thousand sends.
+    campaigns: [
+        (
+            several("campaigns.sends", 1, {}, {}, {"sent": 6}, {"sent": 8}, {"version": 2, "sent": 0}, {"sent": 9}),
+            "aiiaai",
+        ),
+        (several("campaigns.sends", 2, {}, {"email": "b"}, {"email": "b", "subject": "r"}, {"subject": "t"}), "aaii"),
+        (
+            several(
+                "campaigns.sends",
+                3,
+                *({"date": f"2021-12-01 12:{at // 60:02}:{at % 60:02}"} for at in range(1001)),
+                {"sent": 8, "date": "2021-12-01 12:00:00"},
+            ),
+            "a" * 1000 + "da",
+        ),
+    ],
+    trades: [(several("trades.trades", "x", {}, {}, {"Version": 0}, {"Version": 2}, {"Value": 9}), "aiiai")],
+    # A number on the bound of a step is in the minute that begins there; the 101st of a minute is one too many.
+    averages: [
+        (
+            [
+                (topic, {"name": name, "value": 1, "at_ms": START_MS + at})
+                for at in (*times, 59_999, 60_000, 69_999, 70_000, 130_000)
+                for topic in averages.STREAMS
+            ],
+            "a" * 2 * (len(times) + 5),
+        )
+        for name, times in (("few", range(0, 10_000, 1000)), ("many", [5] * 49), ("more", [5] * 48 + [9]))
+    ],
+    # Behind every hundredth edit comes a snapshot, and behind the thousandth line a segment.
+    sheets: [
+        (several("sheets.edits", "long", *({"cell": f"A{row}"} for row in range(1, 1001))), "a" * 1000),
+        (several("sheets.edits", "short", *({} for _ in range(99))), "a" * 99),
+        (
+            several("sheets.edits", "made", *({} for _ in range(200)))
+            + [
+                ("sheets.finished", {"sheet_id": "made", "segment": 0, "root": root, "cells": 1, "size": 1, "chunks": chunks,
+                                     "shared": shared, "entry": entry})
+                for entry, root, chunks, shared in (
+                    (100, "r/1", 1, 1), (102, "r/1", 1, 1), (101, "r/1", 1, 2), (101, "r/1", 1, 1), (101, "r/2", 1, 1),
+                    (101, "r/1", 1, 0), (0, "r/1", 1, 1), (202, "r/2", 0, 0), (101, "r/3", 1, 1), (203, "r/3", 1, 1))
+            ],
+            "a" * 200 + "dddadidaid",
+        ),
+        (
+            several("sheets.uploads", "a/1", *({"action": each} for each in ("complete", "complete", "discard", "discard")))
+            + several("sheets.uploads", "a/2", *({"action": each} for each in ("discard", "complete", "discard", "complete"))),
+            "aiaaaaaa",
+        ),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("domain", APPS, ids=lambda domain: domain.WORKLOAD.name)
+def test_what_comes_before_a_record_decides_alike(domain: ModuleType) -> None:
+    sent = [one for records, _ in SEQUENCES[domain] for one in records]
+    wanted = "".join(fates for _, fates in SEQUENCES[domain])
+    found, counts = fates(domain, sent)
+    assert [*map("d".__eq__, wanted)] == found
+    assert counts["ignored"] == wanted.count("i")
 
 
 @pytest.mark.parametrize("domain", APPS, ids=lambda domain: domain.WORKLOAD.name)
@@ -165,5 +282,5 @@ def test_every_bound_lies_where_the_other_side_has_it(domain: ModuleType) -> Non
             for value in (*bound.taken, *bound.dead):
                 sent.append((bound.topic, record(bound.topic, name(bound.topic, len(sent)), bound.field, value)))
                 wanted.append((*sent[-1], value in bound.dead))
-    found = fates(domain, sent)
+    found, _ = fates(domain, sent)
     assert [(*one, dead) for one, dead in zip(sent, found, strict=True)] == wanted

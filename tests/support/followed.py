@@ -1,5 +1,7 @@
 """A pipeline of real handlers on a simulated log, whose records the continuous verifier compares with the model."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -71,6 +73,14 @@ class Followed:
         """Where these topics end."""
         log = self.driver.log
         return {(topic, p): log.identity(topic, p).end for topic in topics for p in range(PARTITIONS)}
+
+    def counted(self) -> dict[str, int]:
+        """What the tasks have counted for themselves, over all of them."""
+        changelog, counts = self.driver.topology.changelog, Counter[str]()
+        for partition in range(PARTITIONS):
+            told = [entry.value for _, entry in self.driver.log.read(changelog, partition, 0)[0] if entry.key == b"p"]
+            counts.update(json.loads(told[-1] or b"{}").get("counts", {}) if told else {})
+        return dict(counts)
 
     def last(self, topic: str) -> Record:
         """The newest record of the topic's fullest partition."""
