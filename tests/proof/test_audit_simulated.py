@@ -21,10 +21,10 @@ from onefold.proof.audit.versions import Versions
 from onefold.proof.expect import Table
 from onefold.proof.outputs import Written
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
-from onefold.proof.workloads import campaigns
+from onefold.proof.workloads import campaigns, trades
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.support.simulated_stage import SimulatedStage
-from tests.support.stage import ChangedRule
+from tests.support.stage import PARTITIONS, ChangedRule
 
 COUNT = 120
 TOTALS, SENDS = campaigns.WORKLOAD.outputs.values()
@@ -149,6 +149,106 @@ def test_results_beyond_the_progress_at_its_start_are_judged_when_the_progress_c
         assert standing.judged > 0
 
 
+def test_a_topic_that_was_made_anew_ends_the_run(stage: SimulatedStage) -> None:
+    with closing(of(stage)) as auditor:
+        auditor.run(lambda standing: None, lambda pause: True, lambda standing: False)
+        stage.log.create(f"{stage.workload.name}.changelog", PARTITIONS)
+        standing = ran(auditor, lambda standing: "recreated" in standing.reason)
+        assert (standing.outcome, standing.findings) == (UNKNOWN, [])
+
+
+def test_what_is_wrong_with_a_topic_that_was_made_anew_meanwhile_is_not_named(
+    stage: SimulatedStage, auditor: Auditor
+) -> None:
+    """Rows and records of a pipeline that is started over go one after the other."""
+    execute(stage.dsn, f"DELETE FROM {TOTALS.name} WHERE id = 1")
+    stage.log.create(f"{stage.workload.name}.changelog", PARTITIONS)
+    standing = ran(auditor, lambda standing: "recreated" in standing.reason)
+    assert (standing.outcome, standing.findings) == (UNKNOWN, [])
+
+
+FIRST = f"(id, date) = (SELECT id, date FROM {SENDS.name} ORDER BY id, date LIMIT 1)"
+ANOTHER = (
+    f'INSERT INTO {SENDS.name} (id, date, sent, email, subject, version, topic, partition, "offset")'
+    f" SELECT id, date + interval '8 years', sent, email, subject, version, topic, partition, \"offset\" FROM {SENDS.name}"
+    f" WHERE {FIRST}"
+)
+IN_LEDGER = f"onefold.ledger SET {{}} WHERE topic = '{TOTALS.topic}' AND partition = 1"
+
+
+@pytest.mark.promise("audit-names-wrong")
+@pytest.mark.parametrize(
+    ("spoil", "named_as"),
+    [
+        (f"UPDATE {SENDS.name} SET sent = sent + 1 WHERE {FIRST}", [("different row", SENDS.name)]),
+        (f"DELETE FROM {SENDS.name} WHERE {FIRST}", [("missing row", SENDS.name)]),
+        (ANOTHER, [("extra row", SENDS.name)]),
+        (
+            f"WITH gone AS (DELETE FROM {SENDS.name} WHERE {FIRST}) {ANOTHER}",
+            [("extra row", SENDS.name), ("missing row", SENDS.name)],
+        ),
+        (f'UPDATE {SENDS.name} SET "offset" = "offset" + 1 WHERE {FIRST}', [("wrong origin", SENDS.name)]),
+        (f"UPDATE {SENDS.name} SET topic = 'another' WHERE {FIRST}", [("wrong origin", SENDS.name)]),
+        ("DELETE FROM " + IN_LEDGER.replace(" SET {}", ""), [("wrong ledger", "onefold.ledger")]),
+        ("UPDATE " + IN_LEDGER.format("next_offset = next_offset - 1"), [("wrong ledger", "onefold.ledger")]),
+        ("UPDATE " + IN_LEDGER.format("next_offset = next_offset + 1"), [("wrong ledger", "onefold.ledger")]),
+        ("UPDATE " + IN_LEDGER.format("topic_id = 'another'"), [("wrong ledger", "onefold.ledger")]),
+    ],
+    ids=[
+        "changed",
+        "gone",
+        "made up",
+        "another",
+        "offset",
+        "topic",
+        "ledger gone",
+        "behind",
+        "ahead",
+        "of another topic",
+    ],
+)
+def test_what_sql_has_done_is_named_and_once(
+    stage: SimulatedStage, auditor: Auditor, spoil: str, named_as: list[tuple[str, str]]
+) -> None:
+    execute(stage.dsn, spoil)
+    named(auditor)
+    turns = iter(range(5))
+    standing = ran(auditor, lambda standing: next(turns, None) is None)
+    assert sorted((found.kind, found.where) for found in standing.findings) == named_as
+
+
+TOTAL = "risk_type IS NULL AND region IS NULL AND trade_desk IS NULL"
+MADE_UP_SUM = (
+    'INSERT INTO trades.risk (risk_type, region, trade_desk, value, trades, topic, partition, "offset")'
+    f" SELECT 'another', region, trade_desk, value, trades, topic, partition, \"offset\" FROM trades.risk WHERE {TOTAL}"
+)
+
+
+@pytest.mark.promise("audit-names-wrong")
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (f"UPDATE trades.risk SET value = value + 1 WHERE {TOTAL}", "different row"),
+        (f"UPDATE trades.risk SET trades = trades - 1 WHERE {TOTAL}", "different row"),
+        (f"DELETE FROM trades.risk WHERE {TOTAL}", "missing row"),
+        (
+            MADE_UP_SUM,
+            "extra row",
+        ),
+    ],
+    ids=["value", "number", "gone", "made up"],
+)
+def test_what_is_wrong_with_sums_is_named(database: str, spoil: str, kind: str) -> None:
+    stage = SimulatedStage(database, trades.WORKLOAD)
+    stage.play(trades.generate(1, COUNT))
+    with closing(of(stage)) as auditor:
+        assert ran(auditor, whole).findings == []
+        stage.play(trades.generate(2, COUNT))
+        assert ran(auditor, lambda standing: standing.judged > 0 and standing.waiting == 0).findings == []
+        execute(stage.dsn, spoil)
+        assert [(found.kind, found.where) for found in named(auditor)] == [(kind, "trades.risk")]
+
+
 def test_states_of_another_number_of_partitions_are_no_ground_for_a_verdict(
     stage: SimulatedStage, auditor: Auditor
 ) -> None:
@@ -204,11 +304,13 @@ def tables_of(stage: SimulatedStage) -> tuple[Tables, Versions]:
     return Tables(stage.workload, versions), versions
 
 
-def look(tables: Tables, dsn: str, *, hides: bool = False) -> tuple[list[tuple[str, str, Any]], list[Row]]:
+def look(
+    tables: Tables, dsn: str, *, hides: bool = False, budget_s: float = 1.0
+) -> tuple[list[tuple[str, str, Any]], list[Row]]:
     """(kind, table, id) of each finding, and the keys that were asked for."""
     with Asked(dsn) as snapshot:
         snapshot.hides = hides
-        found = [(one.kind, one.where, (one.key or {}).get("id")) for one in tables.look(snapshot, 1.0)]
+        found = [(one.kind, one.where, (one.key or {}).get("id")) for one in tables.look(snapshot, budget_s)]
         return found, getattr(snapshot, "keys", [])
 
 
@@ -226,6 +328,32 @@ def test_every_row_of_every_table_is_compared_at_the_first_look_and_again(stage:
     assert (kind, where) == ("different row", table.name)
     [again], _ = look(tables_of(stage)[0], stage.dsn)
     assert again[:2] == ("different row", table.name)
+
+
+@pytest.mark.parametrize("table", [TOTALS, SENDS], ids=lambda table: str(table.name))
+def test_a_large_table_is_read_whole_at_the_first_look_and_then_in_parts(stage: SimulatedStage, table: Table) -> None:
+    """Without any time for it, a look reads one part. Every row comes round all the same."""
+    # A transaction's own updates leave their predecessors where they are.
+    bloat = f"UPDATE {table.name} SET email = email WHERE id % 2 = 0"
+    execute(stage.dsn, f"DO $$ BEGIN FOR i IN 1..600 LOOP {bloat}; END LOOP; END $$")
+    with Live(stage.dsn) as snapshot:
+        assert snapshot.blocks(table) > 64
+    tables, _ = tables_of(stage)
+    assert look(tables, stage.dsn, budget_s=0.0) == ([], [])
+    rows = sum(len(stage.expected.model.rows[one.name]) for one in (TOTALS, SENDS))
+    assert tables.rows == rows, "each once"
+    assert tables.cycle_s is not None
+    column = "sent_1" if table is TOTALS else "sent"
+    spoiled = f"ctid = (SELECT max(ctid) FROM {table.name} WHERE {column} IS NOT NULL)"
+    execute(stage.dsn, f"UPDATE {table.name} SET {column} = {column} + 1 WHERE {spoiled}")
+    looks, found = 0, list[Any]()
+    while not found:
+        found, _ = look(tables, stage.dsn, hides=True, budget_s=0.0)
+        looks += 1
+        assert looks < 10, "it does not come round"
+    assert [one[:2] for one in found] == [("different row", table.name)]
+    assert looks > 1
+    assert tables.rows < 3 * rows
 
 
 def test_one_row_that_is_gone_or_too_many_is_one_finding(stage: SimulatedStage) -> None:
