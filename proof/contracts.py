@@ -63,14 +63,15 @@ def contracts(domain: str | None = None) -> Contracts:
     known = pipelines.find().pipelines
     found = Contracts()
     for pipeline in [known[domain]] if domain is not None and domain in known else known.values():
-        of_folder = _contracts(pipeline.contracts)
+        of_folder = load(pipeline.contracts)
         found.update(of_folder)
         found.faults += [fault for fault in of_folder.faults if fault not in found.faults]
     return found
 
 
 @functools.cache
-def _contracts(folder: Path) -> Contracts:
+def load(folder: Path) -> Contracts:
+    """Read the contracts of a folder: by the topics that carry them, with what they were."""
     found = Contracts()
     before: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("earlier/*.avsc")):

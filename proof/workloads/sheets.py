@@ -42,7 +42,7 @@ from onefold.proof.workloads.sheet_snapshots import Judge, Line, Made, judged
 
 EDITS, UPLOADS, IMPORTS, FINISHED = "sheets.edits", "sheets.uploads", "sheets.imports", "sheets.finished"
 JOBS, OBJECTS = "sheets.jobs", "sheets.objects"
-_BETWEEN, _A_SEGMENT = 100, 1000
+BETWEEN, _A_SEGMENT = 100, 1000
 _LAST_ROW, _LAST_COLUMN = 2**20, 2**14
 _SHEET_LETTERS = frozenset(string.ascii_letters + string.digits + "_.-")
 _PATH_LETTERS = frozenset(string.ascii_lowercase + string.digits)
@@ -137,7 +137,7 @@ class Model:
         self._line(name, sheet, kind, contents, source)
         sheet.changes += 1
         sheet.since += 1
-        if sheet.since >= _BETWEEN:
+        if sheet.since >= BETWEEN:
             sheet.since = 0
             self._line(name, sheet, "snapshot", (None,) * 7, source)
             sheet.roots[sheet.lines] = None
@@ -320,7 +320,7 @@ def _events(rng: random.Random, size: int, *, alone: bool, bad: bool) -> Iterato
         else:
             edits[at] += 1
             yield _input(EDITS, name, {"sheet_id": name, "cell": _cell(rng), **_value(rng)})
-        if alone and edits[at] >= (reported[at] + 1) * _BETWEEN + _LEEWAY:
+        if alone and edits[at] >= (reported[at] + 1) * BETWEEN + _LEEWAY:
             reported[at] += 1
             yield from _reports(rng, name, reported[at], bad=bad)
 
@@ -356,7 +356,7 @@ def _upload(rng: random.Random, name: str, number: int, *, alone: bool) -> Itera
 
 def _reports(rng: random.Random, name: str, number: int, *, bad: bool) -> Iterator[Input]:
     """Of the snapshot of that number. Each hundred edits and the snapshot's own line are 101 lines."""
-    line = number * (_BETWEEN + 1)
+    line = number * (BETWEEN + 1)
     chunks = rng.randrange(1, 9)
     fields = {
         "sheet_id": name,

@@ -27,13 +27,13 @@ READ = """
 import json, sys
 from pathlib import Path
 from onefold.processor.io import contracts
-from onefold.proof.contracts import _contracts
+from onefold.proof.contracts import load
 from onefold.spark_sink.contracts import load_domain
 folder = Path(sys.argv[1])
 sink = load_domain("lat", folder / "avro", folder / "sql")
 schemas = [
     json.loads(sink.contracts["lat.in"].schema), contracts.load(folder / "avro")["lat.in"].schema,
-    _contracts(folder / "avro")["lat.in"].schema,
+    load(folder / "avro")["lat.in"].schema,
 ]
 print(json.dumps([[schema["fields"][0]["default"] for schema in schemas], "".join(sink.targets["lat.in"].merge)]))
 """

@@ -104,7 +104,7 @@ class Both:
             handle=lambda state, event: (state, ()),
         )  # fmt: skip
         self._codec = AvroCodec(topology, self.contracts, registered)
-        self._judge = judged._contracts(folder)[TOPIC]
+        self._judge = judged.load(folder)[TOPIC]
         self._registry = registered.judged if registered else None
 
     def __call__(self, value: bytes) -> dict[str, Any] | None:
@@ -341,7 +341,7 @@ def test_an_upgrade_goes_on_with_states_and_topics_of_before(tmp_path: Path) -> 
     assert [(total["count"], total["cents"]) for total in driver.read("shop.totals")] == [
         (1, 0), (4, 207),
     ]  # fmt: skip
-    contract = judged._contracts(new)["shop.totals"]
+    contract = judged.load(new)["shop.totals"]
     found = [judge.decode_output(contract, value) for _, value, _ in driver.records("shop.totals")]
     assert found == driver.read("shop.totals")
     assert driver.table("shop.totals") == {("ann",): {"customer": "ann", "count": 4, "cents": 207}}

@@ -26,7 +26,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 def load(folder: Path, *fields: dict[str, Any]) -> tuple[contracts.Contract, proof_contracts.Contract]:
     (folder / "r.avsc").write_text(json.dumps(record(*fields)), encoding="utf-8")
-    return contracts.load(folder)["t.t"], proof_contracts._contracts(folder)["t.t"]
+    return contracts.load(folder)["t.t"], proof_contracts.load(folder)["t.t"]
 
 
 @pytest.mark.parametrize(

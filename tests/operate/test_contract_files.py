@@ -93,7 +93,7 @@ def test_a_legal_file_is_read_alike_by_processor_sink_and_judge(form: str, folde
     written(folder, data)
     processor = contracts.load(folder, (TOPIC,))[TOPIC]
     sink = load_domain("sales", folder, folder.parent / "sql").contracts[TOPIC]
-    judge = judged._contracts(folder)[TOPIC]
+    judge = judged.load(folder)[TOPIC]
     assert processor.name == sink.name == judge.name == name
     assert processor.prefix == sink.header == judge.prefix
     fields = [field["name"] for field in processor.schema["fields"]]
@@ -167,7 +167,7 @@ def test_any_other_file_is_one_sentence_with_its_name(data: bytes, says: str, fo
     assert "\n" not in said
     assert contracts.load(folder, ("shop.bills",)).keys() == {"shop.bills"}
     assert load_domain("shop", folder, folder.parent / "sql").contracts.keys() == {"shop.bills"}
-    assert "shop.bills" in judged._contracts(folder)
+    assert "shop.bills" in judged.load(folder)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", text(42), text(plus("strng")), b"\xff"])
@@ -179,7 +179,7 @@ def test_sink_and_judge_name_the_file(data: bytes, folder: Path) -> None:
         load_domain("sales", folder, folder.parent / "sql")
     assert str(misconfigured.value) == str(unusable.value)
     with raises(CannotTell, Code.SCHEMA_WRONG, str(path)):
-        judged._contracts(folder)[TOPIC]
+        judged.load(folder)[TOPIC]
 
 
 def test_of_two_files_the_one_with_the_topic_in_it_is_named(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from tests.support.expected import expect
 
 COUNT = 8_000
 TRADE = contracts()[trades.TOPIC]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def message(trade: str, version: int, value: str, leaf: tuple[str, str, str]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def test_judge_and_judged_agree_on_what_a_message_is_worth(value: str, version: 
         plain = {"RiskType": "a", "Region": "b", "TradeDesk": "c"}
         model = applied([{**vars(fields), "Hierarchy": plain}])
         row, _ = model.rows["trades.current"]["t",]
-        mine = [(row[2], round((row[6] - trades._EPOCH).total_seconds() * 1_000_000))]
+        mine = [(row[2], round((row[6] - EPOCH).total_seconds() * 1_000_000))]
     except Inadmissible:
         mine = []
     assert theirs == mine

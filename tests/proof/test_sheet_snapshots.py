@@ -204,8 +204,8 @@ def test_a_page_may_be_named_again(written: Written) -> None:
 
 
 def test_snapshots_that_were_asked_for_are_unmade_until_they_are_reported() -> None:
-    model, entry = sheets.Model(), sheets._BETWEEN + 1
-    for number in range(sheets._BETWEEN):
+    model, entry = sheets.Model(), sheets.BETWEEN + 1
+    for number in range(sheets.BETWEEN):
         assert model.unmade() == ""
         model.apply({"sheet_id": "s", "object_id": "payloads/aa"}, Source(sheets.IMPORTS, 0, number))
     assert model.unmade() == "1 snapshots of sheets are not made yet"

@@ -9,8 +9,8 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.spark_sink.errors import Overlap, Refused, Rewind
-from onefold.spark_sink.landing import batches, landed_batches
-from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.batches import AHEAD_OFFSETS, Batches
+from onefold.spark_sink.landing.landed_batches import PRUNED_AFTER
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
 from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE, STAGE_S
 from tests.support.frames import ANSWER_S, BYTES, LEFT, RIGHT, TOPIC, Rows, World, ended, run
@@ -37,14 +37,11 @@ def test_a_batch_goes_on_where_the_one_before_ended(world: World, make: Make) ->
     assert world.told.durations == [0, 0]
 
 
-def test_what_was_noted_of_batches_is_pruned_now_and_then(
-    world: World, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_noted_of_batches_is_pruned_now_and_then(world: World, make: Make) -> None:
     """After the first batch of a start, or sinks that are often killed would never do it; and then after so many rows."""
-    monkeypatch.setattr(landed_batches, "PRUNED_AFTER", 4)
-    one = make()
+    one, places = make(), [(LEFT[0], partition) for partition in range(PRUNED_AFTER // 2)]
     for number in range(5):
-        run(world, one, number, {LEFT: number + 1, RIGHT: number + 1}, Rows((*LEFT, number)))
+        run(world, one, number, dict.fromkeys(places, number + 1), Rows((*LEFT, number)))
     one.close()
     assert world.pruned == [1, 3, 5]
 
@@ -214,31 +211,29 @@ def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -
     assert (world.tried, one.reached[LEFT], one.landed) == ([], 0, 0), "not yet"
 
 
-@pytest.mark.parametrize("changes", [{"driver_offsets": 4}, {}], ids=["executor staging", "driver staging"])
+@pytest.mark.parametrize("driver_offsets", [4, 2 * AHEAD_OFFSETS], ids=["executor staging", "driver staging"])
 def test_a_batch_as_large_as_may_be_is_landed_while_spark_goes_on(
-    world: World, make: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
+    world: World, make: Make, driver_offsets: int
 ) -> None:
-    """Spark rounds down in each partition: 10 of 12 is all that two of them give."""
-    monkeypatch.setattr(batches, "AHEAD_OFFSETS", 0)
-    one = make(max_offsets=12, **changes)
+    """Spark rounds down in each partition: two fewer is all that two of them give."""
+    one = make(max_offsets=2 * AHEAD_OFFSETS + 2, driver_offsets=driver_offsets)
     world.go.clear()
-    run(world, one, 0, {LEFT: 5, RIGHT: 5}, Rows((*LEFT, 4)))
+    run(world, one, 0, {LEFT: AHEAD_OFFSETS, RIGHT: AHEAD_OFFSETS}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)
     assert (world.tried, one.reached[LEFT]) == ([], 0), "not yet"
 
 
-def test_spark_waits_for_a_large_batch(world: World, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "AHEAD_OFFSETS", 4)
-    one = make()
+def test_spark_waits_for_a_large_batch(world: World, make: Make) -> None:
+    one, ends = make(max_offsets=10 * AHEAD_OFFSETS), {LEFT: AHEAD_OFFSETS + 1}
     world.go.clear()
-    spark = threading.Thread(target=run, args=(world, one, 0, {LEFT: 5}, Rows((*LEFT, 4))), daemon=True)
+    spark = threading.Thread(target=run, args=(world, one, 0, ends, Rows((*LEFT, 4))), daemon=True)
     spark.start()
     assert world.landing.wait(ANSWER_S)
     spark.join(0.1)
     assert spark.is_alive()
     world.go.set()
     spark.join(ANSWER_S)
-    assert one.reached[LEFT] == 5
+    assert one.reached == ends | {RIGHT: 0}
 
 
 @pytest.mark.parametrize("outcome", [None, RuntimeError("one"), Rewind(Code.POSITIONS_MOVED, "no")], ids=str)
