@@ -218,6 +218,7 @@ def set_server(admin: psycopg.Connection[Any], statement: str, value: str) -> No
     )
 
 
+@pytest.mark.long  # 15 s
 def test_a_query_that_starts_again_says_what_is_new_and_nothing_else(
     client: dict[str, str], fresh_domain: Fresh, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

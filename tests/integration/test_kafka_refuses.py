@@ -134,6 +134,7 @@ def test_the_reason_is_found(broker: Guarded, name: str) -> None:
     assert PASSWORD not in found.sentence
 
 
+@pytest.mark.long  # 20 s: a broker of its own
 def test_an_authority_of_the_same_name_is_another(broker: Guarded, tmp_path: Path) -> None:
     found = kafka_client.trouble(broker.client("TLS", ssl_ca_location=str(Authority(tmp_path).file)))
     assert found is not None

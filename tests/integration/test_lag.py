@@ -158,6 +158,7 @@ def test_events_that_are_not_folded_are_counted_with_the_age_of_the_oldest(
     assert now(settings).input_events == 40
 
 
+@pytest.mark.long  # 15 s
 @pytest.mark.promise("lag")
 @pytest.mark.usefixtures("topology")
 def test_what_compaction_has_removed_waits_for_nobody(settings: Settings, client: dict[str, str]) -> None:

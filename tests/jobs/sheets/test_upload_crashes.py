@@ -120,8 +120,8 @@ def test_after_a_crash_at_any_step_it_ends_as_without_one(servers: Servers) -> N
         crashed_at_each_step(servers, words, EVERYBODY if isinstance(servers.store, LocalStore) else KEEPERS)
 
 
+@pytest.mark.long  # 20 s
 @pytest.mark.promise("crashes-of-uploads")
-@pytest.mark.slow  # 20 s
 def test_nor_does_a_crash_in_another_order_change_the_end(folder: Servers) -> None:
     for words in ORDERS.keys() - set(SWEPT):
         crashed_at_each_step(folder, words, EVERYBODY if words.endswith("all late") else (*KEEPERS, "sink"))
