@@ -15,10 +15,8 @@ from onefold.operate.errors import UserError
 # What follows is pytest's own.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 ROOT = Path(__file__).resolve().parents[2]
-# Each process of the suite has a broker, a database and a Spark of its own, which take up to 3 GB; the rest is for what a test
-# starts beside them.
+# Each process of the suite has a broker, a database and a Spark of its own: four of them fill 12 GB.
 PROCESSES_MAX = 4
-PROCESS_BYTES = 4 * 2**30
 # A file at a time, so that what its tests share is made once.
 SHARED = ("--dist", "loadfile", "--no-loadscope-reorder")
 # Whoever asks for these wants one process, or another distribution.
@@ -55,12 +53,12 @@ def command(
     # It takes this process's place, and with it the terminal and the exit code.
     if mutants:
         os.execv(sys.executable, [sys.executable, "-m", "tests.support.mutants", *given])  # noqa: S606
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *tier, *processes([*tier, *given]), *given])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *tier, *processes(given), *given])  # noqa: S606
 
 
 def processes(given: list[str]) -> list[str]:
-    """Options of pytest-xdist, unless one file or test is named or the user chose already: a process for each core, and one more
-    with servers, for which tests wait half of the time; as many as the memory holds.
+    """Options of pytest-xdist: a process for each core, unless one file or test is named or the user chose already. One process
+    more was no faster on two cores, which its servers kept busy.
     """
     if any(word.startswith(option) for word in given for option in OWN_CHOICE):
         return []
@@ -68,7 +66,5 @@ def processes(given: list[str]) -> list[str]:
         return [*SHARED]
     named = [word for word in given if (ROOT / word.partition("::")[0]).exists()]
     single = len(named) == 1 and (ROOT / named[0].partition("::")[0]).is_file()
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    wanted = (os.cpu_count() or 1) + ("--fast" not in given)
-    number = min(wanted, memory // PROCESS_BYTES, PROCESSES_MAX)
-    return [] if single or number < 2 else ["-n", str(number), *SHARED]
+    number = min(os.cpu_count() or 1, PROCESSES_MAX)
+    return [] if single or number == 1 else ["-n", str(number), *SHARED]

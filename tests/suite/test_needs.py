@@ -85,20 +85,19 @@ def asked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
     monkeypatch.setattr(os, "chdir", lambda folder: None)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 6 * 2**20, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert run(["test", *words]) == 0
     assert started[0][:3] == [sys.executable, "-m", "pytest"]
     return started[0][3:]
 
 
-SHARED = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+SHARED = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 @pytest.mark.parametrize(
     ("words", "given"),
     [
         ([], SHARED),
-        (["--fast"], ["--fast", "-p", "randomly", "-n", "2", *SHARED[2:]]),
+        (["--fast"], ["--fast", "-p", "randomly", *SHARED]),
         (["--all", "-x"], ["--all", *SHARED, "-x"]),
         (["-m", "broker"], [*SHARED, "-m", "broker"]),
         (["tests/core", "-q"], [*SHARED, "tests/core", "-q"]),
