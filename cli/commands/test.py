@@ -57,8 +57,8 @@ def command(
 
 
 def processes(given: list[str]) -> list[str]:
-    """Options of pytest-xdist: a process for each core, unless one file or test is named or the user chose already. One process
-    more was no faster on two cores, which its servers kept busy.
+    """Options of pytest-xdist: a process for each core, unless one file or test is named or the user chose already. More
+    processes are no faster: the servers of each keep a core busy.
     """
     if any(word.startswith(option) for word in given for option in OWN_CHOICE):
         return []

@@ -211,7 +211,8 @@ def test_the_tables_that_statements_write_to_are_found(tmp_path: Path) -> None:
     INSERT INTO shop.bills AS held (id) SELECT id FROM :stage AS s FOR UPDATE OF s
     ON CONFLICT (id) DO UPDATE SET x = 1;
     UPDATE ONLY totals SET n = 1; merge into "Shop"."Rows" USING x
-    """
+    """,
+        encoding="utf-8",
     )
     found = set(merges.written(shop))
     assert found >= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"'}
