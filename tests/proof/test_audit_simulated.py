@@ -4,7 +4,6 @@
 """
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -277,22 +276,20 @@ def test_it_leaves_what_is_valid_to_the_next_and_nothing_else(
     assert any(path.is_file() for path in tmp_path.rglob("*")) == right
 
 
-def test_it_leaves_no_more_often_than_it_should(stage: SimulatedStage, tmp_path: Path) -> None:
-    """However often there is something new to leave. Each checkpoint has a name of its own."""
-    every_s, began_at, left = 0.5, time.monotonic(), set[str]()
-    with closing(of(stage, replace(EACH_TURN, leave_every_s=every_s), checkpoints=tmp_path)) as auditor:
+@pytest.mark.parametrize("often", [True, False])
+def test_checkpoints_take_no_more_than_their_share_of_the_time(
+    stage: SimulatedStage, tmp_path: Path, often: bool
+) -> None:
+    """Each checkpoint has a name of its own."""
+    pace = replace(EACH_TURN, leave_every_s=0.0, leave_share=1e9 if often else 1e-9)
+    with closing(of(stage, pace, checkpoints=tmp_path)) as auditor:
         assert ran(auditor, whole).outcome == VALID
-        for seed in range(2, 500):
-            play(stage, seed)
-            assert ran(auditor, lambda standing: standing.waiting == 0).outcome == VALID
-            left |= {path.name for path in tmp_path.rglob("*") if path.is_file()}
-            if len(left) > 1:
-                break
-        play(stage, 1)
-        ran(auditor, lambda standing: standing.waiting == 0)
-        left |= {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert len(left) > 1
-    assert len(left) <= (time.monotonic() - began_at) / every_s
+        first = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+        play(stage, 2)
+        assert ran(auditor, lambda standing: standing.waiting == 0).outcome == VALID
+        ran(auditor, whole)
+    assert first
+    assert ({path.name for path in tmp_path.rglob("*") if path.is_file()} != first) == often
 
 
 class Asked(Live):
