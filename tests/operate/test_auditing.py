@@ -43,7 +43,7 @@ class Told(Kept):
 
 
 class Audit:
-    """An auditor's turns, half a minute apart, as it tells them."""
+    """An auditor's turns, as it tells them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,9 +55,9 @@ class Audit:
         self.kept.append(verdict)
         return ""
 
-    def turn(self, **standing: Any) -> str:
+    def turn(self, after_s: float = STALL_S / 2, **standing: Any) -> str:
         """Returns what is wrong."""
-        self._clock.now += STALL_S / 2
+        self._clock.now += after_s
         self._teller.tell(Standing(**standing))
         return self.told.health.trouble()
 
@@ -118,6 +118,17 @@ def test_one_that_cannot_see_does_not_get_on(audit: Audit) -> None:
     """Whatever it knew before."""
     away: dict[str, Any] = {"outcome": INVALID, "reason": "Kafka is away", "troubled": True, "cycle_s": 0.1}
     assert [bool(audit.turn(**away)) for _ in range(3)] == [False, False, True]
+
+
+def test_a_verdict_that_stays_is_kept_now_and_then(audit: Audit) -> None:
+    """Another verdict at once."""
+    for _ in range(3):
+        audit.turn(1.0, outcome=VALID, cycle_s=1.0)
+    assert len(audit.kept) == 1
+    audit.turn(1.0, outcome=INVALID, cycle_s=1.0)
+    assert len(audit.kept) == 2
+    audit.turn(60.0, outcome=INVALID, cycle_s=1.0)
+    assert len(audit.kept) == 3
 
 
 def test_its_figures_are_told(audit: Audit) -> None:
