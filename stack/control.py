@@ -29,7 +29,7 @@ from onefold.stack.ports import Keeping, choose_ports, of_stack
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Service
 
-READY_S = 180.0  # everything, on a busy machine
+READY_S = 360.0  # a first start on a slow machine with other work; a service that ends is reported at once
 STOP_S = 90.0  # the sum of what the services may take, and then some
 ATTEMPTS = 3  # a service that ended this often without ever being ready will not be
 POLL_S = 0.05

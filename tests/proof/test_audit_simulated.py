@@ -246,7 +246,10 @@ def test_what_is_wrong_with_sums_is_named(database: str, spoil: str, kind: str) 
         stage.play(trades.generate(2, COUNT))
         assert ran(auditor, lambda standing: standing.judged > 0 and standing.waiting == 0).findings == []
         execute(stage.dsn, spoil)
-        assert [(found.kind, found.where) for found in named(auditor)] == [(kind, "trades.risk")]
+        found = {(one.kind, one.where) for one in named(auditor)}
+    assert (kind, "trades.risk") in found
+    # The rules of the tables are looked at now and then, and may be broken by the same row.
+    assert {kind for kind, where in found if where != "trades.risk"} <= {"broken invariant"}
 
 
 def test_states_of_another_number_of_partitions_are_no_ground_for_a_verdict(

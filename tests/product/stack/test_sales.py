@@ -32,13 +32,13 @@ def test_ticks_tell_the_minutes_and_the_judge_knows_the_time_that_was(onefold: O
     for service in ("processor-sales-1", "sink-1"):
         os.kill(onefold.pid(service), signal.SIGKILL)
     onefold("produce", "sales.orders", "--count", "2000", "--seed", "6")
-    verdict = json.loads(onefold("verify", "sales", "--timeout", "120", "--json"))
+    verdict = json.loads(onefold("verify", "sales", "--timeout", "300", "--json"))
     assert verdict["outcome"] == "valid"
     assert verdict["counts"]["dead"] > 0, "orders that came too late"
 
     first = "(SELECT min(minute) FROM sales.minutes)"
     onefold.rows(f"UPDATE sales.minutes SET orders = orders + 1 WHERE minute = {first} RETURNING 1")
-    assert "sales: invalid" in onefold("verify", "sales", "--timeout", "60", code=1)
+    assert "sales: invalid" in onefold("verify", "sales", "--timeout", "300", code=1)
     onefold.rows(f"UPDATE sales.minutes SET orders = orders - 1 WHERE minute = {first} RETURNING 1")
 
 
