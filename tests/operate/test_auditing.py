@@ -55,7 +55,7 @@ class Audit:
         self.kept.append(verdict)
         return ""
 
-    def turn(self, after_s: float = STALL_S / 2, **standing: Any) -> str:
+    def turn(self, *, after_s: float = STALL_S / 2, **standing: Any) -> str:
         """Returns what is wrong."""
         self._clock.now += after_s
         self._teller.tell(Standing(**standing))
@@ -69,7 +69,7 @@ def audit() -> Audit:
 
 def test_one_that_knows_gets_on(audit: Audit) -> None:
     """Also where nothing has come for hours, and there is no row."""
-    level = {"outcome": VALID, "reason": "all is right", "behind_s": 0.2, "cycle_s": 0.1}
+    level: dict[str, Any] = {"outcome": VALID, "reason": "all is right", "behind_s": 0.2, "cycle_s": 0.1}
     assert [audit.turn(**level) for _ in range(9)] == [""] * 9
 
 
@@ -123,11 +123,11 @@ def test_one_that_cannot_see_does_not_get_on(audit: Audit) -> None:
 def test_a_verdict_that_stays_is_kept_now_and_then(audit: Audit) -> None:
     """Another verdict at once."""
     for _ in range(3):
-        audit.turn(1.0, outcome=VALID, cycle_s=1.0)
+        audit.turn(after_s=1.0, outcome=VALID, cycle_s=1.0)
     assert len(audit.kept) == 1
-    audit.turn(1.0, outcome=INVALID, cycle_s=1.0)
+    audit.turn(after_s=1.0, outcome=INVALID, cycle_s=1.0)
     assert len(audit.kept) == 2
-    audit.turn(60.0, outcome=INVALID, cycle_s=1.0)
+    audit.turn(after_s=60.0, outcome=INVALID, cycle_s=1.0)
     assert len(audit.kept) == 3
 
 
