@@ -25,7 +25,7 @@ from onefold.processor.core.values import Change, Outputs, Record, Transaction
 log = structlog.get_logger()
 
 #: No record's fault, as far as can be told: what is known, memory, and what the world outside answered to a handler that
-#: should not have asked it. It ends the task; whether it is one record's after all, `quarantine` finds out.
+#: should not have asked it. It ends the task; whether it is one record's after all, `batch_limit` finds out.
 NO_FAULT = (ProcessorError, MemoryError, OSError)
 
 # A handler that fails at so many records one after the other is wrong, and not they: it would empty a topic into its dead

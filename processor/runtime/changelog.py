@@ -4,7 +4,7 @@ Three kinds of records, told apart by the first byte of the key:
 
     s<key>   the state of a key (JSON); a null value forgets the key
     p        the progress: per input the topic's id and the offset to read next, the counts, and the time of the last tick
-    c        how careful the next owner should be (see `quarantine`)
+    c        how careful the next owner should be (see `batch_limit.Quarantine`)
 
 State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
 The progress also says which format all of it is in (see `core.stored`).
@@ -22,7 +22,7 @@ from onefold.processor.core.errors import Corrupted, Damaged, Refused
 from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Change, Counts, Record
-from onefold.processor.runtime.quarantine import Quarantine
+from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.store import STATE as STATE
 from onefold.processor.runtime.store import Store
 

@@ -19,9 +19,9 @@ from onefold.processor.core.abc import Codec, Disk, Engine, Identity, Transactio
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change
+from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import Progress, fitting, in_memory, told
 from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, digest, unfit
-from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
 
 # A changelog record of a state, as whoever has it spells it.

@@ -4,11 +4,12 @@ Every replica does this side by side with the others. None leads: what is true i
 The states restart from the changelog, which a publisher keeps behind the log (`publisher`), and from the decisions after it.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
@@ -17,7 +18,7 @@ from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposa
 from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts, Record
-from onefold.processor.runtime.batch_size import BatchSize
+from onefold.processor.runtime.batch_limit import BatchLimit, Quarantine
 from onefold.processor.runtime.changelog import DecidedIn, Progress, behind, changes_of
 from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
@@ -25,8 +26,6 @@ from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.keeping import Keeping, Standing
 from onefold.processor.runtime.passed_on import PassedOn
-from onefold.processor.runtime.quarantine import Quarantine
-from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.sizes import Sizes
 from onefold.processor.runtime.standing import check_log, proposal_of, read_on, restored
 from onefold.processor.runtime.store import DiskStore, Store
@@ -90,17 +89,15 @@ class Replica:
         self._compute_lock = compute_lock or nullcontext()
         self._clock, self._check = clock, Every(check_every_s, clock)
         self._nothing = Body(Counts(), [], proposals.encode_writes([]))
-        self._size, self._undecided = BatchSize(), Undecided(inputs)
+        self._limit = BatchLimit(self._note_quarantine, RECORDS_MAX)
+        self._undecided = Undecided(inputs)
         self._asking = False  # whether the cluster takes anything: it has refused the last proposal
         self._ends: Mapping[str, Identity] | None = None
-        self._tried: tuple[str, int] | None = None  # the record that was folded alone last, in this life
         self._pending: Pending | None = None
         self._shares = shares or TaskShares(name, clock)
         self._backoff = ProposalBackoff(inputs.partition, self._shares, clock)
         self._passed_on = passed_on or PassedOn()
-        self._recovery = Recovery()
         self._catching_up = False  # from states on disk, with all that the log has had since
-        self._opened = False
 
     @property
     def partition(self) -> int:
@@ -120,7 +117,7 @@ class Replica:
     @property
     def quarantine(self) -> Quarantine:
         """How careful it is."""
-        return self._recovery.quarantine
+        return self._limit.quarantine
 
     def open(self) -> None:
         """Restore, from the changelog or from disk, and go through all that was decided since.
@@ -134,17 +131,15 @@ class Replica:
         )
         self.store, self.progress, self.published = found.store, found.progress, found.published
         if found.from_log:
-            self._recovery.quarantine = found.quarantine
+            self._limit.quarantine = found.quarantine
         self._catching_up = found.from_log
         self._catch_up()
         self._catching_up = False
         if self.published < self.progress.transactions and self.unpublished_since is None:
             self.unpublished_since = self._clock()
-        self._recovery.begin(self._inputs.identities())
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self._inputs.seek(self.progress.offsets_next)
-        self._note_quarantine(self.quarantine.successor())
-        self._opened = True
+        self._limit.open(self._inputs.identities())
 
     def turn(self) -> int:
         """One cycle. Returns how many decisions were taken over."""
@@ -158,7 +153,7 @@ class Replica:
             return decided
         if self._asking:
             return decided
-        self._undecided.read(self.progress.offsets_next, self._records_max())
+        self._undecided.read(self.progress.offsets_next, self._limit.records_max)
         self._same_logs()
         ends = self._undecided.markers_after(self.progress.offsets_next)
         if (self._undecided.records or ends) and not self._backoff.waits():
@@ -166,18 +161,17 @@ class Replica:
                 self._pass_markers(ends)
             else:
                 self._propose()
-        self._recovery.relax(self.progress.offsets_next, self._note_quarantine)
+        self._limit.relax(self.progress.offsets_next)
         return decided
 
     def caught_up(self) -> bool:
         """Whether all is decided that was there when it was opened."""
-        return self._recovery.caught_up(self.progress.offsets_next)
+        return self._limit.caught_up(self.progress.offsets_next)
 
     def close(self) -> None:
-        """Leave in good order; the next life need not be careful. Before it was opened it says nothing of the life before."""
+        """Leave in good order; the next life need not be careful."""
         try:
-            if self._opened and not self.quarantine.clean:
-                self._note_quarantine(Quarantine())
+            self._limit.close()
         finally:
             self.abandon()
 
@@ -217,7 +211,7 @@ class Replica:
         away.
         """
         if records:
-            self._size.too_much(records, reason)
+            self._limit.too_large(records, reason)
         self._asking = True
         self._note_quarantine(self.quarantine)
 
@@ -284,9 +278,8 @@ class Replica:
         self._backoff.decided(ours=won is not None)
         if won is not None:
             self.won += 1
-            self._recovery.went_well(len(won.records))
             if won.records:
-                self._size.went_well(len(won.records), now - won.since, self.progress.offsets_next)
+                self._limit.committed(len(won.records), now - won.since, self.progress.offsets_next)
                 self.done.took_s.append(now - won.since)
         if self.unpublished_since is None and self.published < self.progress.transactions:
             self.unpublished_since = now
@@ -302,34 +295,22 @@ class Replica:
             self.unpublished_since = self._clock() if published < self.progress.transactions else None
         if quarantine is not None and note.proposer == self.name:
             # What is none was written by somebody else: it would be found again after each restart.
-            with suppress(Corrupted):
-                self._recovery.quarantine = Quarantine.decode(json.dumps(quarantine).encode())
+            with suppress(msgspec.ValidationError):
+                self._limit.quarantine = msgspec.convert(quarantine, Quarantine)
 
     # --- what to propose
 
-    def _records_max(self) -> int:
-        return min(self._size.records_max, self._recovery.records_max, RECORDS_MAX)
-
     def _propose(self) -> None:
-        records = self._undecided.records[: self._records_max()]
+        records = self._undecided.records[: self._limit.records_max]
         topic_ids = self._inputs.ask_topic_ids()
-        rejected = self._size.set_aside(records)
-        if not self._recovery.one_by_one:
-            with self._compute_lock:
-                prepared = self._compute.prepare(self.store, self.progress, records, rejected)
-                self._append(records, prepared, topic_ids)
-            return
+        rejected = self._limit.rejected(records)
+        alone = self._limit.isolating and not rejected
         with self._compute_lock:
-            record = records[0]
-            if poisonous := self._recovery.poisonous(record):
-                rejected = poisonous
-            elif (record.topic, record.offset) != self._tried:
-                # Once a life: a proposal that comes to nothing is no crash.
-                self._note_quarantine(self.quarantine.trying(record.topic, record.offset))
-                self._tried = record.topic, record.offset
+            if alone:
+                self._limit.attempt(records[0])
             prepared = self._compute.prepare(self.store, self.progress, records, rejected)
             self._append(records, prepared, topic_ids)
-            while self._pending is not None and self._clock() - self._pending.since < PENDING_S:
+            while alone and self._pending is not None and self._clock() - self._pending.since < PENDING_S:
                 self._adopt(self._read_log())
 
     def _append(
@@ -369,8 +350,7 @@ class Replica:
     # --- care
 
     def _note_quarantine(self, quarantine: Quarantine) -> None:
-        self._note({"quarantine": json.loads(quarantine.encode())})
-        self._recovery.quarantine = quarantine
+        self._note({"quarantine": msgspec.to_builtins(quarantine)})
 
     def _note(self, body: Mapping[str, Any]) -> None:
         self._log.append(self._proposals.encode_note(Note(self.partition, self.name, body, self.progress.log_id)))

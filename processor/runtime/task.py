@@ -1,7 +1,7 @@
 """One task: one partition of the inputs, its states, its session. Here is the cycle: poll, compute, decide, apply."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -10,14 +10,12 @@ from onefold.processor.core.abc import Codec, Identity, Session, Write
 from onefold.processor.core.errors import Abortable, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
-from onefold.processor.runtime.batch_size import BatchSize
+from onefold.processor.runtime.batch_limit import BatchLimit, Quarantine
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, behind
 from onefold.processor.runtime.compute import Compute
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.keeping import Keeping, Standing
-from onefold.processor.runtime.quarantine import Quarantine
-from onefold.processor.runtime.recovery import Recovery
 from onefold.processor.runtime.store import DiskStore, Store
 from onefold.processor.runtime.transact import TopicIds, Transact
 
@@ -73,8 +71,7 @@ class Task:
         self.done = Done()
         self._ends: Mapping[str, Identity] | None = None
         self._writing = 0
-        self._recovery = Recovery()
-        self._size = BatchSize()
+        self._limit = BatchLimit(self._write_quarantine)
 
     def open(self) -> None:
         """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
@@ -97,9 +94,9 @@ class Task:
         self.store = restored.store
         identities = self._session.identities()
         self.progress = restored.progress.checked(identities)
-        self._recovery.begin(identities)
         self._session.seek(self.progress.offsets_next)
-        self._write_quarantine(restored.quarantine.successor())
+        self._limit.quarantine = restored.quarantine
+        self._limit.open(identities)
 
     @property
     def kept(self) -> Standing:
@@ -109,7 +106,7 @@ class Task:
     @property
     def quarantine(self) -> Quarantine:
         """How careful it is."""
-        return self._recovery.quarantine
+        return self._limit.quarantine
 
     @property
     def score(self) -> None:
@@ -128,14 +125,14 @@ class Task:
 
     def caught_up(self) -> bool:
         """Whether all is folded that was there when the task was opened."""
-        return self._recovery.caught_up(self.progress.offsets_next)
+        return self._limit.caught_up(self.progress.offsets_next)
 
     def turn(self) -> int:
         """One cycle. Returns how many records it folded."""
-        records = self._session.poll(min(self._size.records_max, self._recovery.records_max), WAIT_S)
+        records = self._session.poll(self._limit.records_max, WAIT_S)
         polled_at = self._clock()
         if not records:
-            self._size.idle()
+            self._limit.idle()
             self._rest()
             return 0
         topic_ids = self._session.ask_topic_ids()
@@ -143,31 +140,36 @@ class Task:
         try:
             changes, needed = self._make_true(records, topic_ids)
         except TooMuch as reason:
-            self._size.too_much(records, str(reason))
+            self._limit.too_large(records, str(reason))
             raise
         at = self._session.progress_next
         self.store = self._keeping.apply(self.store, changes, needed, at, self.progress, self.quarantine)
         self._step("after_apply")
-        self._recovery.went_well(len(records))
         took_s = self._clock() - polled_at
-        self._size.went_well(len(records), took_s, self.progress.offsets_next)
+        self._limit.committed(len(records), took_s, self.progress.offsets_next)
         self.done.took_s.append(took_s)
         self.done.written.append(self._writing)
-        self._relax()
+        self._limit.relax(self.progress.offsets_next)
         return len(records)
 
     def _make_true(
         self, records: Sequence[Record], topic_ids: TopicIds
     ) -> tuple[Mapping[str, Change], Sequence[Write]]:
-        """Fold them and commit what comes of it, at level 2 without anybody beside it. Returns what is to be kept."""
-        if self._size.was_too_much(records):
+        """Process and commit the records, while no other task computes if one is tried alone. Returns what is to be kept."""
+        if self._limit.was_too_large(records):
             # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
             self._write_quarantine(self.quarantine)
-        rejected = self._size.set_aside(records)
-        if self._recovery.one_by_one:
-            with self._compute_lock, self._folded_alone(records[0]) as poisonous:
-                changes, needed, progress = self._prepare(records, {**rejected, **poisonous}, topic_ids)
-                self._commit(progress)
+        rejected = self._limit.rejected(records)
+        if self._limit.isolating and not rejected:
+            before = self.quarantine
+            with self._compute_lock:
+                self._limit.attempt(records[0])
+                try:
+                    changes, needed, progress = self._prepare(records, {}, topic_ids)
+                    self._commit(progress)
+                except Abortable:
+                    self._limit.withdraw(before)
+                    raise
         else:
             with self._compute_lock:
                 changes, needed, progress = self._prepare(records, rejected, topic_ids)
@@ -190,8 +192,7 @@ class Task:
     def close(self) -> None:
         """Leave in good order; the next owner need not be careful."""
         try:
-            if not self.quarantine.clean:
-                self._write_quarantine(Quarantine())
+            self._limit.close()
         finally:
             self._keeping.close()
             self._session.close()
@@ -214,26 +215,7 @@ class Task:
             progress = self.progress.advanced(positions, Counts())
             self._write([], progress, self._session.ask_topic_ids())
             self._commit(progress)
-        self._relax()
-
-    def _relax(self) -> None:
-        self._recovery.relax(self.progress.offsets_next, self._write_quarantine)
-
-    @contextmanager
-    def _folded_alone(self, record: Record) -> Iterator[dict[Record, str]]:
-        """Note that it is tried. The note is taken back when its transaction is aborted: that is no crash."""
-        before = self.quarantine
-        if poisonous := self._recovery.poisonous(record):
-            yield poisonous
-            return
-        self._write_quarantine(before.trying(record.topic, record.offset))
-        try:
-            yield {}
-        except Abortable:
-            with suppress(Abortable):
-                self._write_quarantine(before)
-            self._recovery.quarantine = before
-            raise
+        self._limit.relax(self.progress.offsets_next)
 
     def _write_quarantine(self, quarantine: Quarantine) -> None:
         write: Write = (self.topology.changelog, self._session.partition, QUARANTINE_KEY, quarantine.encode(), None)
@@ -243,7 +225,6 @@ class Task:
         except TooMuch as error:
             # Two small records are not too much: it is no fault of the record that comes next.
             raise Abortable(error.code, str(error)) from error
-        self._recovery.quarantine = quarantine
 
     def _write(self, writes: Iterable[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
         with self._rewinding():

@@ -12,7 +12,7 @@ from onefold import Event, Output, Outputs, Topology
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.quarantine import CRASHES_MAX
+from onefold.processor.runtime.batch_limit import TRIES_MAX
 from onefold.testing import STEPS, TopologyDriver
 from tests.support import coded
 
@@ -225,7 +225,7 @@ def test_memory_that_is_never_enough_for_a_record_sets_it_aside_in_the_end() -> 
             driver.kill()
             crashes += 1
 
-    assert crashes == 2 + CRASHES_MAX
+    assert crashes == 2 + TRIES_MAX
     ((_, reason),) = letters(driver)
     assert "crashed 3 times" in reason
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 30

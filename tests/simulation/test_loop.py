@@ -10,10 +10,9 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.batch_size import FIRST_RECORDS, TURN_S, BatchSize, records_next
+from onefold.processor.runtime.batch_limit import BATCH, FIRST_RECORDS, TURN_S, BatchLimit, records_next
 from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, Phase, TaskLoop, TaskThread
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
-from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
@@ -195,10 +194,10 @@ def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon()
 
 
 def test_a_backlog_goes_in_transactions_of_a_bounded_size() -> None:
-    size, sizes = BatchSize(), list[int]()
+    limit, sizes = BatchLimit(lambda quarantine: None), list[int]()
     for _ in range(10):
-        sizes.append(size.records_max)
-        size.went_well(size.records_max, 0.0, {})
+        sizes.append(limit.records_max)
+        limit.committed(limit.records_max, 0.0, {})
     assert sizes == [min(FIRST_RECORDS * 2**number, BATCH[0]) for number in range(10)]
 
 

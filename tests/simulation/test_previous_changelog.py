@@ -16,8 +16,8 @@ from onefold.processor.core.stored import ELASTIC, FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import SOURCE_HEADER, Counts
 from onefold.processor.loading import topology_of
+from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
-from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
 from tests.support.coded import raises
@@ -133,6 +133,15 @@ def test_the_data_has_what_a_migration_can_get_wrong() -> None:
 
 
 @pytest.mark.parametrize("domain", previous.DOMAINS)
+def test_a_quarantine_record_is_written_as_before(domain: str) -> None:
+    """Byte for byte."""
+    values = [r.value for r in previous.topics(domain).records if r.key == QUARANTINE_KEY and r.value]
+
+    assert values
+    assert [Quarantine.decode(value).encode() for value in values] == values
+
+
+@pytest.mark.parametrize("domain", previous.DOMAINS)
 def test_folding_goes_on_where_it_was_left(domain: str) -> None:
     """The states are those of a version that has read everything by itself; the log's crashes are remembered."""
     ours, alone = went_on(domain), from_the_start(domain)
@@ -235,7 +244,9 @@ def test_a_version_that_is_none_is_damage(version: Any) -> None:
         restored((PROGRESS_KEY, progress(version=version)))
 
 
-@pytest.mark.parametrize("value", [b"[]", b'"calm"', b"7", b"{"])
+@pytest.mark.parametrize(
+    "value", [b"[]", b'"calm"', b"7", b"{", b"\xff", b'{"level": 3}', b'{"level": -1}', b'{"tries": true}']
+)
 def test_a_quarantine_record_that_is_none_is_damage(value: bytes) -> None:
     """It must not be taken for a clean one."""
     with raises(Corrupted, Code.CHANGELOG_WRONG):

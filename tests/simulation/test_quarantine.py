@@ -14,7 +14,7 @@ from onefold.processor.core.errors import Abortable
 from onefold.processor.core.values import Event
 from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.quarantine import CRASHES_MAX, Quarantine
+from onefold.processor.runtime.batch_limit import TRIES_MAX, Quarantine
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
@@ -49,7 +49,7 @@ def test_the_third_crash_at_one_record_alone_sets_it_aside(before: int) -> None:
     (letter,) = driver.records("runner.updates.dead")
     assert b"runner.updates/0/%d" % before == letter[2]["onefold-source"]
     assert b"crashed 3 times" in (letter[2]["onefold-reason"] or b"")
-    assert driver.restarts == 2 + CRASHES_MAX
+    assert driver.restarts == 2 + TRIES_MAX
     assert 10 * (before + 5) == driver.table("runner.stats")[1, 1]["total_meters"]
 
 
@@ -102,7 +102,7 @@ class DeadlyLock(AbstractContextManager[None]):
 def test_the_crash_of_another_task_is_not_counted(turn: str) -> None:
     """Tasks of one process crash together. Only the record that was being tried may be blamed for it."""
     driver = driver_with(*[10] * 9)
-    for _ in range(2 * CRASHES_MAX + 2):
+    for _ in range(2 * TRIES_MAX + 2):
         session = SimulatedSession(driver.log, RUNNER, 0)
         task = Task(RUNNER, session, driver.codec, compute_lock=DeadlyLock(turn), clock=Clock())
         task.open()
@@ -141,15 +141,15 @@ class Life:
 
 
 @pytest.mark.parametrize("row", [1, 2], ids=["the record's", "and the next, by which the note is taken back"])
-@pytest.mark.parametrize("crashes", range(CRASHES_MAX))
+@pytest.mark.parametrize("crashes", range(TRIES_MAX))
 def test_a_transaction_that_is_aborted_is_no_crash(crashes: int, row: int) -> None:
     """The same record comes again in the same life, and the crashes before it stay as many as they were."""
     driver = driver_with(10)
     for _ in range(crashes):
         with pytest.raises(Crash):
             Life(driver, Crash("killed"), 1).task.turn()
-    task = Life(driver, Abortable(Code.TRANSACTION_LOST, "lost"), CRASHES_MAX, row).task
-    for _ in range(CRASHES_MAX):
+    task = Life(driver, Abortable(Code.TRANSACTION_LOST, "lost"), TRIES_MAX, row).task
+    for _ in range(TRIES_MAX):
         with pytest.raises(Abortable):
             task.turn()
         assert task.quarantine.tries == crashes
@@ -162,7 +162,7 @@ def test_a_transaction_that_is_aborted_is_no_crash(crashes: int, row: int) -> No
 def test_a_crash_after_an_aborted_transaction_is_not_counted() -> None:
     """Until the record is tried again somebody else may have crashed the process."""
     driver = driver_with(10)
-    for _ in range(2 * CRASHES_MAX):
+    for _ in range(2 * TRIES_MAX):
         with pytest.raises(Abortable):
             Life(driver, Abortable(Code.TRANSACTION_LOST, "lost"), 1).task.turn()
     driver.run()

@@ -11,8 +11,7 @@ from onefold.processor.core.decision import Proposal
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Event
 from onefold.processor.io.proposals import AvroProposals
-from onefold.processor.runtime.batch_size import ALONE_MAX
-from onefold.processor.runtime.quarantine import CRASHES_MAX
+from onefold.processor.runtime.batch_limit import TRIES_MAX
 from onefold.processor.runtime.replica import PENDING_S, Replica
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Killed, Replicas, update
@@ -39,8 +38,8 @@ def test_a_record_that_kills_every_replica_is_set_aside() -> None:
     ]
 
 
-def quarantined() -> tuple[Replicas, Replica]:
-    """A replica that folds one record at a time, because earlier lives of it were killed."""
+def quarantined(crashes: int = 0) -> tuple[Replicas, Replica]:
+    """A replica that tries one record at a time, because earlier lives of it were killed: these with the first record alone."""
     world = Replicas(RUNNER, "a")
     for number in range(1, 6):
         world.driver.send("runner.updates", update(1, number))
@@ -48,23 +47,31 @@ def quarantined() -> tuple[Replicas, Replica]:
     for _ in range(3):
         member.kill()
         member.go_on()
+    for _ in range(crashes):
+        member.is_to_die("before_append", 1)
+        while member.replica is not None:
+            member.go_on()
+        member.go_on()
     assert member.replica is not None
     while not (member.replica.progress.decided_in and member.replica.progress.decided_in.opened):
         member.replica.turn()
     assert member.replica.quarantine.level == 2
+    assert world.killed["before_append"] == crashes
     return world, member.replica
 
 
-def test_proposals_that_come_to_nothing_are_no_crashes() -> None:
-    """The broker does not answer for a while; the record that was to be folded alone is as good as any other."""
-    world, replica = quarantined()
+@pytest.mark.parametrize("crashes", range(TRIES_MAX))
+def test_proposals_that_come_to_nothing_are_no_crashes(crashes: int) -> None:
+    """The broker does not answer for a while; the record that is tried alone has crashed the process less than three times."""
+    world, replica = quarantined(crashes)
     log = replica._log
     assert isinstance(log, SimulatedDecisionLog)
     log.late = []
-    for _ in range(4 * CRASHES_MAX):
+    for _ in range(4 * TRIES_MAX):
         replica.turn()
         world.now += PENDING_S + 1
-    assert len(log.late) > CRASHES_MAX
+    assert len(log.late) > TRIES_MAX
+    assert replica.quarantine.tries == crashes + 1, "of this life, should it crash"
     log.late = None
     world.drain()
 
@@ -198,4 +205,4 @@ def test_a_record_is_to_blame_only_when_the_cluster_takes_others(notes_too: bool
     else:
         assert [b"could not be written, 3 times" in reason for reason in dead] == [True]
         assert messages == [1, 2, 4, 5]
-        assert tries[-ALONE_MAX:] == [1] * ALONE_MAX
+        assert tries[-TRIES_MAX:] == [1] * TRIES_MAX

@@ -11,8 +11,8 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Corrupted, Damaged, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
-from onefold.processor.runtime.quarantine import Quarantine
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.standing import read_on
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore
@@ -269,9 +269,9 @@ def test_who_fails_while_it_opens_leaves_what_the_life_before_had_said() -> None
     """It was as careful as it was for a reason."""
     world = on_disk()
     member = world.members["a"]
-    opened(member)._recovery.quarantine = Quarantine().successor().successor()
+    opened(member)._limit.quarantine = Quarantine().successor().successor()
     member.is_to_die("after_apply", 1)
-    opened(member)._recovery._ends = {"runner.updates": 1_000}
+    opened(member)._limit._ends = {"runner.updates": 1_000}
     world.driver.send("runner.updates", update(1, 2))
     while member.replica is not None:
         member.go_on()
@@ -312,8 +312,8 @@ def test_how_careful_the_life_before_had_to_be_is_not_forgotten_with_what_it_dec
     member = world.members["a"]
     assert member.replica is not None
     careful = Quarantine().successor().successor()
-    member.replica._recovery.quarantine = careful
-    member.replica._recovery._ends = {"runner.updates": 1_000}  # the life before may have ended at any of them
+    member.replica._limit.quarantine = careful
+    member.replica._limit._ends = {"runner.updates": 1_000}  # the life before may have ended at any of them
     member.is_to_die("after_apply", 1)
     world.driver.send("runner.updates", update(1, 2))
     while member.replica is not None:

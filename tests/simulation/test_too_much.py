@@ -11,9 +11,8 @@ from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import Abortable, Retriable, TooMuch
 from onefold.processor.core.values import Record
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.batch_size import ALONE_MAX, BatchSize
+from onefold.processor.runtime.batch_limit import BATCH, TRIES_MAX, BatchLimit
 from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, TaskLoop
-from onefold.processor.runtime.quarantine import BATCH
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
@@ -92,7 +91,7 @@ def test_a_record_that_cannot_be_written_is_set_aside(at: int) -> None:
     task = Task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
 
-    assert turns(task) <= 4 + ALONE_MAX
+    assert turns(task) <= 4 + TRIES_MAX
     (letter,) = driver.records("runner.updates.dead")
     assert letter[2]["onefold-source"] == b"runner.updates/0/%d" % at
     assert b"message size too large" in (letter[2]["onefold-reason"] or b"")
@@ -109,7 +108,7 @@ def test_two_such_records_are_both_set_aside() -> None:
     turns(task)
 
     assert len(driver.records("runner.updates.dead")) == 2
-    assert session.sizes.count(1) >= 2 * ALONE_MAX
+    assert session.sizes.count(1) >= 2 * TRIES_MAX
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 480
 
 
@@ -132,30 +131,40 @@ def test_a_record_is_not_blamed_for_a_cluster_that_is_away() -> None:
 
 def test_a_cluster_that_comes_and_goes_needs_three_records_in_a_row() -> None:
     """What counts are tries after each of which the record still could not be written: one that got through is over."""
-    size = BatchSize()
+    limit = BatchLimit(lambda quarantine: None)
     one, other = [record(0)], [record(1)]
-    for _ in range(ALONE_MAX - 1):
-        size.too_much(one, "timed out")
-    assert size.set_aside(one) == {}
-    size.too_much(other, "timed out")
-    assert size.set_aside(other) == {}
-    size.too_much(one, "timed out")
-    assert size.set_aside(one) == {}, "its tries were not in a row"
-    for _ in range(ALONE_MAX - 1):
-        size.too_much(one, "timed out")
-    assert list(size.set_aside(one)) == one
+    for _ in range(TRIES_MAX - 1):
+        limit.too_large(one, "timed out")
+    assert limit.rejected(one) == {}
+    limit.too_large(other, "timed out")
+    assert limit.rejected(other) == {}
+    limit.too_large(one, "timed out")
+    assert limit.rejected(one) == {}, "its tries were not in a row"
+    for _ in range(TRIES_MAX - 1):
+        limit.too_large(one, "timed out")
+    assert list(limit.rejected(one)) == one
+
+
+def test_records_of_another_input_between_the_tries_change_nothing() -> None:
+    """The cluster takes those, and still not this one."""
+    limit, one = BatchLimit(lambda quarantine: None), [record(5)]
+    for number in range(TRIES_MAX):
+        assert limit.rejected(one) == {}
+        limit.too_large(one, "too large")
+        limit.committed(1, 0.1, {"t": 5, "u": number + 1})
+    assert list(limit.rejected(one)) == one
 
 
 def test_the_limit_holds_until_what_was_too_much_is_behind() -> None:
     """Not only for the next transaction: the same record would be met in large ones again and again."""
-    size = BatchSize()
-    size.too_much([record(at) for at in range(1000)], "too large")
-    size.went_well(100, 0.1, {"t": 100})
-    assert size.records_max == 100
-    size.went_well(100, 0.1, {"t": 999})
-    assert size.records_max == 100
-    size.went_well(100, 0.1, {"t": 1000})
-    assert 100 < size.records_max <= BATCH[0]
+    limit = BatchLimit(lambda quarantine: None)
+    limit.too_large([record(at) for at in range(1000)], "too large")
+    limit.committed(100, 0.1, {"t": 100})
+    assert limit.records_max == 100
+    limit.committed(100, 0.1, {"t": 999})
+    assert limit.records_max == 100
+    limit.committed(100, 0.1, {"t": 1000})
+    assert 100 < limit.records_max <= BATCH[0]
 
 
 def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
