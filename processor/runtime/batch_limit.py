@@ -34,11 +34,11 @@ from onefold.processor.core.values import Record
 BATCH = (80_000, 100, 1)
 # Records to commit before the level falls: the largest transaction of the level before, in which the crash was.
 WINDOW = (80_000, 80_000, 100)
-# A transaction has at most twice as many records as the one before, or this many: after a start or in a burst the first results
-# are there after a tenth of a second, and a backlog is in large transactions soon.
+# A transaction has at most twice as many records as the one before, or this many. The first results of a burst are there after a
+# tenth of a second, and a backlog goes in large transactions soon.
 FIRST_RECORDS = 5_000
-# The wait for the compute lock included. With the quarter by which a size may grow beyond it, a task that is taken away still
-# ends in time (pool.STOP_TIMEOUT_S), whatever a handler costs; and all tasks hold so many seconds of work in memory.
+# The wait for the compute lock is included. A size may grow a quarter beyond this time, and a task that is taken away still ends
+# in time (pool.STOP_TIMEOUT_S), whatever a handler costs. It also bounds the work that all tasks hold in memory.
 TURN_S = 7.0
 # With ten, one record in the largest transaction is found in five tries.
 SHRINK = 10
@@ -79,7 +79,7 @@ class Quarantine(msgspec.Struct, frozen=True, rename={"clean": "calm"}):
             ) from error
 
     def successor(self) -> "Quarantine":
-        """What the next owner begins with."""
+        """Return the quarantine that the next owner begins with."""
         if self.clean:
             return Quarantine(clean=False)
         return msgspec.structs.replace(self, level=min(self.level + 1, 2))
@@ -132,7 +132,7 @@ class BatchLimit:
         return self.quarantine.level == 2
 
     def open(self, inputs: Mapping[str, Identity]) -> None:
-        """Go on from the quarantine of the predecessor. What it may have crashed at lies before these ends of the inputs."""
+        """Go on from the quarantine of the predecessor, whose crash was at a record before these ends of the inputs."""
         self._ends = {topic: identity.end for topic, identity in inputs.items()}
         self._store(self.quarantine.successor())
         self._opened = True
@@ -143,22 +143,22 @@ class BatchLimit:
             self._store(Quarantine())
 
     def caught_up(self, offsets_next: Mapping[str, int]) -> bool:
-        """Whether all is processed that was there when the task was opened."""
+        """Whether all records are processed that the inputs had when the task was opened."""
         return _reached(self._ends, offsets_next)
 
     def idle(self) -> None:
-        """There was nothing to read: a burst that comes now begins small."""
+        """A poll returned nothing: a burst that comes now begins small."""
         self._in_time = FIRST_RECORDS
 
     def committed(self, records: int, took_s: float, offsets_next: Mapping[str, int]) -> None:
-        """A transaction of so many records took so long, from when they were read to when it was committed."""
+        """A transaction of that many records took `took_s` seconds, from the end of the poll to the commit."""
         self._committed += records
         self._in_time = records_next(records, took_s)
         if _reached(self._too_large, offsets_next):
             self._fits, self._too_large = min(self._most, 2 * self._fits), {}
 
     def relax(self, offsets_next: Mapping[str, int]) -> None:
-        """Lower the level when that is due."""
+        """Lower the level when the records from before the start, or a window of records, are committed."""
         if self.quarantine.clean:
             return
         if self.caught_up(offsets_next):
@@ -168,7 +168,7 @@ class BatchLimit:
             self._store(self.quarantine.relaxed())
 
     def too_large(self, records: Sequence[Record], reason: str) -> None:
-        """These were too much for one transaction."""
+        """The cluster did not take a transaction of these records."""
         self._fits = max(1, len(records) // SHRINK)
         self._too_large = {record.topic: record.offset + 1 for record in records}
         if len(records) == 1:
@@ -212,10 +212,10 @@ class BatchLimit:
 
 
 def records_next(records: int, took_s: float) -> int:
-    """How many records can be processed in time, after a transaction of so many took so long.
+    """How many records can be processed in time, after a transaction of `records` took `took_s`.
 
-    Near the bound all grow by the same number and shrink by the same factor, so that tasks that share a process come to
-    share its time as well: a partition that began small would stay behind for ever.
+    Near the bound the sizes of all tasks grow by the same number and shrink by the same factor, so that the tasks of a process
+    come to share its time. With one factor for both, a partition that began small would stay behind for ever.
     """
     in_time = int(records * TURN_S / took_s) if took_s else BATCH[0]
     if in_time < records:

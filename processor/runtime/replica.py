@@ -294,7 +294,7 @@ class Replica:
             self.published = published
             self.unpublished_since = self._clock() if published < self.progress.transactions else None
         if quarantine is not None and note.proposer == self.name:
-            # What is none was written by somebody else: it would be found again after each restart.
+            # Another program may have written an invalid note. An error would come again after each restart.
             with suppress(msgspec.ValidationError):
                 self._limit.quarantine = msgspec.convert(quarantine, Quarantine)
 

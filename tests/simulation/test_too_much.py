@@ -130,7 +130,7 @@ def test_a_record_is_not_blamed_for_a_cluster_that_is_away() -> None:
 
 
 def test_a_cluster_that_comes_and_goes_needs_three_records_in_a_row() -> None:
-    """What counts are tries after each of which the record still could not be written: one that got through is over."""
+    """Only tries in a row count: a try of another record lies between those of the first."""
     limit = BatchLimit(lambda quarantine: None)
     one, other = [record(0)], [record(1)]
     for _ in range(TRIES_MAX - 1):
