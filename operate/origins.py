@@ -19,6 +19,9 @@ STACK = "the running stack"
 # Of 1: a letter left out, doubled, swapped or wrong in a name of eight or more. What is less alike is somebody else's.
 _ALIKE = 0.85
 
+#: The field of all settings of Kafka's Java client, of which each has a variable of its own.
+JAVA_CLIENT = "spark_kafka"
+
 # Variables that are read elsewhere: by the tests, the supervisor's children, and where a project is looked for.
 NO_SETTINGS = {"ONEFOLD_STATUS_FILE", "ONEFOLD_PROJECT", "ONEFOLD_FAILPOINT", "ONEFOLD_IVY_SETTINGS", "ONEFOLD_SEED"}
 
@@ -45,14 +48,41 @@ def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[
     kind = type(settings)
     sources: list[tuple[str, dict[str, Any]]] = [(ENVIRONMENT, EnvSettingsSource(kind)())]
     sources += [(str(file), DotEnvSettingsSource(kind, env_file=file)()) for file in reversed(files)]
-    found = {}
+    found: dict[str, Origin] = {}
+    java = java_client(kind, kind.model_config["env_prefix"], files)
     for name in kind.model_fields:
+        if name == JAVA_CLIENT:
+            hidden = {one: Origin(hiding.HIDDEN_VALUE, where) for one, (given, where) in java.items() if given}
+            found |= {java_variable("", one).lower(): origin for one, origin in hidden.items()}
+            continue
         value = getattr(settings, name)
         where = next((place for place, given in sources if name in given), DEFAULT)
         if value is None and running.get(name):
             value, where = running[name], STACK
         found[name] = Origin(shown(name, value), where)
     return found
+
+
+def java_client(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> dict[str, tuple[str, str]]:
+    """The settings of Kafka's Java client by Java's names: the value, and its origin. An empty value unsets that of a file."""
+    sources = [(str(file), DotEnvSettingsSource(kind, env_file=file).env_vars) for file in files]
+    begin = f"{prefix}{JAVA_CLIENT}_".lower()
+    return {
+        name.removeprefix(begin).replace("_", "."): (value or "", where)
+        for where, given in (*sources, (ENVIRONMENT, EnvSettingsSource(kind).env_vars))
+        for name, value in given.items()
+        if name.startswith(begin) and name != begin
+    }
+
+
+def java_variable(prefix: str, name: str) -> str:
+    """The variable of a setting of Kafka's Java client, by Java's name."""
+    return f"{prefix}{JAVA_CLIENT}_{name}".upper().replace(".", "_")
+
+
+def variable(prefix: str, name: str) -> str:
+    """The variable of a setting. For the settings of Kafka's Java client, one name stands for all."""
+    return prefix + name.upper() + ("_<JAVA_NAME>" if name == JAVA_CLIENT else "")
 
 
 def shown(name: str, value: Any) -> Any:
@@ -70,16 +100,18 @@ def unknown(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> lis
     """The names with the prefix that are given and no settings, of the environment and of these files; those of the environment
     as they are written there, for small letters take effect too.
     """
-    known = {prefix + name.upper() for name in kind.model_fields} | NO_SETTINGS
+    known, java = {variable(prefix, name) for name in kind.model_fields} | NO_SETTINGS, java_variable(prefix, "")
     given = {name.upper() for file in files for name in DotEnvSettingsSource(kind, env_file=file).env_vars}
     return sorted(
-        name for name in given | set(os.environ) if name.upper().startswith(prefix) and name.upper() not in known
+        name
+        for name in given | set(os.environ)
+        if name.upper().startswith(prefix) and name.upper() not in known and not name.upper().startswith(java)
     )
 
 
 def misspelt(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[tuple[str, str]]:
     """(name that is `unknown`, the setting that it resembles or begins)."""
-    known = [prefix + name.upper() for name in kind.model_fields]
+    known = [variable(prefix, name) for name in kind.model_fields]
 
     def alike(name: str) -> list[str]:
         return get_close_matches(name, known, 1, _ALIKE) or [one for one in known if one.startswith(f"{name}_")]

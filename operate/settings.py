@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from onefold.error_codes import Code
@@ -31,7 +31,9 @@ INSTANCES_MAX = 16
 # The connection string of the stack's own PostgreSQL does not say these, so the caller's would count. They are of other servers.
 _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "PGGSS", "PGTARGETSESSIONATTRS")
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
-HOLD_SECRETS = {"postgres_dsn", "dashboard_dsn", "kafka_options", "schema_registry_url", "objects_endpoint"}
+HOLD_SECRETS = {
+    *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint")
+}
 # A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
 STATE_MEMORY_MIN_MB = 64
 STALL_MIN_S = (
@@ -48,9 +50,12 @@ class Settings(BaseSettings):
 
     bootstrap_servers: str | None = Field(None, description="host:port[,host:port...] of a Kafka of your own")
     postgres_dsn: str | None = Field(None, description="postgresql://... of a PostgreSQL of your own")
-    kafka_options: dict[str, str] = Field(
+    spark_kafka: dict[str, str] = Field(
         default_factory=dict,
-        description="more librdkafka settings that the processor and the sink both know, as a JSON object",
+        description="settings of the sink's Kafka client in Java, a variable each: SSL_CIPHER_SUITES for ssl.cipher.suites",
+    )
+    kafka_options: dict[str, str] = Field(
+        default_factory=dict, description="more librdkafka settings, as a JSON object; the sink translates them"
     )
     schema_registry_url: str | None = Field(None, description="http(s)://... of a Confluent schema registry")
     home: Path = Field(
@@ -174,15 +179,17 @@ class Settings(BaseSettings):
             hiding.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
         return value
 
-    @field_validator("kafka_options")
+    @field_validator("spark_kafka", "kafka_options")
     @classmethod
-    def _known_to_both_clients(cls, value: dict[str, str]) -> dict[str, str]:
-        if value:  # most have none, and need nothing of the sink
+    def _known_to_both_clients(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        librdkafka = value if info.field_name == "kafka_options" else {}
+        java = info.data.get("spark_kafka") if librdkafka else value  # None: wrong, which is an error already
+        if value and java is not None:  # most have none, and need nothing of the sink
             from onefold.spark_sink import errors
             from onefold.spark_sink.kafka import client
 
             try:
-                client.check(value)
+                client.translate(librdkafka, java)
             except errors.Misconfigured as error:
                 raise ValueError(str(error)) from None
         return value
@@ -278,7 +285,8 @@ class Settings(BaseSettings):
         the child would inherit or read from a file.
         """
         made = self.model_dump(mode="json", include=self.model_fields_set)
-        return {
+        java = dict.fromkeys(origins.java_client(Settings, PREFIX, files()), "") | made.pop(origins.JAVA_CLIENT, {})
+        return {origins.java_variable(PREFIX, name): value for name, value in java.items()} | {
             PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
             for name, value in made.items()
         }
@@ -303,9 +311,9 @@ def forget_servers() -> None:
 def load() -> Settings:
     """The settings of this process. Raises UserError (exit code 2) that names every variable with a wrong value."""
     try:
-        made = Settings(_env_file=files())
         _check_names()
-        return made
+        java = origins.java_client(Settings, PREFIX, files())
+        return Settings(_env_file=files(), spark_kafka={name: value for name, (value, _) in java.items() if value})
     except ValidationError as error:
         # A default that rests on a wrong value is not a fault of its own.
         found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
@@ -357,7 +365,8 @@ def _sentence(problem: Any) -> str:
     name = str(problem["loc"][0])
     if name in HOLD_SECRETS:
         within = "".join(f" {part}:" for part in problem["loc"][1:])
-        return f"{PREFIX}{name.upper()} cannot be used:{within} {problem['msg'].removeprefix('Value error, ')}"
+        wrong = problem["msg"].removeprefix("Value error, ")
+        return f"{origins.variable(PREFIX, name)} cannot be used:{within} {wrong}"
     given = problem["input"] if len(problem["loc"]) == 1 else os.environ.get(PREFIX + name.upper(), problem["input"])
     wanted = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{PREFIX}{name.upper()} is {given!r}: {wanted.split(', unable to')[0]}"

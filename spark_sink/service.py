@@ -49,6 +49,7 @@ def run(
     *,
     bootstrap_servers: str,
     kafka_options: dict[str, str],
+    spark_kafka: dict[str, str],
     postgres_dsn: str,
     writer: str,
     jars: list[Path],
@@ -67,6 +68,7 @@ def run(
     The sink leaves out a faulty pipeline, with a sentence, writes the rest, and tries the faulty pipeline with growing pauses.
 
     Args:
+        kafka_options, spark_kafka: settings of librdkafka, and of Kafka's Java client by Java's names.
         writer: the name of this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: seconds until the sink gives up if no query can start.
@@ -86,7 +88,7 @@ def run(
         make = partial(
             Plan,
             bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
-            java_options=java_client_options(bootstrap_servers, kafka_options),
+            java_options=java_client_options(bootstrap_servers, kafka_options, spark_kafka),
             checkpoint_root=checkpoint.scratch(checkpoint_root),
             step=step, map_fails=map_fails,
             guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,

@@ -54,7 +54,7 @@ def command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the tool, as they are.")] = None,
 ) -> None:
     """Run one of Kafka's command-line tools, as kafka-<tool>.sh. The broker's address and the login of ONEFOLD_KAFKA_OPTIONS
-    are filled in.
+    and ONEFOLD_SPARK_KAFKA_... are filled in.
 
     Example: onefold kafka console-producer --topic runner.updates
     """
@@ -99,15 +99,15 @@ def _words(arguments: Sequence[str]) -> list[str]:
 
 
 def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
-    """A file of the settings for Kafka's Java client that say the same as ours, which the tool inherits, and which has no name:
-    there is a password in it. None: there are none, or a file of them is named.
+    """Open a file with the settings of Kafka's Java client. The tool inherits the file, which has no name, for it holds a
+    password. None: no settings are made, or the arguments name a file.
 
-    Raises UserError (exit code 2) when they cannot be said to a Java client.
+    Raises UserError (exit code 2) if a certificate or a key cannot be read.
     """
-    if not settings.kafka_options or _names_config(given):
+    if not (settings.kafka_options or settings.spark_kafka) or _names_config(given):
         return None
     try:
-        options = java_client_options(settings.kafka(), settings.kafka_options)
+        options = java_client_options(settings.kafka(), settings.kafka_options, settings.spark_kafka)
     except Misconfigured as error:
         hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs operating`, a Kafka that asks who you are."
         raise UserError(Code.KAFKA_SETTING_WRONG, str(error), hint, USAGE) from None
@@ -126,8 +126,8 @@ def _names_config(given: Sequence[str]) -> bool:
 
 
 def flags(settings: Settings) -> list[str]:
-    """What the JVM has to be told besides: Kafka's client asks nobody for a token whom its JVM does not know."""
-    url = settings.kafka_options.get("sasl.oauthbearer.token.endpoint.url")
+    """The JVM's own options: without this one Kafka's client asks no server for a token."""
+    url = {**settings.kafka_options, **settings.spark_kafka}.get("sasl.oauthbearer.token.endpoint.url")
     return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"] if url else []
 
 

@@ -54,6 +54,7 @@ def command(
         chosen,
         bootstrap_servers=settings.kafka(),
         kafka_options=settings.kafka_options,
+        spark_kafka=settings.spark_kafka,
         postgres_dsn=settings.postgres(),
         writer=f"sink-{instance}",
         jars=spark,

@@ -1,358 +1,214 @@
-"""One set of Kafka settings for two clients: librdkafka, which has the names, and Kafka's Java client, which Spark reads with.
+"""Settings of Kafka's Java client, which Spark reads with, from the settings of librdkafka, which all other clients have.
 
-The processor takes them as they are, the sink translates them. What one of the two could not do is refused for both: else a
-pipeline would work as far as its output topics, and nobody would know why not further. Refused is also what would take
-over a setting that exactly-once hangs on.
+Logins and certificates are translated. A setting without a translation is refused until the user sets the Java client's own:
+else the processor would connect, and the sink would not. Settings that exactly-once depends on cannot be set at all.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-
-# Onefold gives these to librdkafka itself, each client its own; most of them carry a promise.
-_OURS = {
-    *("acks", "request.required.acks", "enable.idempotence", "transactional.id", "transaction.timeout.ms"),
-    *("retries", "message.send.max.retries", "retry.backoff.ms", "delivery.timeout.ms", "message.timeout.ms"),
-    *("max.in.flight", "max.in.flight.requests.per.connection", "partitioner", "message.max.bytes", "linger.ms"),
-    *("queue.buffering.max.ms", "queue.buffering.max.messages", "batch.size", "compression.type", "compression.codec"),
-    *("isolation.level", "group.id", "group.instance.id", "group.protocol", "partition.assignment.strategy"),
-    *("auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store", "auto.commit.interval.ms"),
-    *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "enable.partition.eof", "check.crcs"),
-    *("fetch.min.bytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms", "queued.max.messages.kbytes", "log_level"),
-    *("default.topic.config", "plugin.library.paths"),
-}
-# They mean the same, and have the same name.
+# Same name and same meaning for both clients.
 _SAME = (
     *("client.id", "client.rack", "client.dns.lookup", "metadata.max.age.ms", "socket.connection.setup.timeout.ms"),
-    *("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+    *("reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms"),
+    *("security.protocol", "sasl.mechanism"),
+)
+# How other settings of a connection begin. librdkafka takes no others: Onefold decides what a client does once it is connected.
+_CONNECTION = ("sasl.", "ssl.", "enable.sasl.", "enable.ssl.", "https.", "socket.", "broker.address.")
+# Onefold and Spark decide these for the Java client.
+_OURS = {
+    *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "partition.assignment.strategy"),
+    *("isolation.level", "auto.offset.reset", "enable.auto.commit", "auto.commit.interval.ms", "check.crcs"),
+    *("key.deserializer", "value.deserializer", "interceptor.classes", "fetch.max.wait.ms", "max.poll.records"),
+    *("request.timeout.ms", "default.api.timeout.ms", "assign", "subscribe", "subscribepattern", "startingoffsets"),
+}
+# Where the names differ: how librdkafka's begin, how the Java client's begin, and how the usual one of these ends.
+_IN_JAVA = (
+    (("sasl.", "enable.sasl."), "sasl.jaas.", "config"),
+    (("ssl.ca.",), "ssl.truststore.", "location"),
+    (("ssl.certificate.", "ssl.key.", "ssl.keystore."), "ssl.keystore.", "location"),
 )
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-
-_LOGIN = "org.apache.kafka.common.security"
-_PASSWORD_MODULES = {
-    "PLAIN": f"{_LOGIN}.plain.PlainLoginModule",
-    "SCRAM-SHA-256": f"{_LOGIN}.scram.ScramLoginModule",
-    "SCRAM-SHA-512": f"{_LOGIN}.scram.ScramLoginModule",
-}
-_TOKEN = "OAUTHBEARER"  # noqa: S105 - the name of a mechanism
-_TOKEN_MODULE = f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule"
-_OIDC_HANDLER = f"{_LOGIN}.oauthbearer.OAuthBearerLoginCallbackHandler"
-
-# `sasl.oauthbearer.config` of librdkafka: a token that nobody signed, for tests. Its parts, and what they are called in JAAS.
-_UNSECURED = {
-    "principalClaimName": "unsecuredLoginPrincipalClaimName",
-    "scopeClaimName": "unsecuredLoginScopeClaimName",
-    "lifeSeconds": "unsecuredLoginLifetimeSeconds",
-}
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # of an option in JAAS, without quotes
-
-# Who we are, in certificates: (a file, the same as text).
-_CERTIFICATE = ("ssl.certificate.location", "ssl.certificate.pem")
-_KEY = ("ssl.key.location", "ssl.key.pem")
-_AUTHORITY = ("ssl.ca.location", "ssl.ca.pem")
-_KEY_PASSWORD = "ssl.key.password"  # noqa: S105 - the name of a setting
-_STORE, _STORE_PASSWORD = "ssl.keystore.location", "ssl.keystore.password"  # both in one file, PKCS#12
-_PEM_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
-_PEM_KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
+_MODULES = "org.apache.kafka.common.security"
+_SCRAM = "scram.ScramLoginModule"
+_PASSWORD_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": _SCRAM, "SCRAM-SHA-512": _SCRAM}
 
 
-def check(librdkafka: Mapping[str, str]) -> None:
-    """Can both clients do what these settings say? Reads no file.
+def java_client_options(
+    bootstrap_servers: str, librdkafka: Mapping[str, str], java: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of the Java client: those of `librdkafka`, translated, and those of `java`, which win.
 
     Raises:
-        Misconfigured: they cannot; one sentence that names the setting.
+        Misconfigured: as `translate`, or a certificate or a key cannot be read.
     """
-    _translate(librdkafka)
+    options, identity = translate(librdkafka, java)
+    store = _key_store(identity) if identity else {}
+    return {"bootstrap.servers": bootstrap_servers, **options, **store, **java}
 
 
-def java_client_options(bootstrap_servers: str, librdkafka: Mapping[str, str]) -> dict[str, str]:
-    """Settings for Kafka's Java client that say the same as these for librdkafka.
+def translate(librdkafka: Mapping[str, str], java: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of the Java client, and librdkafka's settings of a certificate and its key. Reads no file.
 
     Raises:
-        Misconfigured: as `check` does, and when a certificate or a key cannot be read.
+        Misconfigured: one sentence, with the name of a setting that is wrong or has no translation.
     """
-    options, identity = _translate(librdkafka)
-    return {"bootstrap.servers": bootstrap_servers, **options, **_key_store(identity)}
-
-
-def _translate(librdkafka: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of the Java client, and what is left to be read: our certificate and its key, by librdkafka's names."""
-    rest = dict(librdkafka)
-    for name in sorted(rest):
+    for name in sorted({*librdkafka, *java}):
         if name in ("bootstrap.servers", "metadata.broker.list"):
-            raise Misconfigured(
-                Code.KAFKA_SETTING_WRONG,
-                f"the Kafka setting {name!r} has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS",
-            )
-        if name in _OURS:
-            raise Misconfigured(
-                Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} is Onefold's own, and cannot be changed"
-            )
+            raise _wrong(name, "has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS")
+        if name in _OURS or (name in librdkafka and name not in _SAME and not name.startswith(_CONNECTION)):
+            raise _wrong(name, "is Onefold's own or unknown, and cannot be set")
+    rest = dict(librdkafka)
+    alias = rest.pop("sasl.mechanisms", None)
+    if alias is not None and rest.setdefault("sasl.mechanism", alias) != alias:
+        raise _wrong("sasl.mechanism", "is the same one as 'sasl.mechanisms': give one")
+    rest = {name: value for name, value in rest.items() if not _replaced(name, java)}
     options = {name: rest.pop(name) for name in _SAME if name in rest}
-    if (idle := rest.pop("connections.max.idle.ms", None)) is not None:
-        options["connections.max.idle.ms"] = "-1" if idle == "0" else idle  # never, in the one and in the other
-    options |= _security(rest) | _checks_of_the_broker(rest)
+    if options.get("connections.max.idle.ms") == "0":
+        options["connections.max.idle.ms"] = "-1"  # never
+    options |= _login(rest, options, java) | _trust(rest)
     identity = _identity(rest)
-    if rest:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG,
-            f"the Kafka setting {min(rest)!r} is not among those that the processor and the sink both know, "
-            "or does not go with the others",
-        )
+    if left := rest.keys() - java.keys():
+        raise _untranslated(min(left))
     return options, identity
 
 
-# --- who asks
+def _replaced(name: str, java: Mapping[str, str]) -> bool:
+    """Whether the Java client's own settings of another name take the place of this one."""
+    begin, end = _in_java(name)
+    return bool(end) and name not in _SAME and any(one.startswith(begin) for one in java)
 
 
-def _security(rest: dict[str, str]) -> dict[str, str]:
-    options = {}
-    protocol = rest.pop("security.protocol", "plaintext").lower()
-    if protocol not in _PROTOCOLS:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG, f"the Kafka setting 'security.protocol' has to be one of {', '.join(_PROTOCOLS)}"
-        )
-    if protocol != "plaintext":
-        options["security.protocol"] = protocol.upper()
-    mechanism, other = rest.pop("sasl.mechanism", None), rest.pop("sasl.mechanisms", None)
-    if mechanism and other and mechanism != other:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG,
-            "the Kafka settings 'sasl.mechanism' and 'sasl.mechanisms' are the same one: give one",
-        )
-    mechanism = mechanism or other
-    if mechanism is None:
-        if protocol.startswith("sasl"):
-            raise Misconfigured(
-                Code.KAFKA_SETTING_WRONG, f"the Kafka setting 'security.protocol' {protocol} needs a 'sasl.mechanism'"
-            )
-        return options
-    if mechanism in _PASSWORD_MODULES:
-        user, password = (_needed(rest, name, mechanism) for name in ("sasl.username", "sasl.password"))
-        login = _jaas(_PASSWORD_MODULES[mechanism], {"username": user, "password": password})
-    elif mechanism == _TOKEN:
-        more, login = _token(rest)
-        options |= more
-    else:
-        known = ", ".join((*_PASSWORD_MODULES, _TOKEN))
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting 'sasl.mechanism' has to be one of {known}")
-    return {**options, "sasl.mechanism": mechanism, "sasl.jaas.config": login}
+def _in_java(name: str) -> tuple[str, str]:
+    """How the Java client's names begin, and how the usual one ends; the same name and nothing for a setting of no group."""
+    return next(((begin, end) for names, begin, end in _IN_JAVA if name.startswith(names)), (name, ""))
 
 
-def _token(rest: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Options and login for OAUTHBEARER: a token from a server, or one that nobody signed."""
-    method, unsecured = rest.pop("sasl.oauthbearer.method", "default"), "enable.sasl.oauthbearer.unsecure.jwt"
-    if method == "oidc":
-        needed = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.token.endpoint.url")
-        client, secret, url = (_needed(rest, name, "sasl.oauthbearer.method oidc") for name in needed)
-        login = {"clientId": client, "clientSecret": secret}
-        if scope := rest.pop("sasl.oauthbearer.scope", None):
-            login["scope"] = scope
-        extensions = rest.pop("sasl.oauthbearer.extensions", "")
-        for part in filter(None, (part.strip() for part in extensions.split(","))):
-            name, value = _pair(part, "sasl.oauthbearer.extensions")
-            login[f"extension_{name}"] = value
-        options = {"sasl.oauthbearer.token.endpoint.url": url, "sasl.login.callback.handler.class": _OIDC_HANDLER}
-        return options, _jaas(_TOKEN_MODULE, login)
-    if method == "default" and rest.pop(unsecured, "false").lower() == "true":
-        return {}, _jaas(_TOKEN_MODULE, _unsecured_login(_needed(rest, "sasl.oauthbearer.config", unsecured)))
-    raise Misconfigured(
-        Code.KAFKA_SETTING_WRONG,
-        f"the Kafka setting 'sasl.mechanism' {_TOKEN} needs 'sasl.oauthbearer.method' oidc, or {unsecured!r} true",
-    )
+def _wrong(name: str, why: str) -> Misconfigured:
+    return Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} {why}")
 
 
-def _unsecured_login(config: str) -> dict[str, str]:
-    setting = "sasl.oauthbearer.config"
-    parts = dict(_pair(part, setting) for part in filter(None, config.split(" ")))
-    principal, scope = parts.pop("principal", None), parts.pop("scope", None)
-    if not principal:
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {setting!r} needs a principal=")
-    login = {f"unsecuredLoginStringClaim_{parts.get('principalClaimName', 'sub')}": principal}
-    if scope:  # the first character separates the values
-        login[f"unsecuredLoginListClaim_{parts.get('scopeClaimName', 'scope')}"] = f",{scope}"
-    for name, value in parts.items():
-        if name in _UNSECURED:
-            login[_UNSECURED[name]] = value
-        elif name.startswith("extension_"):
-            login[f"unsecuredLoginExtension_{name.removeprefix('extension_')}"] = value
-        else:
-            raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {setting!r} has an unknown part: {name}=")
-    return login
-
-
-def _pair(part: str, setting: str) -> tuple[str, str]:
-    name, equals, value = part.partition("=")
-    if not (equals and _NAME.fullmatch(name)):
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {setting!r} is not a list of name=value")
-    return name, value
-
-
-def _jaas(module: str, options: Mapping[str, str]) -> str:
-    """A login as Java reads it, with Java's StreamTokenizer."""
-    for name in options:
-        if not _NAME.fullmatch(name):
-            raise Misconfigured(
-                Code.KAFKA_SETTING_WRONG,
-                f"the Kafka setting 'sasl.oauthbearer.config' has a claim that Java cannot have: {name}",
-            )
-    return " ".join([module, "required", *(f"{name}={_quoted(value)}" for name, value in options.items())]) + ";"
-
-
-def _quoted(text: str) -> str:
-    """In quotes, a backslash opens an escape, three octal digits are a character, and a line's end ends it all."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", escaped) + '"'
+def _untranslated(name: str) -> Misconfigured:
+    variable = f"ONEFOLD_SPARK_KAFKA_{''.join(_in_java(name)).upper().replace('.', '_')}"
+    return _wrong(name, f"cannot be translated for the sink: set {variable} to the value for Kafka's Java client")
 
 
 def _needed(rest: dict[str, str], name: str, because: str) -> str:
     if not (value := rest.pop(name, "")):
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} is missing: {because} needs it")
+        raise _wrong(name, f"is missing: {because} needs it")
     return value
 
 
-# --- who answers
+def _either(rest: Mapping[str, str], name: str) -> str:
+    """The setting that is given: of a file, or of its text. Empty: neither."""
+    given = [one for one in (f"{name}.location", f"{name}.pem") if one in rest]
+    if len(given) > 1:
+        raise _wrong(given[0], f"says the same as {given[1]!r}: give one")
+    return given[0] if given else ""
 
 
-def _checks_of_the_broker(rest: dict[str, str]) -> dict[str, str]:
+def _login(rest: dict[str, str], options: dict[str, str], java: Mapping[str, str]) -> dict[str, str]:
+    protocol = options.get("security.protocol", "plaintext").lower()
+    if protocol not in _PROTOCOLS:
+        raise _wrong("security.protocol", f"has to be one of {', '.join(_PROTOCOLS)}")
+    made = {"security.protocol": protocol.upper()} if "security.protocol" in options else {}
+    mechanism = {**options, **java}.get("sasl.mechanism")
+    if mechanism is None and protocol.startswith("sasl"):
+        raise _wrong("sasl.mechanism", f"is missing: security.protocol {protocol} needs it")
+    if mechanism is None or "sasl.jaas.config" in java:
+        return made
+    if mechanism in _PASSWORD_MODULES:
+        user, password = (_needed(rest, name, mechanism) for name in ("sasl.username", "sasl.password"))
+        return {**made, "sasl.jaas.config": _jaas(_PASSWORD_MODULES[mechanism], username=user, password=password)}
+    if mechanism == "OAUTHBEARER" and rest.pop("sasl.oauthbearer.method", None) == "oidc":
+        return {**made, **_oidc(rest)}
+    raise _untranslated(next((name for name in rest if name.startswith("enable.sasl.")), "sasl.mechanism"))
+
+
+def _oidc(rest: dict[str, str]) -> dict[str, str]:
+    names = [f"sasl.oauthbearer.{name}" for name in ("client.id", "client.secret", "token.endpoint.url")]
+    client, secret, url = (_needed(rest, name, "sasl.oauthbearer.method oidc") for name in names)
+    login = {"clientId": client, "clientSecret": secret}
+    if scope := rest.pop("sasl.oauthbearer.scope", None):
+        login["scope"] = scope
+    for part in filter(None, map(str.strip, rest.pop("sasl.oauthbearer.extensions", "").split(","))):
+        name, equals, value = part.partition("=")
+        if not (equals and re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)):
+            raise _wrong("sasl.oauthbearer.extensions", "is not a list of name=value")
+        login[f"extension_{name}"] = value
+    return {
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.login.callback.handler.class": f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", **login),
+    }
+
+
+def _jaas(module: str, **options: str) -> str:
+    """A login in the syntax of Java's StreamTokenizer: a backslash and three octal digits are a character of a string."""
+    login = f"{_MODULES}.{module} required"
+    for name, text in options.items():
+        quoted = re.sub(r'["\\\x00-\x1f\x7f]', lambda found: f"\\{ord(found[0]):03o}", text)
+        login += f' {name}="{quoted}"'
+    return f"{login};"
+
+
+def _trust(rest: dict[str, str]) -> dict[str, str]:
+    checks, names = "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"
     options: dict[str, str] = {}
-    if rest.pop("enable.ssl.certificate.verification", "true").lower() != "true":
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG,
-            "the Kafka setting 'enable.ssl.certificate.verification' cannot be false: the sink's client always checks "
-            "the broker's certificate; name who signed it in 'ssl.ca.location'",
-        )
-    location, text = _one_of(rest, _AUTHORITY)
-    if location == "probe" or (location is not None and Path(location).is_dir()):
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG, "the Kafka setting 'ssl.ca.location' has to be one file of certificates in PEM"
-        )
-    if location is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
-    if text is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
-    if (names := rest.pop("ssl.endpoint.identification.algorithm", None)) is not None:
-        if names not in ("none", "https"):
-            raise Misconfigured(
-                Code.KAFKA_SETTING_WRONG,
-                "the Kafka setting 'ssl.endpoint.identification.algorithm' has to be one of none, https",
-            )
-        options["ssl.endpoint.identification.algorithm"] = "" if names == "none" else names
+    if rest.pop(checks, "true").lower() != "true":
+        raise _wrong(checks, "cannot be false: the sink always checks; give the signer in 'ssl.ca.location'")
+    if rest.get(names) in ("none", "https"):
+        options[names] = rest.pop(names).replace("none", "")
+    name = _either(rest, "ssl.ca")
+    if name == "ssl.ca.pem":
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": rest.pop(name)}
+    elif name and rest[name] != "probe" and not Path(rest[name]).is_dir():
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": rest.pop(name)}
     return options
 
 
-# --- who we are
-
-
 def _identity(rest: dict[str, str]) -> dict[str, str]:
-    """The settings of our certificate and its key, when there are any; both then."""
-    found: dict[str, str] = {}
-    for pair in (_CERTIFICATE, _KEY):
-        _one_of(dict(rest), pair)
-        found |= {name: rest.pop(name) for name in pair if name in rest}
-    if len(found) == 1:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG,
-            f"the Kafka setting {min(found)!r} needs the other half: a certificate and its key",
-        )
-    if found and _STORE in rest:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG, f"the Kafka settings {min(found)!r} and {_STORE!r} say the same: give one"
-        )
-    if _STORE in rest:
-        found = {name: rest.pop(name) for name in (_STORE, _STORE_PASSWORD) if name in rest}
-    elif found and _KEY_PASSWORD in rest:
-        found[_KEY_PASSWORD] = rest.pop(_KEY_PASSWORD)
-    return found
-
-
-def _one_of(rest: dict[str, str], pair: tuple[str, str]) -> tuple[str | None, str | None]:
-    location, text = rest.pop(pair[0], None), rest.pop(pair[1], None)
-    if location is not None and text is not None:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG, f"the Kafka settings {pair[0]!r} and {pair[1]!r} say the same: give one"
-        )
-    return location, text
+    certificate, key = _either(rest, "ssl.certificate"), _either(rest, "ssl.key")
+    if bool(certificate) != bool(key):
+        raise _wrong(certificate or key, "needs the other half: a certificate and its key")
+    names = [certificate, key, "ssl.key.password"] if key else ["ssl.keystore.location", "ssl.keystore.password"]
+    return {name: rest.pop(name) for name in names if name in rest} if names[0] in rest else {}
 
 
 def _key_store(identity: dict[str, str]) -> dict[str, str]:
-    """Java wants a chain and a key in PKCS#8; librdkafka takes them in any shape that OpenSSL knows.
-
-    The key goes without its password: Java reads only some of the ciphers that OpenSSL has had over the years, and only
-    some passwords.
-    """
-    if not identity:
-        return {}
-    chain, key = _unpacked(identity) if _STORE in identity else (_chain(identity), _key(identity))
-    return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
-
-
-def _unpacked(identity: dict[str, str]) -> tuple[str, str]:
-    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12  # few need it, and it is large
-
-    password = identity.get(_STORE_PASSWORD)
-    try:
-        store = pkcs12.load_pkcs12(_bytes(identity, _STORE), None if password is None else password.encode())
-    except ValueError as error:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG, f"the Kafka setting {_STORE!r} is no PKCS#12, or its password is wrong"
-        ) from error
-    if store.key is None or store.cert is None:
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {_STORE!r} holds no certificate with its key")
-    chain = [held.certificate.public_bytes(Encoding.PEM).decode() for held in (store.cert, *store.additional_certs)]
-    return "".join(chain), _pkcs8(store.key)
-
-
-def _chain(identity: dict[str, str]) -> str:
-    name = _named(identity, _CERTIFICATE)
-    chain = _PEM_CERTIFICATE.findall(_text(identity, name))
-    if not chain:
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} holds no certificate in PEM")
-    return "\n".join(chain)
-
-
-def _key(identity: dict[str, str]) -> str:
+    """Certificates and key as text, without a password: Java does not read every cipher and password of OpenSSL."""
+    from cryptography import x509  # few need it, and it is large
     from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.hazmat.primitives import serialization as pem
+    from cryptography.hazmat.primitives.serialization import pkcs12
 
-    name, password = _named(identity, _KEY), identity.get(_KEY_PASSWORD)
-    reason = "or needs an 'ssl.key.password'" if password is None else "or its password is wrong"
-    sentence = f"the Kafka setting {name!r} holds no private key in PEM, {reason}"
-    found = _PEM_KEY.search(_text(identity, name))  # other things may stand before it, as parameters of a curve
-    if not found:
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, sentence)
-    unlocks = password.encode() if password and "ENCRYPTED" in found[0] else None
+    def content(name: str) -> bytes:
+        return identity[name].encode() if name.endswith(".pem") else Path(identity[name]).read_bytes()
+
+    name, what = "ssl.keystore.location", "certificate with its key in PKCS#12, or its password is wrong"
     try:
-        return _pkcs8(load_pem_private_key(found[0].encode(), unlocks))
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Misconfigured(Code.KAFKA_SETTING_WRONG, sentence) from error
-
-
-def _pkcs8(key: "PrivateKeyTypes") -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-
-
-def _named(identity: dict[str, str], pair: tuple[str, str]) -> str:
-    return pair[0] if pair[0] in identity else pair[1]
-
-
-def _text(identity: dict[str, str], name: str) -> str:
-    return identity[name] if name.endswith(".pem") else _bytes(identity, name).decode(errors="replace")
-
-
-def _bytes(identity: dict[str, str], name: str) -> bytes:
-    try:
-        return Path(identity[name]).read_bytes()
+        if name in identity:
+            password = identity.get("ssl.keystore.password")
+            store = pkcs12.load_pkcs12(content(name), None if password is None else password.encode())
+            chain, key = [held.certificate for held in (store.cert, *store.additional_certs) if held], store.key
+        else:
+            name, what = _either(identity, "ssl.certificate"), "certificate in PEM"
+            chain = x509.load_pem_x509_certificates(content(name))
+            name, what = _either(identity, "ssl.key"), "private key in PEM, or 'ssl.key.password' is missing or wrong"
+            text, password = content(name), identity.get("ssl.key.password")
+            key = pem.load_pem_private_key(text, password.encode() if password and b"ENCRYPTED" in text else None)
+        if not chain or key is None:
+            raise ValueError(name)
     except OSError as error:
-        raise Misconfigured(
-            Code.KAFKA_SETTING_WRONG, f"the Kafka setting {name!r} names a file that cannot be read: {error.strerror}"
-        ) from error
+        raise _wrong(name, f"names a file that cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _wrong(name, f"holds no {what}") from error
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "".join(one.public_bytes(pem.Encoding.PEM).decode() for one in chain),
+        "ssl.keystore.key": key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()).decode(),
+    }

@@ -114,6 +114,7 @@ def test_the_demo_uses_no_server_and_no_folder_of_the_user(home: Path, monkeypat
         ("JUDGE_HOME", str(home / "judge")),
         ("STATE_HOME", str(home / "states")),
         ("KAFKA_OPTIONS", '{"client.id": "mine"}'),
+        ("SPARK_KAFKA_CLIENT_ID", "mine"),
     ):
         monkeypatch.setenv(f"ONEFOLD_{name}", value)
     of_demo = load().model_copy(update=demo._NOT_MINE).as_environment()

@@ -58,6 +58,14 @@ def test_what_a_tool_logs_in_with_is_a_file_without_a_name() -> None:
     assert any(line.startswith("sasl.jaas.config=org.apache.kafka") for line in lines)
 
 
+def test_a_tool_gets_settings_by_javas_own_names() -> None:
+    java = {"sasl.jaas.config": "Krb5;", "sasl.oauthbearer.token.endpoint.url": "https://t/token"}
+    settings = Settings(bootstrap_servers="h:1", spark_kafka=java)
+    with with_login(["--list"], settings) or pytest.fail("none") as made:
+        assert "sasl.jaas.config=Krb5;" in Path(f"/dev/fd/{made.fileno()}").read_text(encoding="utf-8")
+    assert flags(settings) == ["-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://t/token"]
+
+
 @pytest.mark.parametrize("named", [[CONFIG, "mine"], [f"{CONFIG}=mine"], ["--producer.config", "mine"]])
 def test_a_file_that_is_named_is_taken_instead(named: list[str]) -> None:
     assert with_login(["--list", *named], Settings(bootstrap_servers="h:1", kafka_options=OPTIONS)) is None

@@ -1,4 +1,4 @@
-"""A Kafka that wants to know who asks: the processor's session and the sink's readers get in with the same settings."""
+"""A Kafka with logins: the processor's session and the sink's readers get in with the same settings."""
 
 import json
 import secrets
@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.operate.origins import java_variable
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
@@ -79,8 +80,8 @@ class Secured:
     authority: Path
     mine: Identity
 
-    def way(self, name: str) -> tuple[str, dict[str, str]]:
-        """Servers and settings for one way in."""
+    def way(self, name: str) -> tuple[str, dict[str, str], dict[str, str]]:
+        """Servers and settings for one way in, and those of the Java client that have no translation."""
         trust = {"ssl.ca.location": str(self.authority)}
         password = {"security.protocol": "sasl_ssl", "sasl.username": "ann", "sasl.password": NASTY, **trust}
         token = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER", **trust}
@@ -109,7 +110,11 @@ class Secured:
                 },
             ),
         }[name]
-        return f"127.0.0.1:{port}", settings
+        java = {
+            "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="ann" unsecuredLoginListClaim_scope=",a,b";'
+        }
+        return f"127.0.0.1:{port}", settings, java if name == "token" else {}
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +147,8 @@ def secured(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("way", ["scram", "plain", "files", "texts", "packed", "token"])
 def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any, way: str) -> None:
     """What the processor's session has written in a transaction, it reads, and Spark's Kafka source does."""
-    servers, settings = secured.way(way)
-    client.check(settings)
+    servers, settings, own = secured.way(way)
+    client.translate(settings, own)
     topology = topology_of("runner")
     theirs = {"bootstrap.servers": servers, **settings}
     create_topics(topology, 1, theirs)
@@ -166,7 +171,7 @@ def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any
     assert found is not None
     assert found.value == way.encode()
 
-    java = client.java_client_options(servers, settings)
+    java = client.java_client_options(servers, settings, own)
     frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
     rows = frame.option("subscribe", topic).option("startingOffsets", f'{{"{topic}":{{"0":{at}}}}}').load().collect()
     assert [(row["offset"], bytes(row["value"])) for row in rows] == [(at, way.encode())]
@@ -175,13 +180,14 @@ def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any
 @pytest.mark.parametrize("way", first_of(("scram", "texts", "token", "files")))
 def test_kafkas_own_tools_get_in_too(secured: Secured, tmp_path: Path, way: str) -> None:
     """By the settings that are set, with no file of them left behind."""
-    servers, settings = secured.way(way)
+    servers, settings, own = secured.way(way)
     topic = f"by-tools-{way}"
     onefold = Onefold(tmp_path)
     onefold.environment |= {
         "ONEFOLD_BOOTSTRAP_SERVERS": servers,
         "ONEFOLD_KAFKA_OPTIONS": json.dumps(settings),
         "TMPDIR": str(tmp_path),
+        **{java_variable("ONEFOLD_", name): value for name, value in own.items()},
     }
     onefold("kafka", "topics", "--create", "--topic", topic, "--partitions", "1")
     onefold("kafka", "console-producer", "--topic", topic, says=b"from a tool\n")
@@ -208,13 +214,13 @@ def test_others_do_not_get_in(
 ) -> None:
     """Otherwise the tests above would prove nothing."""
     monkeypatch.setattr(topics, "_PATIENCE_S", 1.0)
-    servers, settings = secured.way(way)
+    servers, settings, own = secured.way(way)
     settings = {name: value for name, value in {**settings, **change}.items() if value}
     with pytest.raises(Waiting):
         Topics(servers, settings).ids(list(topology_of("runner").inputs))
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=1)
-    java = client.java_client_options(servers, settings)
+    java = client.java_client_options(servers, settings, own)
     frame = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in java.items()})
     with pytest.raises(
         Exception, match=r"(?i)authentication failed|SSL handshake failed|Failed to create new Kafka"

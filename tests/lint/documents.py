@@ -15,6 +15,7 @@ from onefold.cli.main import run
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
 from onefold.error_codes import Code
 from onefold.operate.guarantee import RULES as GUARANTEES
+from onefold.operate.origins import variable
 from onefold.operate.settings import PREFIX, Settings
 from tests.lint.source import Source, place
 from tests.support import api, error_codes, promises
@@ -78,8 +79,8 @@ def settings(source: Source) -> Iterator[str]:
     """Each stands in docs/operating.md, and no other; so do the rules of the guarantee and the exit codes."""
     text = source.page(_OPERATING)
     tables: dict[str, tuple[set[object], set[object]]] = {
-        "setting": ({f"{PREFIX}{name.upper()}" for name in Settings.model_fields},
-                    set(re.findall(rf"`({PREFIX}[A-Z_]+)`", text))),
+        "setting": ({variable(PREFIX, name) for name in Settings.model_fields},
+                    set(re.findall(rf"`({PREFIX}[A-Z_]+(?:<[A-Z_]+>)?)`", text))),
         "guarantee": ({(rule.name, "breaks" if rule.breaks else "weakens") for rule in GUARANTEES},
                       set(re.findall(r"^\| `([a-z_]+)` \| (breaks|weakens) \|", text, re.MULTILINE))),
         "exit code": ({(str(code), name) for name, code in vars(codes).items() if name.isupper()},

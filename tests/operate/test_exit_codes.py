@@ -29,6 +29,7 @@ def land(pipeline: Pipeline) -> int:
     given: dict[str, Any] = {
         "bootstrap_servers": "127.0.0.1:9",
         "kafka_options": {},
+        "spark_kafka": {},
         "postgres_dsn": "",
         "writer": "w",
         "jars": [],

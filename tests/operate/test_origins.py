@@ -61,13 +61,19 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", f"postgresql://me:{SECRET}@db/onefold")
     monkeypatch.setenv("ONEFOLD_SCHEMA_REGISTRY_URL", f"https://me:{SECRET}@registry:8081/path")
     monkeypatch.setenv("ONEFOLD_OBJECTS_ENDPOINT", f"https://me:{SECRET}@store")
+    monkeypatch.setenv("ONEFOLD_SPARK_KAFKA_SSL_KEYSTORE_KEY", SECRET)
+    Path("onefold.env").write_text(f"ONEFOLD_SPARK_KAFKA_CLIENT_ID={SECRET}\n", encoding="utf-8")
     for arguments in (["config", "show"], ["config", "show", "--json"]):
         assert run(arguments) == 0
         said = capsys.readouterr().out
         assert SECRET not in said
         assert "sasl_ssl" in said
         assert "https://me:***@registry:8081/path" in said
-    assert json.loads(said)["ONEFOLD_POSTGRES_DSN"] == {"value": "postgresql://me@db/onefold", "from": ENVIRONMENT}
+    shown = json.loads(said)
+    assert shown["ONEFOLD_POSTGRES_DSN"] == {"value": "postgresql://me@db/onefold", "from": ENVIRONMENT}
+    assert shown["ONEFOLD_SPARK_KAFKA_SSL_KEYSTORE_KEY"] == {"value": "***", "from": ENVIRONMENT}
+    assert shown["ONEFOLD_SPARK_KAFKA_CLIENT_ID"] == {"value": "***", "from": "onefold.env"}
+    assert "ONEFOLD_SPARK_KAFKA" not in shown
 
 
 @pytest.mark.parametrize(
@@ -92,6 +98,7 @@ def test_an_address_without_a_scheme_is_told_without_its_password(password: str)
         ("ONEFOLD_BOOTSTRAP_SERVER", "ONEFOLD_BOOTSTRAP_SERVERS"),
         ("ONEFOLD_PROCESOR_INSTANCES", "ONEFOLD_PROCESSOR_INSTANCES"),
         ("ONEFOLD_BOOTSTRAP", "ONEFOLD_BOOTSTRAP_SERVERS"),
+        ("ONEFOLD_SPARK_KAFKA", "ONEFOLD_SPARK_KAFKA_<JAVA_NAME>"),
         ("onefold_partition", "ONEFOLD_PARTITIONS"),
     ],
 )
@@ -121,6 +128,7 @@ def test_what_is_no_setting_is_named_where_settings_are_shown(
     for name in ("ONEFOLD_DSN", "onefold_room", "ROOM", *NO_SETTINGS):
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("ONEFOLD_FAIL_MAP_PCT", "1")
+    monkeypatch.setenv("ONEFOLD_SPARK_KAFKA_CLIENT_ID", "a")
     Path("onefold.env").write_text("ONEFOLD_COLOUR=1\nONEFOLD_SINKS=2\n", encoding="utf-8")
     for arguments in (["config", "show"], ["config", "show", "--json"]):
         assert run(arguments) == 0

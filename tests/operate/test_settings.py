@@ -51,11 +51,9 @@ def test_a_broken_setting_is_one_sentence_that_names_it(name: str, value: str, m
     [
         ({"group.id": "mine"}, "'group.id' is Onefold's own"),
         ({"bootstrap.servers": "other:1"}, "'bootstrap.servers' has a variable of its own: ONEFOLD_BOOTSTRAP_SERVERS"),
-        (
-            {"socket.blocking.max.ms": "1"},
-            "'socket.blocking.max.ms' is not among those that the processor and the sink",
-        ),
-        ({"ssl.key.password": "hush"}, "'ssl.key.password' is not among"),
+        ({"no.such": "1"}, "'no.such' is Onefold's own or unknown"),
+        ({"ssl.cipher.suites": "x"}, "set ONEFOLD_SPARK_KAFKA_SSL_CIPHER_SUITES to the value for Kafka's Java client"),
+        ({"ssl.key.password": "hush"}, "'ssl.key.password' cannot be translated for the sink"),
         ({"sasl.mechanism": "PLAIN", "sasl.password": "hush"}, "'sasl.username' is missing"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": 1, "sasl.password": "hush"}, "should be a valid string"),
     ],
@@ -69,6 +67,42 @@ def test_a_kafka_setting_that_one_client_cannot_have_is_refused_for_all(
         settings.load()
     assert caught.value.message.startswith("ONEFOLD_KAFKA_OPTIONS cannot be used:")
     assert sentence in caught.value.message
+    assert caught.value.exit_code == 2
+    assert "hush" not in caught.value.message + str(caught.value.hint)
+
+
+@pytest.mark.parametrize("where", ["environment", "file"])
+def test_a_setting_of_the_java_client_replaces_a_translation(
+    where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the environment, or in a file, under a name in any case."""
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", '{"ssl.cipher.suites": "x"}')
+    if where == "environment":
+        monkeypatch.setenv("onefold_spark_kafka_ssl_cipher_suites", "Y")
+    else:
+        (tmp_path / "onefold.env").write_text("ONEFOLD_SPARK_KAFKA_SSL_CIPHER_SUITES=Y\n", encoding="utf-8")
+    assert settings.load().spark_kafka == {"ssl.cipher.suites": "Y"}
+
+
+def test_an_empty_variable_unsets_a_setting_of_the_java_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "onefold.env").write_text(
+        "ONEFOLD_SPARK_KAFKA_CLIENT_ID=a\nONEFOLD_SPARK_KAFKA_CLIENT_RACK=b\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("ONEFOLD_SPARK_KAFKA_CLIENT_ID", "")
+    loaded = settings.load()
+    assert loaded.spark_kafka == {"client.rack": "b"}
+    made = loaded.as_environment()
+    assert made["ONEFOLD_SPARK_KAFKA_CLIENT_ID"] == ""
+    assert made["ONEFOLD_SPARK_KAFKA_CLIENT_RACK"] == "b"
+    assert "ONEFOLD_SPARK_KAFKA" not in made
+
+
+@pytest.mark.parametrize("name", ["GROUP_ID", "ISOLATION_LEVEL", "KEY_DESERIALIZER", "AUTO_OFFSET_RESET", "SUBSCRIBE"])
+def test_onefolds_own_settings_are_refused_for_the_java_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"ONEFOLD_SPARK_KAFKA_{name}", "hush")
+    with raises(UserError, Code.SETTING_WRONG, "ONEFOLD_SPARK_KAFKA_<JAVA_NAME> cannot be used:") as caught:
+        settings.load()
+    assert f"{name.lower().replace('_', '.')!r} is Onefold's own" in caught.value.message
     assert caught.value.exit_code == 2
     assert "hush" not in caught.value.message + str(caught.value.hint)
 

@@ -1,4 +1,4 @@
-"""One set of Kafka settings for two clients: what Kafka's Java client is told for each of librdkafka's, or the sentence."""
+"""Kafka's Java client: the translation of librdkafka's settings, the refusal of others, and settings by Java's own names."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
-from onefold.spark_sink.kafka.client import check, java_client_options
+from onefold.spark_sink.kafka.client import java_client_options, translate
 from tests.support.certificates import Authority
 from tests.support.coded import raises
 
@@ -26,20 +26,28 @@ OIDC = {
     "sasl.oauthbearer.client.secret": 'a"b',
     "sasl.oauthbearer.token.endpoint.url": "https://login/token",
 }
-UNSECURED = {"sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+UNSIGNED = {
+    "sasl.mechanism": "OAUTHBEARER",
+    "enable.sasl.oauthbearer.unsecure.jwt": "true",
+    "sasl.oauthbearer.config": "principal=ann",
+}
 MODULES = "org.apache.kafka.common.security"
 
 
 def login(mechanism: str, module: str, **options: str) -> dict[str, str]:
-    told = " ".join(f'{name}="{value}"' for name, value in options.items())
-    return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{MODULES}.{module} required {told};"}
+    given = " ".join(f'{name}="{value}"' for name, value in options.items())
+    return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{MODULES}.{module} required {given};"}
+
+
+def java_is_asked(variable: str) -> str:
+    return f"cannot be translated for the sink: set ONEFOLD_SPARK_KAFKA_{variable} to the value for Kafka's Java client"
 
 
 @pytest.mark.parametrize(
     ("librdkafka", "java"),
     [
         ({}, {}),
-        ({"security.protocol": "plaintext"}, {}),
+        ({"security.protocol": "plaintext"}, {"security.protocol": "PLAINTEXT"}),
         ({"security.protocol": "Ssl"}, {"security.protocol": "SSL"}),
         ({"client.id": "me", "client.rack": "r1"}, {"client.id": "me", "client.rack": "r1"}),
         ({"client.dns.lookup": "use_all_dns_ips"}, {"client.dns.lookup": "use_all_dns_ips"}),
@@ -62,7 +70,7 @@ def login(mechanism: str, module: str, **options: str) -> dict[str, str]:
         ),
         (
             {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": 'a"n', "sasl.password": "\\\n\t\x01$ 7"},
-            login("SCRAM-SHA-512", "scram.ScramLoginModule", username=r"a\"n", password=r"\\\012\011\001$ 7"),
+            login("SCRAM-SHA-512", "scram.ScramLoginModule", username=r"a\042n", password=r"\134\012\011\001$ 7"),
         ),
         ({"ssl.ca.location": "/ca.pem"}, {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"}),
         ({"ssl.ca.pem": "---CA---"}, {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "---CA---"}),
@@ -76,7 +84,7 @@ def login(mechanism: str, module: str, **options: str) -> dict[str, str]:
                     "OAUTHBEARER",
                     "oauthbearer.OAuthBearerLoginModule",
                     clientId="me",
-                    clientSecret=r"a\"b",
+                    clientSecret=r"a\042b",
                     scope="a b",
                     extension_one="1",
                     extension_two="a=b",
@@ -85,36 +93,14 @@ def login(mechanism: str, module: str, **options: str) -> dict[str, str]:
                 "sasl.login.callback.handler.class": f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler",
             },
         ),
-        (
-            {**UNSECURED, "sasl.oauthbearer.config": "principal=ann"},
-            login("OAUTHBEARER", "oauthbearer.OAuthBearerLoginModule", unsecuredLoginStringClaim_sub="ann"),
-        ),
-        (
-            {
-                **UNSECURED,
-                "sasl.oauthbearer.method": "default",
-                "sasl.oauthbearer.config": "principal=ann  principalClaimName=who scopeClaimName=may scope=a,b "
-                "lifeSeconds=60 extension_one=1",
-            },
-            login(
-                "OAUTHBEARER",
-                "oauthbearer.OAuthBearerLoginModule",
-                unsecuredLoginStringClaim_who="ann",
-                unsecuredLoginListClaim_may=",a,b",
-                unsecuredLoginPrincipalClaimName="who",
-                unsecuredLoginScopeClaimName="may",
-                unsecuredLoginLifetimeSeconds="60",
-                unsecuredLoginExtension_one="1",
-            ),
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
-def test_both_clients_are_told_the_same(librdkafka: dict[str, str], java: dict[str, str]) -> None:
-    check(librdkafka)
-    assert java_client_options("k:1", librdkafka) == {"bootstrap.servers": "k:1", **java}
+def test_settings_are_translated_for_java(librdkafka: dict[str, str], java: dict[str, str]) -> None:
+    translate(librdkafka, {})
+    assert java_client_options("k:1", librdkafka, {}) == {"bootstrap.servers": "k:1", **java}
     if not any(name.endswith(".location") for name in librdkafka) and "ssl.ca.pem" not in librdkafka:
-        Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **librdkafka})  # it has names like these
+        Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **librdkafka})  # librdkafka has these names
 
 
 @pytest.mark.parametrize(
@@ -129,63 +115,154 @@ def test_both_clients_are_told_the_same(librdkafka: dict[str, str], java: dict[s
         ({"partitioner": "random"}, "'partitioner' is Onefold's own"),
         ({"bootstrap.servers": "x:1"}, "ONEFOLD_BOOTSTRAP_SERVERS"),
         ({"metadata.broker.list": "x:1"}, "ONEFOLD_BOOTSTRAP_SERVERS"),
+        ({"no.such": "1"}, "'no.such' is Onefold's own or unknown, and cannot be set"),
         (
             {"socket.timeout.ms": "1"},
-            "'socket.timeout.ms' is not among those that the processor and the sink both know",
+            java_is_asked("SOCKET_TIMEOUT_MS"),
         ),
-        ({"ssl.cipher.suites": "x"}, "'ssl.cipher.suites' is not among"),
+        ({"ssl.cipher.suites": "x"}, java_is_asked("SSL_CIPHER_SUITES")),
         ({"security.protocol": "tls"}, "has to be one of plaintext, ssl, sasl_plaintext, sasl_ssl"),
-        ({"security.protocol": "sasl_ssl"}, "needs a 'sasl.mechanism'"),
-        ({"sasl.username": "ann", "sasl.password": "secret"}, "'sasl.password' is not among"),
-        ({"sasl.mechanism": "GSSAPI"}, "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
-        ({**PLAIN, "sasl.mechanisms": "SCRAM-SHA-256"}, "are the same one: give one"),
+        ({"security.protocol": "sasl_ssl"}, "'sasl.mechanism' is missing"),
+        ({"sasl.username": "ann", "sasl.password": "secret"}, java_is_asked("SASL_JAAS_CONFIG")),
+        ({"sasl.mechanism": "GSSAPI"}, java_is_asked("SASL_JAAS_CONFIG")),
+        ({**PLAIN, "sasl.mechanisms": "SCRAM-SHA-256"}, "is the same one as 'sasl.mechanisms': give one"),
         ({**PLAIN, "sasl.password": ""}, "'sasl.password' is missing: PLAIN needs it"),
         ({"sasl.mechanism": "PLAIN", "sasl.password": "x"}, "'sasl.username' is missing"),
-        ({**PLAIN, "sasl.oauthbearer.scope": "x"}, "'sasl.oauthbearer.scope' is not among"),
-        (
-            {"sasl.mechanism": "OAUTHBEARER"},
-            "needs 'sasl.oauthbearer.method' oidc, or 'enable.sasl.oauthbearer.unsecure",
-        ),
-        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "x"}, "needs 'sasl.oauthbearer.method' oidc"),
-        ({**UNSECURED, "enable.sasl.oauthbearer.unsecure.jwt": "false"}, "needs 'sasl.oauthbearer.method' oidc"),
-        (UNSECURED, "'sasl.oauthbearer.config' is missing"),
-        ({**UNSECURED, "sasl.oauthbearer.config": "scope=a"}, "needs a principal="),
-        ({**UNSECURED, "sasl.oauthbearer.config": "principal"}, "is not a list of name=value"),
-        ({**UNSECURED, "sasl.oauthbearer.config": "principal=a other=b"}, "has an unknown part: other="),
-        (
-            {**UNSECURED, "sasl.oauthbearer.config": "principal=a principalClaimName=a;b"},
-            "claim that Java cannot have",
-        ),
+        ({**PLAIN, "sasl.oauthbearer.scope": "x"}, "'sasl.oauthbearer.scope' cannot be translated"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, java_is_asked("SASL_JAAS_CONFIG")),
+        (UNSIGNED, "'enable.sasl.oauthbearer.unsecure.jwt' cannot be translated"),
         ({**OIDC, "sasl.oauthbearer.client.secret": ""}, "'sasl.oauthbearer.client.secret' is missing"),
         ({**OIDC, "sasl.oauthbearer.extensions": "a b=c"}, "'sasl.oauthbearer.extensions' is not a list of name=value"),
-        ({**OIDC, "sasl.oauthbearer.config": "principal=a"}, "'sasl.oauthbearer.config' is not among"),
+        ({**OIDC, "sasl.oauthbearer.config": "principal=a"}, "'sasl.oauthbearer.config' cannot be translated"),
         ({"enable.ssl.certificate.verification": "false"}, "cannot be false"),
-        ({"ssl.endpoint.identification.algorithm": "ldap"}, "one of none, https"),
-        ({"ssl.ca.location": "/ca.pem", "ssl.ca.pem": "x"}, "'ssl.ca.location' and 'ssl.ca.pem' say the same"),
-        ({"ssl.ca.location": "probe"}, "one file of certificates"),
-        ({"ssl.ca.location": "/"}, "one file of certificates"),
+        ({"ssl.endpoint.identification.algorithm": "ldap"}, java_is_asked("SSL_ENDPOINT_IDENTIFICATION_ALGORITHM")),
+        ({"ssl.ca.location": "/ca.pem", "ssl.ca.pem": "x"}, "'ssl.ca.location' says the same as 'ssl.ca.pem'"),
+        ({"ssl.ca.location": "probe"}, java_is_asked("SSL_TRUSTSTORE_LOCATION")),
+        ({"ssl.ca.location": "/"}, java_is_asked("SSL_TRUSTSTORE_LOCATION")),
         ({"ssl.certificate.location": "/c.pem"}, "'ssl.certificate.location' needs the other half"),
         ({"ssl.key.pem": "x"}, "'ssl.key.pem' needs the other half"),
-        ({"ssl.key.pem": "x", "ssl.key.location": "/k.pem"}, "'ssl.key.location' and 'ssl.key.pem' say the same"),
-        ({"ssl.key.password": "x"}, "'ssl.key.password' is not among"),
-        ({"ssl.keystore.password": "x"}, "'ssl.keystore.password' is not among"),
+        ({"ssl.key.pem": "x", "ssl.key.location": "/k.pem"}, "'ssl.key.location' says the same as 'ssl.key.pem'"),
+        ({"ssl.key.password": "x"}, java_is_asked("SSL_KEYSTORE_LOCATION")),
+        ({"ssl.keystore.password": "x"}, java_is_asked("SSL_KEYSTORE_LOCATION")),
         (
             {"ssl.keystore.location": "/me.p12", "ssl.key.password": "secret"},
-            "'ssl.key.password' is not among",
+            "'ssl.key.password' cannot be translated",
         ),
         (
             {"ssl.keystore.location": "/me.p12", "ssl.certificate.pem": "x", "ssl.key.pem": "x"},
-            "'ssl.certificate.pem' and 'ssl.keystore.location' say the same",
+            "'ssl.keystore.location' cannot be translated",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_one_of_them_cannot_do_is_refused_for_both(librdkafka: dict[str, str], sentence: str) -> None:
-    for refuses in (check, lambda settings: java_client_options("k:1", settings)):
+def test_a_setting_without_a_translation_is_refused(librdkafka: dict[str, str], sentence: str) -> None:
+    for refuses in (translate, lambda *settings: java_client_options("k:1", *settings)):
         with pytest.raises(Misconfigured, match=re.escape(sentence)) as caught:
-            refuses(librdkafka)
+            refuses(librdkafka, {})
         assert "\n" not in str(caught.value)
         assert "secret" not in str(caught.value).replace("client.secret", "")
+
+
+KERBEROS = {
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanism": "GSSAPI",
+    "sasl.kerberos.keytab": "/keytab",
+    "sasl.kerberos.service.name": "kafka",
+}
+OWN_FILES = {"ssl.certificate.location": "/no/such", "ssl.key.location": "/no/such"}
+
+
+@pytest.mark.parametrize(
+    ("librdkafka", "java", "options"),
+    [
+        ({}, {"max.partition.fetch.bytes": "9"}, {"max.partition.fetch.bytes": "9"}),
+        ({"client.id": "a"}, {"client.id": "b"}, {"client.id": "b"}),
+        (
+            PLAIN,
+            {"sasl.mechanism": "SCRAM-SHA-256"},
+            login("SCRAM-SHA-256", "scram.ScramLoginModule", username="ann", password="secret"),
+        ),
+        (
+            OIDC,
+            {"sasl.oauthbearer.token.endpoint.url": "https://other"},
+            {
+                **login("OAUTHBEARER", "oauthbearer.OAuthBearerLoginModule", clientId="me", clientSecret=r"a\042b"),
+                "sasl.oauthbearer.token.endpoint.url": "https://other",
+                "sasl.login.callback.handler.class": f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            },
+        ),
+        ({"ssl.cipher.suites": "x"}, {"ssl.cipher.suites": "Y"}, {"ssl.cipher.suites": "Y"}),
+        (
+            KERBEROS,
+            {"sasl.jaas.config": "Krb5 required;"},
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI", "sasl.jaas.config": "Krb5 required;"},
+        ),
+        (
+            {"security.protocol": "sasl_ssl", **UNSIGNED},
+            {"sasl.jaas.config": "OAuth required;"},
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": "OAuth required;"},
+        ),
+        (
+            {"security.protocol": "sasl_ssl"},
+            {"sasl.mechanism": "PLAIN", "sasl.jaas.config": "Plain required;"},
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "Plain required;"},
+        ),
+        (
+            {"security.protocol": "ssl", "ssl.ca.location": "/etc/ssl"},
+            {"ssl.truststore.type": "JKS", "ssl.truststore.location": "/store", "ssl.truststore.password": "x"},
+            {
+                "security.protocol": "SSL",
+                "ssl.truststore.type": "JKS",
+                "ssl.truststore.location": "/store",
+                "ssl.truststore.password": "x",
+            },
+        ),
+        (
+            {"ssl.key.password": "x", **OWN_FILES},
+            {"ssl.keystore.location": "/store"},
+            {"ssl.keystore.location": "/store"},
+        ),
+    ],
+    ids=[
+        *("another", "same name", "translated mechanism", "endpoint", "untranslated", "Kerberos", "unsigned token"),
+        *("mechanism", "truststore", "keystore"),
+    ],
+)
+def test_a_setting_by_javas_own_name_wins(
+    librdkafka: dict[str, str], java: dict[str, str], options: dict[str, str]
+) -> None:
+    """The Java client gets it, and none of the translated settings that it replaces."""
+    assert java_client_options("k:1", librdkafka, java) == {"bootstrap.servers": "k:1", **options}
+
+
+@pytest.mark.parametrize(
+    ("librdkafka", "java", "sentence"),
+    [
+        ({}, {"group.id": "x"}, "'group.id' is Onefold's own"),
+        ({}, {"isolation.level": "read_uncommitted"}, "'isolation.level' is Onefold's own"),
+        ({}, {"value.deserializer": "x"}, "'value.deserializer' is Onefold's own"),
+        ({}, {"auto.offset.reset": "latest"}, "'auto.offset.reset' is Onefold's own"),
+        ({}, {"startingoffsets": "latest"}, "'startingoffsets' is Onefold's own"),
+        ({}, {"subscribe": "x"}, "'subscribe' is Onefold's own"),
+        ({}, {"assign": "x"}, "'assign' is Onefold's own"),
+        ({}, {"bootstrap.servers": "x:1"}, "ONEFOLD_BOOTSTRAP_SERVERS"),
+        ({"acks": "1"}, {"acks": "1"}, "'acks' is Onefold's own"),
+        ({"ssl.cipher.suites": "x"}, {"ssl.protocol": "Y"}, java_is_asked("SSL_CIPHER_SUITES")),
+        (PLAIN, {"sasl.mechanism": "GSSAPI"}, java_is_asked("SASL_JAAS_CONFIG")),
+        (
+            {"enable.ssl.certificate.verification": "false"},
+            {"enable.ssl.certificate.verification": ""},
+            "cannot be false",
+        ),
+        (UNSIGNED, {"ssl.truststore.location": "/store"}, java_is_asked("SASL_JAAS_CONFIG")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_onefolds_own_settings_are_refused_by_javas_names_too(
+    librdkafka: dict[str, str], java: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(Misconfigured, match=re.escape(sentence)):
+        translate(librdkafka, java)
 
 
 @given(st.text() | st.text('\\"\n\r\t\0abn017'))
@@ -193,7 +270,7 @@ def test_java_reads_the_password_that_was_written(password: str) -> None:
     """By the rules of java.io.StreamTokenizer, written down once more."""
     if not password:
         return
-    jaas = java_client_options("k:1", {**PLAIN, "sasl.password": password})["sasl.jaas.config"]
+    jaas = java_client_options("k:1", {**PLAIN, "sasl.password": password}, {})["sasl.jaas.config"]
     quoted = jaas.partition(' password="')[2]
     assert _tokenized(quoted) == (password, ";")
 
@@ -242,8 +319,8 @@ def test_a_key_in_any_shape_becomes_one_that_java_reads(
         }
     if password:
         settings["ssl.key.password"] = password
-    check(settings)
-    options = java_client_options("k:1", settings)
+    translate(settings, {})
+    options = java_client_options("k:1", settings, {})
     assert sorted(options) == [
         "bootstrap.servers", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.type"
     ]  # fmt: skip
@@ -262,13 +339,13 @@ def test_a_packed_store_is_unpacked_for_java(authority: Authority, password: str
     settings = {"ssl.keystore.location": str(mine.pkcs12)}
     if password:
         settings["ssl.keystore.password"] = password
-    check(settings)
-    options = java_client_options("k:1", settings)
+    translate(settings, {})
+    options = java_client_options("k:1", settings, {})
     found = serialization.load_pem_private_key(options["ssl.keystore.key"].encode(), None)
     assert found.public_key() == mine.public
     assert options["ssl.keystore.certificate.chain"].strip() == mine.chain.read_text(encoding="utf-8").strip()
     with raises(Misconfigured, Code.KAFKA_SETTING_WRONG, "ssl.keystore.location", "PKCS#12"):
-        java_client_options("k:1", {**settings, "ssl.keystore.password": "wrong"})
+        java_client_options("k:1", {**settings, "ssl.keystore.password": "wrong"}, {})
 
 
 def test_a_packed_store_without_a_key_is_named(authority: Authority, tmp_path: Path) -> None:
@@ -276,13 +353,14 @@ def test_a_packed_store_without_a_key_is_named(authority: Authority, tmp_path: P
     store = tmp_path / "signers.p12"
     store.write_bytes(pkcs12.serialize_key_and_certificates(None, None, None, [signer], serialization.NoEncryption()))
     with raises(Misconfigured, Code.KAFKA_SETTING_WRONG, "ssl.keystore.location"):
-        java_client_options("k:1", {"ssl.keystore.location": str(store)})
+        java_client_options("k:1", {"ssl.keystore.location": str(store)}, {})
 
 
 def test_a_password_for_a_key_that_has_none_is_not_minded(authority: Authority) -> None:
     mine = authority.issue("me")
     settings = {"ssl.certificate.location": str(mine.chain), "ssl.key.location": str(mine.key)}
-    assert java_client_options("k:1", {**settings, "ssl.key.password": "x"}) == java_client_options("k:1", settings)
+    options = java_client_options("k:1", settings, {})
+    assert java_client_options("k:1", {**settings, "ssl.key.password": "x"}, {}) == options
 
 
 @pytest.mark.parametrize(
@@ -300,7 +378,7 @@ def test_a_certificate_that_cannot_be_used_is_named(
     mine = authority.issue("me", password="right")
     settings = {"ssl.certificate.location": str(mine.chain), "ssl.key.location": str(mine.key), **change}
     with raises(Misconfigured, Code.KAFKA_SETTING_WRONG, sentence):
-        java_client_options("k:1", settings)
+        java_client_options("k:1", settings, {})
 
 
 @pytest.mark.parametrize(("name", "what"), [("ssl.certificate", "certificate"), ("ssl.key", "private key")])
@@ -309,4 +387,4 @@ def test_a_file_of_something_else_is_named(authority: Authority, tmp_path: Path,
     other.write_text("something else", encoding="utf-8")
     settings = {"ssl.certificate.location": str(mine.chain), "ssl.key.location": str(mine.key)}
     with raises(Misconfigured, Code.KAFKA_SETTING_WRONG, str(name), str(what)):
-        java_client_options("k:1", {**settings, f"{name}.location": str(other)})
+        java_client_options("k:1", {**settings, f"{name}.location": str(other)}, {})

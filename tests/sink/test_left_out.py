@@ -215,6 +215,7 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     given: dict[str, Any] = {
         "bootstrap_servers": "127.0.0.1:9",
         "kafka_options": {},
+        "spark_kafka": {},
         "postgres_dsn": "",
         "writer": "w",
         "jars": [],

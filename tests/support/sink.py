@@ -74,7 +74,7 @@ def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) ->
         domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
         bootstrap_servers=domain_servers,
         kafka_options={},
-        java_options=java_client_options(domain_servers, {}),
+        java_options=java_client_options(domain_servers, {}, {}),
         postgres_dsn=database,
         writer="test",
         sql_root=tmp_path / "sql",

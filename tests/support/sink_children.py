@@ -31,7 +31,8 @@ if port := options.pop("metrics_port", 0):
     options["telemetry"] = exposed.Exposed("sink", [one.name for one in pipelines], options.pop("stall_s"))
     exposed.serve(options["telemetry"], "127.0.0.1", port)
 jars = [Path(jar) for jar in options.pop("jars")]
-sys.exit(service.run(pipelines, **options, **paths, jars=jars, kafka_options={}, step=failpoint.from_environment()))
+kafka = {"kafka_options": {}, "spark_kafka": {}}
+sys.exit(service.run(pipelines, **options, **paths, **kafka, jars=jars, step=failpoint.from_environment()))
 """
 
 
