@@ -21,7 +21,7 @@ DRIVER_STAGING_LINES = 100_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a query works with. `kafka_options` are librdkafka's; `java_options` are those of Kafka's Java client.
+    """Configuration of one streaming query. `kafka_options` are librdkafka's; `java_options` are those of Kafka's Java client.
 
     `map_fails` is asked for each batch whether its tasks should fail on purpose. `guarantee` is called with the domain's name,
     `reads` and the query's session in Postgres before anything is read, when Kafka has answered too; it raises Refused.

@@ -146,7 +146,7 @@ def secured(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("way", ["scram", "plain", "files", "texts", "packed", "token"])
 def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any, way: str) -> None:
-    """What the processor's session has written in a transaction, it reads, and Spark's Kafka source does."""
+    """The processor's session and Spark's Kafka source read the record that the session wrote in a transaction."""
     servers, settings, own = secured.way(way)
     client.translate(settings, own)
     topology = topology_of("runner")
