@@ -40,6 +40,7 @@ STALL_MIN_S = (
     10.0  # servers are asked every 5 s whether anything waits: less than twice that would be red without a reason
 )
 SESSION_MAX_S = 300.0  # librdkafka's max.poll.interval.ms, which no session may exceed
+INTERVAL_MAX_S = 3600.0  # a longer one is a batch job: stop the sink, and start it when it is time
 FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
 
 
@@ -111,6 +112,12 @@ class Settings(BaseSettings):
         description="pipelines that `up` starts a continuous verifier for: names with commas, or all for each that can have one",
     )
     sinks: int = Field(1, ge=1, le=INSTANCES_MAX, description="Spark sinks that `up` starts")
+    sink_interval_s: float = Field(
+        0.0,
+        ge=0,
+        le=INTERVAL_MAX_S,
+        description="seconds between the starts of two batches of a query; 0: the next batch starts at once",
+    )
     session_timeout_s: float | None = Field(
         None,
         ge=1,

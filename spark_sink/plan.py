@@ -23,6 +23,7 @@ DRIVER_STAGING_LINES = 100_000_000
 class Plan:
     """Configuration of one streaming query. `kafka_options` are librdkafka's; `java_options` are those of Kafka's Java client.
 
+    `interval_s` lies between the starts of two batches; 0: the next batch starts at once.
     `map_fails` is asked for each batch whether its tasks should fail on purpose. `guarantee` is called with the domain's name,
     `reads` and the query's session in Postgres before anything is read, when Kafka has answered too; it raises Refused.
     `unknown_contracts`: what a processor wrote with a contract that is not known here is set aside like what others wrote.
@@ -43,6 +44,7 @@ class Plan:
     driver_staging_offsets: int = DRIVER_STAGING_OFFSETS
     driver_staging_lines: int = DRIVER_STAGING_LINES
     max_offsets: int = MAX_OFFSETS_PER_BATCH
+    interval_s: float = 0.0
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None
     unknown_contracts: bool = False
     held: Callable[[str, str], None] = lambda name, sentence: None

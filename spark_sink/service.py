@@ -61,6 +61,7 @@ def run(
     patience_s: float = 120.0,
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
+    interval_s: float = 0.0,
     telemetry: Telemetry = SILENT,
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
@@ -72,7 +73,7 @@ def run(
         writer: the name of this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: seconds until the sink gives up if no query can start.
-        guarantee, unknown_contracts: see `Plan`.
+        guarantee, unknown_contracts, interval_s: see `Plan`.
         telemetry: receives the figures and the progress.
 
     Returns:
@@ -91,7 +92,8 @@ def run(
             java_options=java_client_options(bootstrap_servers, kafka_options, spark_kafka),
             checkpoint_root=checkpoint.scratch(checkpoint_root),
             step=step, map_fails=map_fails,
-            guarantee=guarantee, unknown_contracts=unknown_contracts, held=held.tell, telemetry=telemetry,
+            guarantee=guarantee, unknown_contracts=unknown_contracts, interval_s=interval_s,
+            held=held.tell, telemetry=telemetry,
         )  # fmt: skip
         planned = partial(_planned, make, by_name)
         plans = []

@@ -65,6 +65,7 @@ def command(
         map_fails=map_fails,
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
+        interval_s=settings.sink_interval_s,
         telemetry=metrics.of("sink", names, settings),
     )
     raise typer.Exit(code)

@@ -167,7 +167,8 @@ class Query:
 
         # The outcome of a COMMIT is known from its answer alone: one that waits for a standby is waited for.
         connection.patience_s = reader.patience_s = None
-        writer = lines.writeStream.foreachBatch(on_batch)
+        every = f"{round(plan.interval_s * 1000)} milliseconds"
+        writer = lines.writeStream.foreachBatch(on_batch).trigger(processingTime=every)
         self._query = writer.option("checkpointLocation", str(folder)).start()
         plan.telemetry.add(QUERY_STARTS, domain=self.name)
 

@@ -83,6 +83,26 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
         assert "readings_amount_check" in reasons[refused]
 
 
+@pytest.mark.long  # 10 s
+def test_batches_start_no_more_often_than_asked_for(
+    made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
+) -> None:
+    """However often records come."""
+    committed: list[float] = []
+
+    def step(name: str) -> None:
+        if name == "sink.after_commit":
+            committed.append(time.monotonic())
+
+    one = query(step=step, interval_s=1.0)
+    for _ in range(6):
+        made_up.send(range(made_up.sent, made_up.sent + 1))
+        until_landed(one)
+    assert len(committed) >= 6
+    assert len(committed) <= committed[-1] - committed[0] + 2
+    made_up.check(reader)
+
+
 # The driver's staging: `test_sink_trades.py`, with sums.
 @pytest.mark.promise("rows-with-offsets")
 @pytest.mark.long  # 15 s
