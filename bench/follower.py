@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from onefold import kafka_client
 from onefold.processor.core.decision import Kind, Position, Proposal, decide
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 
 # Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
 _STEP_S = 0.002
@@ -50,7 +50,7 @@ class Follower:
         self._topic = topic
         self._done = threading.Event()
         self._positions: dict[int, Position | None] = {}
-        self._proposals = AvroProposals()
+        self._proposals = MsgpackProposals()
         self._hot = topic.endswith(".decisions")
         self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.reached = dict(starts)

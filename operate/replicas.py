@@ -17,9 +17,10 @@ from onefold.operate.positions import CALL_S
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
-from onefold.processor.core.decision import Kind
+from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
-from onefold.processor.io.proposals import AvroProposals, Head
+from onefold.processor.core.errors import Refused
+from onefold.processor.io.proposals import MsgpackProposals
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -39,7 +40,7 @@ class LogRecord(NamedTuple):
     """A record of a decision log: when it was written (seconds since 1970), what it is, and its bytes."""
 
     at_s: float
-    content: Head | Note | None
+    content: Proposal | Note | None
     size: int = 0
 
 
@@ -156,10 +157,10 @@ class _Task:
     _proposed: int = -1
     _history: list[tuple[float, int]] = field(default_factory=list)
 
-    def take(self, at_s: float, content: Head | Note) -> None:
+    def take(self, at_s: float, content: Proposal | Note) -> None:
         """The next record. A note of an older version about its replica's status counts as a record alone."""
         self.last_at_s[content.proposer] = at_s
-        if isinstance(content, Head):
+        if isinstance(content, Proposal):
             # Of the proposals that continue a version, the first one is accepted.
             if content.version > self._proposed:
                 self._proposed = content.version
@@ -235,7 +236,6 @@ def _between(
     """
     from confluent_kafka import KafkaException, TopicPartition
 
-    proposals = AvroProposals()
     places = [TopicPartition(topic, partition, start) for partition, (start, _) in ranges.items()]
     consumer.assign(places)
     consumer.resume(places)
@@ -251,8 +251,17 @@ def _between(
             if partition not in left:
                 continue
             at_s = message.timestamp()[1] / 1000
-            found[partition].append(LogRecord(at_s, proposals.glance(value), len(value or b"")))
+            found[partition].append(LogRecord(at_s, _content(value), len(value or b"")))
             if offset + 1 >= left[partition]:
                 del left[partition]
                 consumer.pause([TopicPartition(topic, partition)])
     return {partition: records for partition, records in found.items() if partition not in left}
+
+
+def _content(value: bytes | None) -> Proposal | Note | None:
+    """A note, or a proposal without its body; None for other bytes, and for records of a newer Onefold."""
+    try:
+        record = MsgpackProposals().decode(value)
+    except Refused:
+        return None
+    return record._replace(body=None) if isinstance(record, Proposal) else record

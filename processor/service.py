@@ -25,7 +25,7 @@ from onefold.processor.io.membership import Membership
 from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
 from onefold.processor.io.presence import Presence
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.replays import WithoutReplayed, replayed
 from onefold.processor.io.tick_writer import Clock
 from onefold.processor.kept import IN_MEMORY, Kept, keeping
@@ -175,7 +175,7 @@ def _tasks(
             check_decision_log(connect(client), topology, partitions)
             decisions = KafkaDecisionLog(topology.decisions, partition, client)
             try:
-                publisher = Publisher(topology, partition, instance, session, decisions, AvroProposals(), step)
+                publisher = Publisher(topology, partition, instance, session, decisions, MsgpackProposals(), step)
                 publisher.take_back(beat)
             finally:
                 decisions.close()
@@ -229,7 +229,7 @@ def _replicas(
 ) -> Callable[[int, Callable[[], None]], Replicated]:
     """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
-    proposals = AvroProposals()
+    proposals = MsgpackProposals()
     shares = TaskShares(instance, time.monotonic)
 
     def make(partition: int, beat: Callable[[], None]) -> Replicated:

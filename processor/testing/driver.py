@@ -25,7 +25,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
 from onefold.processor.io.contracts import Contract, load
 from onefold.processor.io.logical import spelled
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.serde import AvroCodec, decode_fields
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.publisher import Publisher
@@ -183,7 +183,7 @@ class TopologyDriver:
         if partition not in self._tasks:
             session = SimulatedSession(self.log, self.topology, partition)
             log = SimulatedDecisionLog(self.log, self.topology.decisions, partition)
-            publisher = Publisher(self.topology, partition, "driver", session, log, AvroProposals(), self._step)
+            publisher = Publisher(self.topology, partition, "driver", session, log, MsgpackProposals(), self._step)
             watched = self._watched[partition] = Watched(self.topology, self.codec)
             task = Task(
                 watched.topology,

@@ -20,7 +20,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.partitioner import partition_of
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import codec_of, topology_of
 from tests.support.explained import Explained, send
 from tests.support.merged import WRITER, land
@@ -360,7 +360,7 @@ def _decided(domain: Explained, partition: int) -> dict[int, Stored]:
         if reader.partitions(log) <= partition or not reader.bounds(log, partition).end:
             return found
         for stored in reader.read(log, partition, *reader.bounds(log, partition)):
-            proposal = AvroProposals().decode(stored.value)
+            proposal = MsgpackProposals().decode(stored.value)
             if isinstance(proposal, Proposal) and proposal.kind is Kind.STEP:
                 found.setdefault(proposal.version, stored)
     return found

@@ -19,7 +19,7 @@ from onefold.processor.io.admin import connect, create_topics
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.task import Task
@@ -160,7 +160,7 @@ def test_with_replicas_it_is_not_decided(
     """A publisher could never write it, and nothing that was decided after it."""
     logs = [KafkaDecisionLog(topology.decisions, 0, client) for _ in range(2)]
     sessions = [KafkaSession(topology, 0, client) for _ in range(2)]
-    inputs, proposals = KafkaInputs(topology, 0, client), AvroProposals()
+    inputs, proposals = KafkaInputs(topology, 0, client), MsgpackProposals()
     replica = Replica(topology, "a", inputs, logs[0], sessions[0], Plain(), proposals, clock=time.monotonic)
     replica.open()
 

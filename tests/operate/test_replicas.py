@@ -20,18 +20,19 @@ from onefold.operate.replicas import (
     summary,
 )
 from onefold.operate.settings import Settings
-from onefold.processor.core.decision import Kind
+from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.proposals import FORMAT, AvroProposals, Head
+from onefold.processor.io.proposals import FORMAT, MsgpackProposals
 from tests.support.decisions import proposal, published, status_note, writer
+from tests.support.previous_proposals import PreviousProposals
 
 NOW_S = 1_000_000.0
 MakeDomain = Callable[..., Topology]
 
 
-def proposed(version: int, name: str = "a", kind: Kind = Kind.STEP, task: int = 0) -> Head:
-    return Head(task, kind, version, name)
+def proposed(version: int, name: str = "a", kind: Kind = Kind.STEP, task: int = 0) -> Proposal:
+    return Proposal(task, version, {}, name, kind=kind)
 
 
 def passed_on(version: int, name: str, task: int = 0) -> Note:
@@ -113,18 +114,6 @@ def test_a_log_that_was_closed_has_no_replicas() -> None:
     assert summed((9, proposed(7)), (8, proposed(7, kind=Kind.CLOSE))) is not None
 
 
-def test_a_glance_reads_notes_whole_and_of_proposals_the_head() -> None:
-    glance = AvroProposals().glance
-    note = status_note("a", 1)
-    assert glance(AvroProposals().encode_note(note)) == note
-    assert glance(proposal(17, Kind.CLOSE)) == proposed(17, kind=Kind.CLOSE)
-    head, whole = proposal(17)[:6], proposal(17)
-    assert whole.startswith(head)
-    assert glance(head) == glance(whole) == proposed(17)
-    for nothing in (None, b"", b"\x00abc", b"{}", bytes((FORMAT,)), bytes((FORMAT + 1,)) + whole[1:]):
-        assert glance(nothing) is None
-
-
 @pytest.fixture
 def log(fresh_domain: MakeDomain, client: dict[str, str]) -> Callable[..., None]:
     """Appends to the decision log of runner."""
@@ -156,11 +145,19 @@ def test_an_end_that_is_long_ago_is_not_read_on(log: Callable[..., None], bootst
     assert list(replicas_of_all(Settings(bootstrap_servers=bootstrap_servers))["runner"].replicas) == ["a", "last"]
 
 
+def test_records_of_other_versions_are_no_trouble(log: Callable[..., None], bootstrap_servers: str) -> None:
+    """Those of 0.2 count in a rolling upgrade. Bytes of a newer version, or of none, are left out."""
+    newer = bytes((FORMAT + 1,)) + proposal(905)[1:]
+    log(PreviousProposals().encode_note(passed_on(900, "old")), newer, b"\x00", b"", proposal(900, name="new"))
+    found = replicas_of_all(Settings(bootstrap_servers=bootstrap_servers))["runner"]
+    assert (list(found.replicas), found.unpublished) == (["new", "old"], 1)
+
+
 def test_status_shows_the_replicas_of_a_pipeline(
     log: Callable[..., None], bootstrap_servers: str, database: str
 ) -> None:
     """In a line each; and to a program all of it."""
-    log(AvroProposals().encode_note(status_note("2", 900)), proposal(3, name="2"), ago_s=12)
+    log(MsgpackProposals().encode_note(status_note("2", 900)), proposal(3, name="2"), ago_s=12)
     log(*(proposal(version, name="1") for version in range(4, 11)), published("1", 11))
     settings = Settings(bootstrap_servers=bootstrap_servers, postgres_dsn=database)
     found = status.describe(settings)

@@ -10,7 +10,7 @@ from onefold.processor import service
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Abortable, TooMuch
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime import passed_on
 from onefold.processor.runtime.passed_on import NoWaiting, PassedOn, Read
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -305,7 +305,7 @@ def test_the_records_of_a_proposal_are_those_of_its_bytes(world: Replicas) -> No
     found = [read for read in a.passed_on._reads if read.writes]
     topics = {write[0] for read in found for write in read.writes or ()}
     assert {MESSAGES, world.topology.changelog, *world.topology.dead.values()} <= topics
-    proposals = AvroProposals()
+    proposals = MsgpackProposals()
     for read in found:
         assert isinstance(read.record, Proposal)
         assert read.writes is not None

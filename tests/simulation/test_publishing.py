@@ -12,7 +12,7 @@ import pytest
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import TooMuch
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import TaskPool
@@ -164,7 +164,7 @@ def test_a_publisher_that_is_behind_is_heard_of_again_and_again() -> None:
     published = [
         record.body["published"]
         for _, value in world.decision_log().read(0)
-        if isinstance(record := AvroProposals().decode(value), Note) and "published" in record.body
+        if isinstance(record := MsgpackProposals().decode(value), Note) and "published" in record.body
     ]
     assert len(published) == 3
     assert len(world.driver.read("runner.messages")) == 5 * decided
@@ -179,7 +179,7 @@ def test_who_may_not_end_the_log_is_told_why() -> None:
         member.go_on()
     taken = world.publisher(member)
     assert isinstance(taken._log, SimulatedDecisionLog)
-    taken._log.refuses = lambda value: isinstance(AvroProposals().decode(value), Proposal)
+    taken._log.refuses = lambda value: isinstance(MsgpackProposals().decode(value), Proposal)
     beats = count()
     with pytest.raises(TooMuch):
         taken.take_back(lambda: next(beats))

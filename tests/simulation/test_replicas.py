@@ -11,7 +11,7 @@ from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Tick
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.undecided import SKIP_MAX
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -179,7 +179,7 @@ def test_what_is_under_way_during_a_reset_changes_nothing() -> None:
     while not (opening := proposals([value for _, value in world.decision_log().read(0)])):
         other.go_on()
     assert [one.kind for one in opening] == [Kind.OPEN]
-    for value in [*under_way, AvroProposals().encode_note(far_ahead)]:
+    for value in [*under_way, MsgpackProposals().encode_note(far_ahead)]:
         world.decision_log().append(value)
     world.drain()
     assert outcome(world.driver) == elastic([update(1, 1)])
@@ -188,7 +188,7 @@ def test_what_is_under_way_during_a_reset_changes_nothing() -> None:
 
 
 def proposals(values: Sequence[bytes | None]) -> list[Proposal]:
-    records = map(AvroProposals().decode, values)
+    records = map(MsgpackProposals().decode, values)
     return [record for record in records if isinstance(record, Proposal)]
 
 
@@ -311,7 +311,7 @@ def test_an_opening_of_an_earlier_time_opens_nothing() -> None:
     openings = [
         value
         for _, value in world.decision_log().read(0)
-        if (record := AvroProposals().decode(value)) and isinstance(record, Proposal) and record.kind is Kind.OPEN
+        if (record := MsgpackProposals().decode(value)) and isinstance(record, Proposal) and record.kind is Kind.OPEN
     ]
     world.members["a"].kill()
     world.driver.send("runner.updates", update(1, 2))
@@ -361,7 +361,7 @@ def test_a_note_that_says_nothing_is_passed_over(body: dict[str, Any]) -> None:
     world = Replicas(RUNNER, "a")
     world.driver.send("runner.updates", update(1, 1))
     world.drain()
-    world.decision_log().append(AvroProposals().encode_note(Note(0, "a", body)))
+    world.decision_log().append(MsgpackProposals().encode_note(Note(0, "a", body)))
     world.driver.send("runner.updates", update(1, 2))
     world.drain()
     world.members["a"].kill()
@@ -378,7 +378,7 @@ def test_notes_of_older_versions_change_nothing() -> None:
         world.driver.send("runner.updates", value)
         for name in ("a", "c"):
             for body in (status_note(name, 10**9).body, {"left": {"version": len(sent), "to": "b"}}):
-                world.decision_log().append(AvroProposals().encode_note(Note(0, name, body)))
+                world.decision_log().append(MsgpackProposals().encode_note(Note(0, name, body)))
         world.run(seed=len(str(value)), turns=2)
     world.drain()
 

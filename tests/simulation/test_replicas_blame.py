@@ -10,7 +10,7 @@ from msgspec import structs
 from onefold.processor.core.decision import Proposal
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Event
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.batch_limit import TRIES_MAX
 from onefold.processor.runtime.replica import PENDING_S, Replica
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -183,7 +183,7 @@ def test_a_record_is_to_blame_only_when_the_cluster_takes_others(notes_too: bool
     tries: list[int] = []
 
     def is_refused(value: bytes) -> bool:
-        proposal = AvroProposals().decode(value)
+        proposal = MsgpackProposals().decode(value)
         if not isinstance(proposal, Proposal):
             return notes_too
         (part,) = proposal.inputs.values()

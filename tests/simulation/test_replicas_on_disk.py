@@ -10,7 +10,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import Corrupted, Damaged, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
 from onefold.processor.runtime.replica import Replica
@@ -243,7 +243,7 @@ def test_a_decision_that_was_lost_and_made_again_is_another_one() -> None:
     a.kill()
     del world.log._topics[RUNNER.decisions].partitions[0][end:]
     for _ in range(3):
-        world.decision_log().append(AvroProposals().encode_note(Note(0, "b", {})))
+        world.decision_log().append(MsgpackProposals().encode_note(Note(0, "b", {})))
     b.topology = other_rule(RUNNER)
     while opened(b).progress.transactions < version:
         b.go_on()

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from onefold.processor.core.decision import Proposal
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.takeover import (
     BACKOFF_MAX_S,
@@ -173,7 +173,7 @@ def test_a_claim_lasts_until_the_task_is_decided_or_others_decide_many_times() -
 
 
 def proposers(world: Replicas) -> list[str]:
-    records = [AvroProposals().decode(value) for _, value in world.decision_log().read(0)]
+    records = [MsgpackProposals().decode(value) for _, value in world.decision_log().read(0)]
     return [record.proposer for record in records if isinstance(record, Proposal)]
 
 

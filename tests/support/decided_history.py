@@ -14,7 +14,7 @@ from onefold.processor.io.admin import identity
 from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import codec_of
 from onefold.processor.runtime.changelog import restore
 from onefold.processor.runtime.replica import Replica
@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
     """The values that decisions write to a topic, and those that lie there: by key, and of a key in their order."""
     log_id = identity(AdminClient({**client}), topology.decisions, 0).topic_id
-    proposals, histories = AvroProposals(), dict[int, History]()
+    proposals, histories = MsgpackProposals(), dict[int, History]()
     written: list[tuple[bytes | None, bytes | None]] = []
     for record in records(client, topology.decisions):
         task, found = record.partition, proposals.decode(record.value)
@@ -67,7 +67,9 @@ def _won(proposals: list[tuple[int, Proposal]]) -> Counter[str]:
 
 def _proposals(topology: Topology, client: dict[str, str]) -> list[tuple[int, Proposal]]:
     """Each with its partition of the log."""
-    read = [(record.partition, AvroProposals().decode(record.value)) for record in records(client, topology.decisions)]
+    read = [
+        (record.partition, MsgpackProposals().decode(record.value)) for record in records(client, topology.decisions)
+    ]
     return [(partition, proposal) for partition, proposal in read if isinstance(proposal, Proposal)]
 
 
@@ -103,7 +105,7 @@ class Author:
         session = KafkaSession(topology, 0, client)
         codec = codec_of(topology)
         self.replica = Replica(
-            topology, "author", self._inputs, self._log, session, codec, AvroProposals(), clock=Clock()
+            topology, "author", self._inputs, self._log, session, codec, MsgpackProposals(), clock=Clock()
         )
 
     def open(self) -> None:

@@ -10,7 +10,11 @@ from typing import NamedTuple
 
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
+from onefold.processor.core.decision_log import Body
 from onefold.processor.core.errors import Refused
+from onefold.processor.core.values import Counts
+from onefold.processor.io.proposals import MsgpackProposals
+from tests.support.previous_proposals import PreviousProposals
 
 # An Enum is hashed in Python, and every state is hashed.
 STEP, OPEN, CLOSE = Kind.STEP.value, Kind.OPEN.value, Kind.CLOSE.value
@@ -53,10 +57,16 @@ def position_of(view: View) -> Position | None:
     return None if view.version < 0 else Position(view.version, inputs, view.closed)
 
 
+@cache
 def proposal_of(sent: Sent) -> Proposal:
+    """As a reader decodes its record. The replica r1 writes the format of 0.2: a rolling upgrade is every schedule."""
     ranges = zip(("left", "right"), sent.start, sent.end, strict=True)
     inputs = {name: Range(name, start, end) for name, start, end in ranges}
-    return Proposal(0, sent.version, inputs, sent.who, sent, Kind(sent.kind))
+    codec = PreviousProposals() if sent.who == "r1" else MsgpackProposals()
+    body = Body(Counts(), [], codec.encode_writes([]))
+    record = MsgpackProposals().decode(codec.encode(Proposal(0, sent.version, inputs, sent.who, body, Kind(sent.kind))))
+    assert isinstance(record, Proposal)
+    return record
 
 
 def adopted(view: View, position: Position, sent: Sent) -> View:

@@ -10,7 +10,7 @@ from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.io.admin import create_topics
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 
 
 def status_note(name: str, version: int, task: int = 0) -> Note:
@@ -21,13 +21,13 @@ def status_note(name: str, version: int, task: int = 0) -> Note:
 
 def published(name: str, version: int) -> bytes:
     """A publisher's note, as a record."""
-    return AvroProposals().encode_note(Note(0, name, {"published": version}))
+    return MsgpackProposals().encode_note(Note(0, name, {"published": version}))
 
 
 def proposal(version: int, kind: Kind = Kind.STEP, name: str = "a", size: int = 50) -> bytes:
     """A proposal that continues a version, with a state of so many bytes."""
     body = Body(Counts(), [(b"key", bytes(size))], b"")
-    return AvroProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, name, body, kind))
+    return MsgpackProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, name, body, kind))
 
 
 def writer(topology: Topology, client: dict[str, str]) -> Callable[..., None]:

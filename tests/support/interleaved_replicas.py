@@ -13,7 +13,7 @@ from typing import Any
 
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.loop import TaskLoop
@@ -191,7 +191,7 @@ class _Process:
     def _replicated(self, beat: Callable[[], None]) -> Replicated:
         world = self.world
         clock = world.scheduler.monotonic
-        proposals = AvroProposals()
+        proposals = MsgpackProposals()
         shares, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
         replica = Replica(
             world.topology,

@@ -7,10 +7,11 @@ from decimal import Decimal
 from itertools import count, islice
 from typing import Any
 
+from onefold.processor.core.decision_log import Proposals
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError
 from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.proposals import AvroProposals
+from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.passed_on import PassedOn
@@ -143,6 +144,7 @@ class Member:
         self.replica: Replica | None = None
         self.publisher: Publisher | None = None
         self.passed_on = PassedOn()
+        self.proposals: Proposals = MsgpackProposals()
         self.dies_at: tuple[str, int] | None = None
         #: Of the machine on which it runs, when its states may go to disk.
         self.files = SimulatedFiles()
@@ -252,7 +254,7 @@ class Replicas:
             self.decision_log(),
             SimulatedSession(self.log, self.topology, 0),
             self.driver.codec,
-            AvroProposals(),
+            member.proposals,
             **{
                 "step": member.step,
                 "check_every_s": 0,
@@ -274,10 +276,9 @@ class Replicas:
         session = SimulatedSession(self.log, self.topology, 0)
         kept_s = None if self.young is None else 0
         retention = Retention(kept_s, step=member.step, clock=self.clock)
-        proposals = AvroProposals()
         log = self.decision_log()
         more = {"passed_on": member.passed_on}
-        return Publisher(self.topology, 0, member.name, session, log, proposals, member.step, retention, **more)
+        return Publisher(self.topology, 0, member.name, session, log, member.proposals, member.step, retention, **more)
 
     def run(self, seed: int, turns: int, act: Callable[[random.Random], None] = lambda dice: None) -> None:
         """So many steps, of members chosen by the seed."""
