@@ -7,7 +7,7 @@ bytes or none, and looks at nothing else. msgpack spells some values in several 
 text); all spellings decode to the same proposal, and no reader compares spellings but to recognise its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, json, msgpack
 from msgspec.structs import astuple
@@ -29,7 +29,7 @@ class _Proposal(Struct, array_like=True, forbid_unknown_fields=True, tag="propos
 
     task: int
     version: int
-    inputs: dict[str, Range]
+    inputs: Mapping[str, Range]
     proposer: str
     body: Body
     kind: Kind

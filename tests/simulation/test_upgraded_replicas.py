@@ -70,7 +70,8 @@ def test_replicas_are_upgraded_one_by_one(seed: int) -> None:
     old.go_on()
     assert old.replica is not None
     assert isinstance(old.replica._log, SimulatedDecisionLog)
-    old.replica._log.late = under_way = []
+    under_way: list[bytes] = []
+    old.replica._log.late = under_way
     world.driver.send("runner.updates", sent[20])
     while not under_way:
         old.go_on()
