@@ -1,7 +1,7 @@
-"""Proposals as 0.2 wrote them: Avro (avro/engine) after the byte 1.
+"""Decode the proposals of 0.2: the byte 1, then Avro (avro/engine).
 
-This is for the release after 0.2, in which one log has records of both. In the next one delete this module and avro/engine, and
-refuse the byte 1: a reader that ignored such a record would decide otherwise than one that reads it.
+A rolling upgrade from 0.2 leaves records of both releases in one log. The release after this one deletes this module and
+avro/engine, and refuses the byte 1: a reader that ignored these records would accept other proposals than the rest.
 """
 
 import io
@@ -23,12 +23,12 @@ _DECISION, _WRITES = (
     fastavro.parse_schema(json.loads((FOLDER / "engine" / f"{name}.avsc").read_text(encoding="utf-8")))
     for name in ("decision", "writes")
 )
-# What fastavro and json raise at bytes that are something else.
+# Raised by fastavro and json for malformed bytes.
 _NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError, RecursionError)
 
 
 def decode(value: bytes) -> Proposal | Note | None:
-    """What the bytes after the first one are; None: no record of 0.2."""
+    """Decode a record of the decision log; None if the bytes are malformed."""
     try:
         return _decoded(value)
     except _NO_RECORD:
@@ -39,7 +39,7 @@ def _decoded(value: bytes) -> Proposal | Note:
     stream = io.BytesIO(value)
     stream.seek(1)
     found: Any = fastavro.schemaless_reader(stream, _DECISION, None)
-    # Until shortly before 0.2 the record ended before the log's id.
+    # Records of before 0.2 end without the id of the log.
     log_id: Any = fastavro.schemaless_reader(stream, "string", None) if stream.tell() < len(value) else ""
     if found["kind"] == "note":
         return Note(found["task"], found["proposer"], {**json.loads(found["note"])}, log_id)
@@ -50,7 +50,7 @@ def _decoded(value: bytes) -> Proposal | Note:
 
 
 def writes(data: bytes) -> list[Write]:
-    """The writes of a proposal that `decode` gave."""
+    """Decode `Body.writes` of a proposal that `decode` returned."""
     found: Any = fastavro.schemaless_reader(io.BytesIO(data[1:]), _WRITES, None)
     return [
         (

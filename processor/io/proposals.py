@@ -1,10 +1,10 @@
-"""Records of a decision log, to bytes and back: one byte for the format, then msgpack.
+"""Encode and decode the records of a decision log: one byte for the format, then msgpack.
 
-The writes are msgpack within msgpack: a replica that applies a decision needs the states alone.
+The writes are msgpack within msgpack, because a replica that applies a decision needs the states alone.
 
-Every replica must read the same bytes to the same proposal. So there is one decoder, with a type for each value: it takes all
-bytes or none, and looks at nothing else. msgpack spells some values in several ways (the width of an integer, the length of a
-text); all spellings decode to the same proposal, and no reader compares spellings but to recognise its own.
+Every replica must decode the same bytes to the same proposal. The decoder has a type for each value, and accepts all bytes of a
+record or none. msgpack has several encodings of one value, such as integers of several widths. All of them decode to the same
+proposal, and a replica compares bytes only with its own pending proposal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from onefold.processor.core.decision_log import Body, Note
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import previous_proposals
 
-#: The first byte of a record. The decisions of a log with a greater one are unknown to this version.
+#: The first byte of a record. This version refuses a greater one.
 FORMAT = 2
 _PREFIX = bytes((FORMAT,))
 
 
 class _Proposal(Struct, array_like=True, forbid_unknown_fields=True, tag="proposal"):
-    """The fields of `Proposal`, in its order."""
+    """The fields of `Proposal`, in the same order."""
 
     task: int
     version: int
@@ -37,11 +37,11 @@ class _Proposal(Struct, array_like=True, forbid_unknown_fields=True, tag="propos
 
 
 class _Note(Struct, array_like=True, forbid_unknown_fields=True, tag="note"):
-    """The fields of `Note`, in its order."""
+    """The fields of `Note`, in the same order."""
 
     task: int
     proposer: str
-    body: bytes  # JSON: other values of msgpack are none of a note's
+    body: bytes  # JSON, which has fewer types than msgpack
     log_id: str
 
 
