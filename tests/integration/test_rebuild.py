@@ -38,7 +38,6 @@ from tests.support.processes import drained, instance, produce
 from tests.support.rebuilt import TABLES, Site, events_arrive
 from tests.support.rooms import ROOT
 from tests.support.sink import SinkHere, supervised
-from tests.support.sink_children import SinkOf
 from tests.support.versions import TIMES
 from tests.support.waiting import eventually
 
@@ -71,14 +70,14 @@ def site(
 
 @pytest.mark.promise("rebuilds")
 def test_damaged_tables_are_made_right_while_events_arrive(
-    site: Site, sink_of: SinkOf, capsys: pytest.CaptureFixture[str]
+    site: Site, sink_here: SinkHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The live sink goes on before, meanwhile and afterwards; a rebuild that is killed changes nothing, and is of no trouble to
     the next one.
     """
     with instance(site.topology, site.client, site.home / "processor"):
-        sink_of("runner")()
-        eventually(site.valid, 120, "all is landed")
+        sink = sink_here("runner")
+        eventually(supervised(sink, site.valid), 120, "all is landed")
         for statement in DAMAGE:
             site.rows(f"{statement} RETURNING 1")
         damaged = site.tables()
@@ -108,7 +107,7 @@ def test_damaged_tables_are_made_right_while_events_arrive(
         assert "  deleted: user_id 999999\n" in shown
         assert site.beside() == []
         drained(site.topology, site.client)
-        eventually(site.valid, 60, "the live sink lands on, from the new positions")
+        eventually(supervised(sink, site.valid), 60, "the live sink lands on, from the new positions")
 
 
 @pytest.mark.promise("new-rules-for-the-past")

@@ -158,6 +158,7 @@ def kept(reader: Reader) -> dict[str, int]:
     return dict(reader.execute("SELECT topic, count(*) FROM onefold.contract GROUP BY topic").fetchall())
 
 
+@pytest.mark.long  # 11 s
 def test_two_sinks_at_once_keep_each_contract_once(
     notes: Notes, database: str, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:

@@ -249,7 +249,7 @@ CREATE TRIGGER unlucky AFTER INSERT ON trades.risk FOR EACH ROW EXECUTE FUNCTION
 @pytest.mark.promise("failed-transactions-once")
 @pytest.mark.parametrize(
     ("failures", "starts", "driver_staging_offsets"),
-    [(1, 1, SHORT), (2, 2, LONG)],
+    [(1, 1, SHORT), pytest.param(2, 2, LONG, marks=pytest.mark.long)],  # 9 s
     ids=["one deadlock, driver staging", "two in a row, executor staging"],
 )
 def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query_is_started_anew(

@@ -184,6 +184,7 @@ def topologies(three: Cluster) -> list[Topology]:
     return made
 
 
+@pytest.mark.long  # 17 s: a cluster of its own
 def test_a_dead_broker_delays_no_question(three: Cluster, topologies: list[Topology]) -> None:
     """Each client has a broker that it asks, and some have the dead one."""
     reads = topologies[0].reads

@@ -40,7 +40,7 @@ for domain in DOMAINS:
     for made in domain.generate(1, number, **given_):
         TEXTS.setdefault(made.topic, []).append(made.value)
 
-MANY = settings().max_examples  # 100, and a tenth of them with --fast
+MANY = settings().max_examples  # 100 with --all, else a tenth of them
 
 
 def judged(topic: str, value: bytes | None) -> dict[str, Any] | None:

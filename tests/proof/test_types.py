@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
     return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
 
 
-MANY = settings().max_examples  # 100, and a tenth of them with --fast
+MANY = settings().max_examples  # 100 with --all, else a tenth of them
 SIDES = {name: Side(kind) for name, kind in TYPES.items()}
 
 

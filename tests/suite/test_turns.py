@@ -99,7 +99,7 @@ def test_what_a_test_imports_is_gone_after_it(tmp_path: Path) -> None:
     assert "pytest" in sys.modules
 
 
-@pytest.mark.slow
+@pytest.mark.long  # 9 s: two more pytest
 def test_one_process_runs_the_files_that_share_a_stack(tmp_path: Path) -> None:
     """First, and in their order; the other process has a file at a time, those with a broker before others."""
     text = "import pytest\n\n@pytest.mark.parametrize('number', range({}))\n{}\ndef test_it(number): pass\n"

@@ -20,6 +20,7 @@ def orders(version: int) -> bytes:
     return b"".join(json.dumps(one).encode() + b"\n" for one in made)
 
 
+@pytest.mark.long  # 21 s
 def test_two_pipelines_in_a_row(onefold: Onefold) -> None:
     """Both are *valid*."""
     for version in (1, 2):
