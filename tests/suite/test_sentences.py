@@ -56,10 +56,11 @@ def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
                                       {"orders.out": "id-1"}), Code.TOPIC_RECREATED,
          ("topic orders.out was deleted and recreated (id id-2, Postgres holds records of id-1): its offsets belong to other "
          "records now; see `onefold docs operating`")),
-        (lambda: sink_client.check({"acks": "1"}), Code.KAFKA_SETTING_WRONG,
-         "the Kafka setting 'acks' is Onefold's own, and cannot be changed"),
-        (lambda: sink_client.check({"ssl.ca.location": "probe"}), Code.KAFKA_SETTING_WRONG,
-         "the Kafka setting 'ssl.ca.location' has to be one file of certificates in PEM"),
+        (lambda: sink_client.translate({"acks": "1"}, {}), Code.KAFKA_SETTING_WRONG,
+         "the Kafka setting 'acks' is Onefold's own or unknown, and cannot be set"),
+        (lambda: sink_client.translate({"ssl.ca.location": "probe"}, {}), Code.KAFKA_SETTING_WRONG,
+         ("the Kafka setting 'ssl.ca.location' cannot be translated for the sink: set "
+         "ONEFOLD_SPARK_KAFKA_SSL_TRUSTSTORE_LOCATION to the value for Kafka's Java client")),
     ],
 )  # fmt: skip
 def test_an_error_of_a_service_has_one_sentence(cause: Callable[[], object], code: Code, sentence: str) -> None:
