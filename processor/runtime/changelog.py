@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity
+from onefold.processor.core.decision import Decision, Kind
+from onefold.processor.core.decision_log import Body
 from onefold.processor.core.errors import Corrupted, Damaged, Refused
 from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
@@ -131,6 +133,26 @@ class Progress:
             counts=self.counts.plus(counts),
             transactions=self.transactions + 1,
             ticked_ms=max(self.ticked_ms, ticked_ms),
+        )
+
+    def after(self, decision: Decision) -> "Progress":
+        """The progress after a decision of the log, by which the task goes on, or leaves the log.
+
+        Raises:
+            Corrupted: no log has the task.
+        """
+        if self.decided_in is None:
+            raise Corrupted(Code.CHANGELOG_WRONG, "a decision comes after the log was closed")
+        body: Body = decision.proposal.body
+        closed = decision.proposal.kind is Kind.CLOSE
+        inputs = decision.position.inputs
+        return Progress(
+            {topic: at.topic_id for topic, at in inputs.items()},
+            {topic: at.offset for topic, at in inputs.items()},
+            self.counts.plus(body.counts),
+            decision.position.version,
+            None if closed else DecidedIn(self.log_id, decision.offset + 1, opened=True),
+            max(self.ticked_ms, body.ticked_ms),
         )
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> None:

@@ -17,16 +17,14 @@ transaction, and the readers nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-from onefold.error_codes import Code
 from onefold.processor.core.abc import Transactions, Write
 from onefold.processor.core.decision import Decision, History, Kind, Proposal, begin
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
-from onefold.processor.core.errors import Abortable, Corrupted
+from onefold.processor.core.errors import Abortable
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts
-from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.passed_on import PassedOn, Read
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.standing import proposal_of, read_on, standing_of
@@ -172,16 +170,16 @@ class Publisher:
         return len(decisions)
 
     def _publish_together(self, decisions: Sequence[_Decided]) -> None:
-        after = self.progress
+        progress = self.progress
         writes: list[Write] = []
         states = 0
         for decision, known in decisions:
-            after = self._after(after, decision)
+            progress = progress.after(decision)
             writes += self._writes(decision.proposal) if known is None else known
             states += len(decision.proposal.body.states)
-        self._commit(writes, after)
+        self._commit(writes, progress)
         self.written += len(writes) - states
-        note = Note(self.partition, self._name, {"published": after.transactions}, after.log_id)
+        note = Note(self.partition, self._name, {"published": progress.transactions}, progress.log_id)
         self._log.append(self._proposals.encode_note(note))
 
     def _commit(self, writes: Sequence[Write], after: Progress) -> None:
@@ -193,22 +191,6 @@ class Publisher:
             self._begin()  # and the same decisions come again
             raise
         self._before, self.progress = self.progress, after
-
-    def _after(self, before: Progress, decision: Decision) -> Progress:
-        body: Body = decision.proposal.body
-        log = before.decided_in
-        if log is None:
-            raise Corrupted(Code.CHANGELOG_WRONG, "a decision comes after the log was closed")
-        closed = decision.proposal.kind is Kind.CLOSE
-        return replace(
-            before,
-            topic_ids={topic: at.topic_id for topic, at in decision.position.inputs.items()},
-            offsets_next={topic: at.offset for topic, at in decision.position.inputs.items()},
-            counts=before.counts.plus(body.counts),
-            transactions=decision.position.version,
-            ticked_ms=max(before.ticked_ms, body.ticked_ms),
-            decided_in=None if closed else DecidedIn(log.log_id, decision.offset + 1, opened=True),
-        )
 
     def _writes(self, proposal: Proposal) -> list[Write]:
         body: Body = proposal.body

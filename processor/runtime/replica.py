@@ -19,7 +19,7 @@ from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts, Record
 from onefold.processor.runtime.batch_limit import BatchLimit, Quarantine
-from onefold.processor.runtime.changelog import DecidedIn, Progress, behind, changes_of
+from onefold.processor.runtime.changelog import Progress, behind, changes_of
 from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.every import Every
@@ -237,18 +237,11 @@ class Replica:
 
     def _take(self, decision: Decision, ours: Pending | None, value: bytes | None) -> None:
         """The winner's bytes, never our own: of a handler that has dice or a clock nobody else can compute them again."""
-        proposal, position = decision.proposal, decision.position
+        proposal = decision.proposal
         body: Body = proposal.body
         self._pending = None
         prepared = None if ours is None else ours.prepared
-        self.progress = Progress(
-            {topic: at.topic_id for topic, at in position.inputs.items()},
-            {topic: at.offset for topic, at in position.inputs.items()},
-            self.progress.counts.plus(body.counts),
-            position.version,
-            DecidedIn(self.progress.log_id, decision.offset + 1, opened=True),
-            max(self.progress.ticked_ms, body.ticked_ms),
-        )
+        self.progress = self.progress.after(decision)
         if proposal.kind is Kind.CLOSE:
             self._keeping.drop()
             if self._catching_up:
