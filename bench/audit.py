@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from psycopg import sql
 
-from onefold import kafka_client, postgres
+from onefold import kafka_client, kafka_offsets, postgres
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Sender
@@ -148,10 +148,8 @@ def _double_an_output(client: dict[str, str], name: str) -> dict[str, str]:
     """One of the last records of an output topic, as it lies there, once more. Returns what the auditor has to say."""
     topic, partition = min(judged(name).outputs), 0
     with closing(kafka_client.consumer({**client, "group.id": "onefold-bench"})) as consumer:
-        bounds: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-        if bounds is None:  # so the client says that it took too long
-            raise RuntimeError(f"Kafka does not say where {topic}/{partition} ends")
-        consumer.assign([TopicPartition(topic, partition, max(0, bounds[1] - _BACK))])
+        _, end = kafka_offsets.bounds(consumer, (topic, partition), 10)
+        consumer.assign([TopicPartition(topic, partition, max(0, end - _BACK))])
         found = consumer.consume(1, timeout=10)
     if not found or found[0].error() is not None:
         raise RuntimeError(f"{topic}/{partition} has no record that could be doubled")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from onefold import kafka_client
+from onefold import kafka_client, kafka_offsets
 from onefold.operate.errors import of_kafka
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
@@ -81,28 +81,15 @@ def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
 
 def _records(topics: tuple[str, ...], settings: Settings) -> int:
     """How many have ever been written there. Raises UserError when Kafka does not say."""
-    consumer = kafka_client.consumer({**_client(settings), "group.id": "onefold-load"})
+    admin = kafka_client.admin(settings.client())
     try:
-        return sum(_end(consumer, place) for topic in topics for place in _places(consumer, topic))
+        places = kafka_offsets.partitions(admin, topics, CALL_S)
+        if {topic for topic, _ in places} != {*topics}:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return sum(kafka_offsets.high_watermarks(admin, places, CALL_S).values())
     except KafkaException as error:
         what = f"the ends of {', '.join(topics)} cannot be read, so no load can begin"
         raise of_kafka(error, what, settings.client()) from None
-    finally:
-        consumer.close()
-
-
-def _places(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    found = consumer.list_topics(topic, CALL_S).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return [TopicPartition(topic, partition) for partition in found.partitions]
-
-
-def _end(consumer: Consumer, place: TopicPartition) -> int:
-    bounds: tuple[int, int] | None = consumer.get_watermark_offsets(place, CALL_S)
-    if bounds is None:  # so the client says that it took too long
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    return bounds[1]
 
 
 def _client(settings: Settings) -> dict[str, str | int | bool]:

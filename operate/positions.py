@@ -143,19 +143,25 @@ def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = 
     """Per partition the last stable offset: where a reader of committed records would stand at the end. Topics that are not
     there are left out. Raises KafkaException when Kafka does not answer.
     """
-    return _offsets_at(kafka, topics, timeout_s, committed=True)
+    from onefold import kafka_offsets
+
+    return kafka_offsets.stable_ends(kafka, kafka_offsets.partitions(kafka, topics, timeout_s), timeout_s)
 
 
 def high_watermarks(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
     """Per partition where it ends, open transactions included; else as `stable_ends`."""
-    return _offsets_at(kafka, topics, timeout_s, committed=False)
+    from onefold import kafka_offsets
+
+    return kafka_offsets.high_watermarks(kafka, kafka_offsets.partitions(kafka, topics, timeout_s), timeout_s)
 
 
 def since(kafka: AdminClient, topics: Collection[str], at_ms: int, timeout_s: float = CALL_S) -> dict[Place, int]:
     """Per partition the first offset whose record has this time or a later one, in milliseconds since 1970; -1 where none has.
     Else as `stable_ends`.
     """
-    return _offsets_at(kafka, topics, timeout_s, committed=True, at_ms=at_ms)
+    from onefold import kafka_offsets
+
+    return kafka_offsets.since(kafka, kafka_offsets.partitions(kafka, topics, timeout_s), at_ms, timeout_s)
 
 
 def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
@@ -164,42 +170,16 @@ def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
     """
     from confluent_kafka import KafkaException
 
-    from onefold import kafka_client
+    from onefold import kafka_client, kafka_offsets
 
     kafka = kafka_client.admin(settings.client())
     try:
-        ends = _offsets_at(kafka, topics, CALL_S, committed=True)
-        starts = _offsets_at(kafka, topics, CALL_S, committed=True, earliest=True)
+        places = kafka_offsets.partitions(kafka, topics, CALL_S)
+        starts = kafka_offsets.starts(kafka, places, CALL_S)
+        ends = kafka_offsets.stable_ends(kafka, places, CALL_S)
     except KafkaException:
         return None
-    return {place: (starts.get(place, 0), end) for place, end in ends.items()}
-
-
-def _offsets_at(
-    kafka: AdminClient,
-    topics: Collection[str],
-    timeout_s: float,
-    committed: bool,
-    earliest: bool = False,
-    at_ms: int | None = None,
-) -> dict[Place, int]:
-    from confluent_kafka import IsolationLevel, TopicPartition
-    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
-
-    from onefold.processor.io.kafka_errors import told
-
-    found = kafka.list_topics(timeout=timeout_s).topics
-    places = [
-        TopicPartition(name, partition) for name in topics if name in found for partition in found[name].partitions
-    ]
-    if not places:
-        return {}
-    specs: Any = OffsetSpec
-    wanted = specs.earliest() if earliest else specs.latest() if at_ms is None else specs.for_timestamp(at_ms)
-    asked: Any = dict.fromkeys(places, wanted)
-    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    answers = kafka.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
-    return {(place.topic, place.partition): told(answer) for place, answer in answers.items()}
+    return {place: (starts[place], ends[place]) for place in places}
 
 
 def landed_topics(domain: str) -> list[str]:

@@ -176,15 +176,13 @@ class LogReader:
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """What it holds, asked once. Raises `Silent`."""
-        from confluent_kafka import TopicPartition
+        from onefold import kafka_offsets
 
-        if (topic, partition) not in self._bounds:
+        place = topic, partition
+        if place not in self._bounds:
             with self._said() as consumer:
-                found: Any = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._left_s())
-                if found is None:
-                    raise self._late()
-                self._bounds[topic, partition] = Bounds(*found)
-        return self._bounds[topic, partition]
+                self._bounds[place] = Bounds(*kafka_offsets.bounds(consumer, place, self._left_s()))
+        return self._bounds[place]
 
     def offset_at(self, topic: str, partition: int, at_ms: int) -> int | None:
         """Of the first record that is not older; None when all are. Raises `Silent`."""

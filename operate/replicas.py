@@ -199,14 +199,14 @@ def _decision_logs() -> dict[str, str]:
 
 def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: float) -> list[LogRecord]:
     """The end of each partition, in order. Raises KafkaException when Kafka does not answer."""
-    from confluent_kafka import TopicPartition
+    from onefold import kafka_offsets
 
     deadline = time.monotonic() + READ_S
     oldest_s = time.time() - WINDOW_S
     found: dict[int, list[LogRecord]] = {partition: [] for partition in partitions}
     lows, ranges = {}, {}
     for partition in partitions:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s) or (0, 0)
+        low, high = kafka_offsets.bounds(consumer, (topic, partition), timeout_s)
         lows[partition] = low
         if low < high:
             ranges[partition] = (max(low, high - RECORDS_FIRST), high)

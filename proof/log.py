@@ -14,17 +14,15 @@ from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_INVALID,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import AdminClient
 
-from onefold import kafka_client
+from onefold import kafka_client, kafka_offsets
 from onefold.error_codes import Code
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
@@ -137,15 +135,15 @@ class Log:
 
     def starts(self) -> dict[Place, int]:
         """The first offset that each partition still has."""
-        return self._offsets(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
+        return self._offsets(kafka_offsets.starts)
 
     def stable_ends(self) -> dict[Place, int]:
         """The offset up to which each partition can be read now."""
-        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
+        return self._offsets(kafka_offsets.stable_ends)
 
     def high_ends(self) -> dict[Place, int]:
         """The end of each partition, open transactions included."""
-        return self._offsets(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the library forgot its annotation
+        return self._offsets(kafka_offsets.high_watermarks)
 
     def read(
         self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
@@ -220,17 +218,12 @@ class Log:
                 raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
         return ""
 
-    def _offsets(self, spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
-        wanted = {TopicPartition(name, p): spec for name, p in self.places}
+    def _offsets(self, asked: Callable[[AdminClient, list[Place], float], dict[Place, int]]) -> dict[Place, int]:
         try:
-            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._answer_s)
-            found = {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
-            if OFFSET_INVALID in found.values():  # what librdkafka says of a partition whose leader changed meanwhile
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return asked(self._admin, self.places, self._answer_s)
         except KafkaException as error:
             what = f"Kafka at {self._servers} does not say where topics end"
             raise cannot_tell(error, self._admin, what) from None
-        return found
 
     def _cluster_id(self) -> str:
         try:

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_client
+from onefold import kafka_client, kafka_offsets
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import ask
-from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, again_or_never, check_visible, told, unanswered
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, again_or_never, check_visible, unanswered
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
 
@@ -145,27 +145,21 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
 
 def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     """Which topic the name stands for now, and what the partition holds (up to the high watermark)."""
-    at = TopicPartition(topic, partition)
+    at = topic, partition
     try:
         described = ask.describe_topics(admin, [topic], CALL_TIMEOUT_S)()[topic].result()
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
-        first = told(admin.list_offsets({at: earliest}, request_timeout=CALL_TIMEOUT_S)[at])
-        last = told(
-            admin.list_offsets(
-                {at: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_TIMEOUT_S
-            )[at]
-        )
+        start = kafka_offsets.starts(admin, [at], CALL_TIMEOUT_S)[at]
+        end = kafka_offsets.high_watermarks(admin, [at], CALL_TIMEOUT_S)[at]
     except KafkaException as error:
         raise unanswered(error, f"topic {topic} cannot be described", admin) from error
-    return Identity(str(described.topic_id), first, last)
+    return Identity(str(described.topic_id), start, end)
 
 
 def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int:
     """The first offset with a record of that time (milliseconds since 1970) or later; the end when there is none."""
-    at = TopicPartition(topic, partition)
+    at = topic, partition
     try:
-        asked = admin.list_offsets({at: OffsetSpec.for_timestamp(at_ms)}, request_timeout=CALL_TIMEOUT_S)
-        found = told(asked[at])
+        found = kafka_offsets.since(admin, [at], at_ms, CALL_TIMEOUT_S)[at]
     except KafkaException as error:
         raise unanswered(error, f"topic {topic} cannot be described", admin) from error
     return found if found >= 0 else high_watermark(admin, topic, partition)
@@ -215,7 +209,7 @@ def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, 
 
 def stable_end(admin: AdminClient, topic: str, partition: int) -> int:
     """Where the partition ends for readers of committed records: before the first transaction that is open."""
-    return _ends(admin, [TopicPartition(topic, partition)])[topic, partition]
+    return _ends(admin, [(topic, partition)])[topic, partition]
 
 
 def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dict[str, str]]:
@@ -276,7 +270,7 @@ def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, i
     """
     admin = connect(client)
     counts = existing(admin)
-    inputs = [TopicPartition(topic, p) for topic in topology.reads for p in range(counts.get(topic, 0))]
+    inputs = [(topic, p) for topic in topology.reads for p in range(counts.get(topic, 0))]
     if not inputs:
         return {}
     if topology.changelog not in counts:
@@ -306,7 +300,7 @@ def last_progresses(
     admin: AdminClient, topology: Topology, tasks: Iterable[int], client: Mapping[str, str]
 ) -> dict[int, bytes]:
     """By task the value of its last progress record, as readers of committed records see it; without those that have none."""
-    ends = _ends(admin, [TopicPartition(topology.changelog, partition) for partition in tasks])
+    ends = _ends(admin, [(topology.changelog, partition) for partition in tasks])
     settings = {"group.id": group_of(topology), "isolation.level": "read_committed", "enable.partition.eof": True}
     quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False}
     progresses: dict[int, bytes] = {}
@@ -343,15 +337,10 @@ def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int
     return found
 
 
-def _ends(admin: AdminClient, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
+def _ends(admin: AdminClient, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """Last stable offsets."""
     try:
-        asked = admin.list_offsets(
-            {at: OffsetSpec.latest() for at in partitions},  # type: ignore[no-untyped-call]  # the library forgot its annotation
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=CALL_TIMEOUT_S,
-        )
-        return {(at.topic, at.partition): told(future) for at, future in asked.items()}
+        return kafka_offsets.stable_ends(admin, partitions, CALL_TIMEOUT_S)
     except KafkaException as error:
         raise unanswered(error, "the ends of topics cannot be read", admin) from error
 

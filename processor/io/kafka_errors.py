@@ -2,10 +2,9 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
@@ -44,21 +43,6 @@ TOO_MUCH = (
 #: As what an exception of a callback may come: when another callback follows, the client looks its logger up with the exception
 #: set, and Python takes that for an attribute that is not there, or for a call that failed within the interpreter.
 LOST_IN_A_CALLBACK = (SystemError, AttributeError)
-
-
-def told(answer: "Future[Any]") -> int:
-    """The offset that `AdminClient.list_offsets` has come back with.
-
-    Where the leader of a partition changes while it is asked, librdkafka may come back with no error and no offset either. Who
-    takes that for a number finds a log that has lost all its records.
-
-    Raises:
-        KafkaException: no broker has told it.
-    """
-    offset: int = answer.result().offset
-    if offset == OFFSET_INVALID:
-        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-    return offset
 
 
 def translate(error: KafkaError, doing: str) -> ProcessorError:

@@ -2,18 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_client
+from onefold import kafka_client, kafka_offsets
 from onefold.error_codes import Code
 from onefold.processor.io import ask
 from onefold.spark_sink.errors import Refused, Unauthenticated, Waiting
@@ -57,8 +50,11 @@ class Topics:
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
         """How far every partition of `topics` reaches."""
         described = self._describe(topics)
-        keys = [(topic, partition.id) for topic in topics for partition in described[topic].partitions]
-        return {key: self._reach(*key) for key in keys}
+        places = [(topic, partition.id) for topic in topics for partition in described[topic].partitions]
+        with _kafka_errors(self._servers, self._admin):
+            starts = kafka_offsets.starts(self._admin, places, self._patience_s)
+            ends = kafka_offsets.high_watermarks(self._admin, places, self._patience_s)
+        return {place: Reach(starts[place], ends[place]) for place in places}
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         """The first record at `offset` or later; None when there is none."""
@@ -109,16 +105,6 @@ class Topics:
                     ) from None
         return found
 
-    def _reach(self, topic: str, partition: int) -> Reach:
-        place = TopicPartition(topic, partition)
-        with _kafka_errors(self._servers, self._admin):
-            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=self._patience_s)
-        if found is None:  # what the library says when it took too long
-            raise Waiting(
-                Code.TOPIC_UNREADABLE, f"Kafka at {self._servers} does not say how far {topic}/{partition} reaches"
-            )
-        return Reach(*found)
-
 
 class Ends:
     """Where topics end for a reader of committed records."""
@@ -130,22 +116,10 @@ class Ends:
     def of(self, topics: list[str]) -> dict[Partition, int]:
         """The offset after the last one that is committed, per partition. Raises Waiting when Kafka does not answer in 5 s."""
         with _kafka_errors(self._servers, self._admin):
-            there = self._admin.list_topics(timeout=_PATIENCE_S).topics
-            asked: Any = {
-                TopicPartition(topic, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library forgot its annotation
-                for topic in topics
-                if topic in there
-                for partition in there[topic].partitions
-            }
-            if not asked:
+            places = kafka_offsets.partitions(self._admin, topics, _PATIENCE_S)
+            if not places:
                 raise Waiting(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
-            answers = self._admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
-            )
-            ends = {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
-            if OFFSET_INVALID in ends.values():  # what librdkafka says of a partition whose leader changed meanwhile
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-            return ends
+            return kafka_offsets.stable_ends(self._admin, places, _PATIENCE_S)
 
 
 @contextmanager

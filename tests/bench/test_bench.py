@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka import KafkaException
 
 from onefold.bench import sink
 from onefold.bench.cpu import CpuSampler, _at, percentile
@@ -30,6 +29,7 @@ from onefold.cli.commands.bench import sink as sink_command
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError
+from onefold.operate.positions import stable_ends
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
@@ -76,11 +76,9 @@ def test_a_backlog_is_there_all_at_once(
     fresh_domain("trades")
     migrate_all(database, checkout / "sql")
     admin = connect(client)
-    ends = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(2)}  # type: ignore[no-untyped-call]  # the library forgot its annotation
 
     def readable() -> int:
-        answers = admin.list_offsets(ends, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
-        return sum(answer.result().offset for answer in answers.values())
+        return sum(stable_ends(admin, [TOPIC]).values())
 
     def asked() -> bool:
         with suppress(KafkaException):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onefold.cli.commands import demo
 from onefold.cli.main import run
 from onefold.exit_codes import OK, USAGE
 from onefold.operate import foreign, state
+from onefold.operate.positions import stable_ends
 from onefold.operate.settings import Settings, load
 from onefold.processor.core.topology import Topology
 
@@ -67,12 +68,7 @@ def test_chaos_asks_before_it_writes_to_another_cluster(
 
 def ends(topic: str, client: dict[str, str]) -> int:
     """Offsets of all partitions of a topic."""
-    consumer = Consumer({**client, "group.id": "foreign"})
-    try:
-        numbers = consumer.list_topics(topic, 10).topics[topic].partitions
-        return sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in numbers)
-    finally:
-        consumer.close()
+    return sum(stable_ends(AdminClient({**client}), [topic]).values())
 
 
 def test_generated_records_go_to_another_cluster_when_the_user_agrees(

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
@@ -231,8 +231,7 @@ def test_what_was_just_written_into_the_queue_is_no_drained_queue(
         producer.produce("bank.deposits", b"queued")
         assert producer.flush(30) == 0
         # A partition that was made a moment ago may say for another moment that it is empty.
-        queued = [TopicPartition("bank.deposits", 0)]
-        eventually(lambda: admin._ends(asked[0], queued) == {("bank.deposits", 0): 1}, 10, "the deposit can be read")
+        eventually(lambda: admin.stable_end(asked[0], "bank.deposits", 0) == 1, 10, "the deposit can be read")
         return reached(*asked)
 
     monkeypatch.setattr(admin, "_reached", meanwhile)

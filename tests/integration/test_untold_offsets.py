@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onefold.error_codes import Code
 from onefold.operate import positions
+from onefold.operate.reading import LogReader, Silent
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
@@ -23,7 +23,6 @@ from onefold.proof.log import Log
 from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.kafka.topics import Ends, Topics
-from tests.support.coded import raises
 
 MakeDomain = Callable[..., Topology]
 Client = dict[str, str]
@@ -35,6 +34,10 @@ ASKS: dict[str, tuple[Callable[[Client], object], type[Exception]]] = {
     "a stable end": (lambda client: admin.stable_end(AdminClient({**client}), UPDATES, 0), Retriable),
     "how far all is": (lambda client: positions.stable_ends(AdminClient({**client}), [UPDATES]), KafkaException),
     "the sink": (lambda client: Ends(client["bootstrap.servers"], {}).of([UPDATES]), Waiting),
+    "what a topic of the sink holds": (
+        lambda client: Topics(client["bootstrap.servers"], {}).reach([UPDATES]),
+        Waiting,
+    ),
     "the judge": (lambda client: Log(client, [UPDATES]).stable_ends(), CannotTell),
 }
 
@@ -64,22 +67,10 @@ def test_an_offset_that_nobody_told_is_asked_for_again(
         ask(client)
 
 
-def test_bounds_that_nobody_told_in_time_are_waited_for(
-    fresh_domain: MakeDomain, client: Client, monkeypatch: pytest.MonkeyPatch
+def test_a_consumer_that_is_too_slow_for_the_bounds_is_an_error(
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh_domain("runner")
-    with closing(Topics(client["bootstrap.servers"], {})) as topics:
-        assert topics.reach([UPDATES])
-        monkeypatch.setattr(topics, "_consumer", Untold(topics._consumer))
-        with raises(Waiting, Code.TOPIC_UNREADABLE, f"{UPDATES}/0"):
-            topics.reach([UPDATES])
-
-
-class Untold:
-    """A consumer that takes too long to say where a partition begins and ends, which it tells by None."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self.close = consumer.close
-
-    def get_watermark_offsets(self, place: object, timeout: float) -> None:
-        return None
+    """The client returns None then."""
+    monkeypatch.setattr(Consumer, "get_watermark_offsets", lambda *_, **__: None)
+    with closing(LogReader(client, patience_s=10.0)) as reader, pytest.raises(Silent, match="does not answer"):
+        reader.bounds(UPDATES, 0)

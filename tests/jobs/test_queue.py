@@ -18,6 +18,7 @@ from onefold.error_codes import Code
 from onefold.jobs import redrive, topics
 from onefold.jobs.protocols import Job, Message, Place
 from onefold.jobs.queue import KafkaQueue
+from onefold.operate.positions import stable_ends
 from onefold.pipelines import JOB_FIELDS
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.io import contracts
@@ -78,9 +79,7 @@ class Topic:
 
     def dead(self) -> int:
         """The number of offsets that dead letters take."""
-        with contextlib.closing(Consumer({**self.client, "group.id": f"{self.name}.dead"})) as consumer:
-            places = [TopicPartition(topics.dead_of(self.name), partition) for partition in range(2)]
-            return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+        return sum(stable_ends(AdminClient({**self.client}), [topics.dead_of(self.name)]).values())
 
     def close(self) -> None:
         self._open.close()
