@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from onefold import kafka_client
 from onefold.processor.core.decision import Kind, Position, Proposal, decide
 from onefold.processor.io.proposals import MsgpackProposals
+from onefold.processor.io.reading import between
 
 # Paced in steps: closer to life than one burst a second, and cheaper than a sleep an event.
 _STEP_S = 0.002
@@ -72,7 +73,7 @@ class Follower:
         which nothing but their own timestamps matters, as beside what is measured that would take a part of its cores.
 
         Raises:
-            RuntimeError: Kafka does not give them in time.
+            ProcessorError: Kafka does not give them in time.
         """
         true = [one for one in self._true if since < one[-1] < until]
         made = self._timestamps(true)
@@ -91,16 +92,9 @@ class Follower:
             begin.setdefault((topic, partition), start)
             ends[topic, partition] = end
         made: dict[tuple[str, int], dict[int, float]] = {place: {} for place in begin}
-        places = [TopicPartition(*place) for place in begin]
-        deadline = time.monotonic() + _READ_S
-        with closing(self._consumer(begin, {})) as consumer:
-            while any(one.offset < ends[one.topic, one.partition] for one in consumer.position(places)):
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"what was sent could not be read again within {_READ_S:.0f} s")
-                for message in consumer.consume(10_000, 0.1):
-                    if message.error() is None:
-                        place = message.topic() or "", message.partition() or 0
-                        made[place][message.offset() or 0] = message.timestamp()[1] / 1000
+        for message in between(self._client, {place: (start, ends[place]) for place, start in begin.items()}):
+            place = message.topic() or "", message.partition() or 0
+            made[place][message.offset() or 0] = message.timestamp()[1] / 1000
         return made
 
     def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:

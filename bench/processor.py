@@ -13,11 +13,11 @@ With metrics every processor has a port for them and is asked as often as for th
 import json
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
@@ -26,6 +26,7 @@ from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.settings import Settings
+from onefold.processor.io.reading import between
 from onefold.proof.workloads.shaping import Input
 from onefold.stack.ports import free_ports
 
@@ -148,23 +149,14 @@ def _folded(commits: list[Commit]) -> int:
 def _commits(environment: BenchmarkEnvironment, domain: str) -> list[Commit]:
     """Every transaction that folded something, in order of time."""
     topic = f"{domain}.changelog"
-    settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
-    with closing(kafka_client.consumer({**environment.client, **settings, "enable.auto.commit": False})) as consumer:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        commits: list[Commit] = []
-        folded = dict.fromkeys(partitions, 0)
-        ended: set[int] = set()
-        while ended != set(partitions):
-            for message in consumer.consume(5000, 1.0):
-                error, partition, value = message.error(), message.partition(), message.value()
-                if partition is None:
-                    continue  # an error of the cluster, which librdkafka mends by itself
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(partition)
-                elif error is None and value is not None and message.key() == b"p":
-                    total = sum(json.loads(value)["counts"].values())
-                    if total > folded[partition]:
-                        folded[partition] = total
-                        commits.append((message.timestamp()[1] / 1000, partition, total))
+    ends = positions.stable_ends(kafka_client.admin({**environment.client}), [topic])
+    commits: list[Commit] = []
+    folded: defaultdict[int, int] = defaultdict(int)
+    for message in between(environment.client, {place: (OFFSET_BEGINNING, end) for place, end in ends.items()}):
+        partition, value = message.partition() or 0, message.value()
+        if value is not None and message.key() == b"p":
+            total = sum(json.loads(value)["counts"].values())
+            if total > folded[partition]:
+                folded[partition] = total
+                commits.append((message.timestamp()[1] / 1000, partition, total))
     return sorted(commits)

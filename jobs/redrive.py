@@ -4,18 +4,17 @@ That topic is the log of intentions. Whatever else is lost, messages, rows or ob
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from typing import NamedTuple, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from onefold import kafka_client
-from onefold.error_codes import Code
+from onefold import kafka_client, kafka_offsets
 from onefold.jobs import topics
 from onefold.jobs.protocols import Done, Effect, Job
-from onefold.processor.core.errors import Rejected, Retriable
+from onefold.processor.core.errors import Rejected
 from onefold.processor.io.contracts import Contract
-from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, unanswered
+from onefold.processor.io.reading import between
 
 
 class Lacking(NamedTuple):
@@ -54,51 +53,23 @@ def intentions(
 
     Raises:
         Retriable: Kafka does not answer.
+        Refused: Kafka does not allow it.
     """
-    settings = {
-        **client,
-        "group.id": f"{topics.group_of(queue)}.redrive",  # required by the client; nothing is committed
-        "isolation.level": "read_committed",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-    }
-    with closing(kafka_client.consumer(settings)) as consumer:
-        try:
-            found = consumer.list_topics(queue, timeout=CALL_TIMEOUT_S).topics[queue]
-            places = [TopicPartition(queue, partition, since_ms) for partition in found.partitions]
-            starts = consumer.offsets_for_times(places, timeout=CALL_TIMEOUT_S) if places else []
-        except KafkaException as error:
-            found = kafka_client.explain(error.args[0], client)
-            code, sentence = (
-                (found.code, found.sentence)
-                if found
-                else (Code.KAFKA_CALL_FAILED, f"{queue} cannot be read: {error.args[0].str()}")
-            )
-            raise Retriable(code, sentence) from error
-        for start in starts:
-            yield from _of_partition(consumer, start, queue, contract, complain)
-
-
-def _of_partition(
-    consumer: Consumer, start: TopicPartition, queue: str, contract: Contract, complain: Callable[[str], None]
-) -> Iterator[Job]:
-    consumer.assign([start])
-    while True:
-        message = consumer.poll(CALL_TIMEOUT_S)
-        if message is None:
-            raise Retriable(Code.TOPIC_UNREADABLE, f"the end of {queue}/{start.partition} cannot be read")
-        error = message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            return
-        if error is not None:
-            raise Retriable(Code.KAFKA_CALL_FAILED, f"{queue} cannot be read: {error.str()}")
-        if topics.is_copy(message):
-            continue
-        try:
-            yield topics.decode(queue, contract, queue, message.value())
-        except Rejected as rejected:
-            complain(f"{queue}/{message.partition()}/{message.offset()} is no job: {rejected}")
+    admin = kafka_client.admin(client)
+    try:
+        places = kafka_offsets.partitions(admin, [queue], CALL_TIMEOUT_S)
+        starts = kafka_offsets.since(admin, places, since_ms, CALL_TIMEOUT_S)
+        ends = kafka_offsets.stable_ends(admin, places, CALL_TIMEOUT_S)
+    except KafkaException as error:
+        raise unanswered(error, f"{queue} cannot be read", admin) from error
+    for place, start in starts.items():
+        for message in between(client, {place: (start, ends[place])} if start >= 0 else {}):
+            if topics.is_copy(message):
+                continue
+            try:
+                yield topics.decode(queue, contract, queue, message.value())
+            except Rejected as rejected:
+                complain(f"{queue}/{message.partition()}/{message.offset()} is no job: {rejected}")
 
 
 def lacking(jobs: Iterable[Job], effect: Effect, rows: Rows) -> Iterator[Lacking]:

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client, kafka_offsets
@@ -15,7 +14,8 @@ from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import ask
-from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, again_or_never, check_visible, unanswered
+from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
+from onefold.processor.io.reading import between
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
 
@@ -301,40 +301,19 @@ def last_progresses(
 ) -> dict[int, bytes]:
     """By task the value of its last progress record, as readers of committed records see it; without those that have none."""
     ends = _ends(admin, [(topology.changelog, partition) for partition in tasks])
-    settings = {"group.id": group_of(topology), "isolation.level": "read_committed", "enable.partition.eof": True}
-    quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False}
     progresses: dict[int, bytes] = {}
-    wanted, span = {partition: end for (_, partition), end in ends.items() if end}, _TAIL
-    with closing(kafka_client.consumer({**client, **settings, **quick})) as consumer:
-        while wanted:
-            starts = [TopicPartition(topology.changelog, p, max(0, end - span)) for p, end in wanted.items()]
-            progresses |= _last_progress(consumer, starts)
-            # Only aborted transactions there: look further back, as far as there is anything.
-            wanted = {partition: end for partition, end in wanted.items() if partition not in progresses and end > span}
-            span *= 10
-    return progresses
-
-
-def _last_progress(consumer: Consumer, starts: list[TopicPartition]) -> dict[int, bytes]:
-    """Per partition the value of its last progress record from that offset on."""
-    found: dict[int, bytes] = {}
-    consumer.assign(starts)
-    unread = {start.partition for start in starts}
-    while unread:
-        message = consumer.poll(CALL_TIMEOUT_S)
-        if message is None:
-            raise Retriable(Code.TOPIC_UNREADABLE, f"the end of {starts[0].topic} cannot be read")
-        error = message.error()
-        if error is None and message.key() == PROGRESS_KEY:
+    span = _TAIL
+    while ends:
+        for message in between(client, {at: (max(0, end - span), end) for at, end in ends.items()}):
             partition, value = message.partition(), message.value()
-            assert partition is not None, "whatever is read is of a partition"
-            assert value is not None, "a progress record is never a tombstone"
-            found[partition] = value
-        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-            unread.discard(message.partition())
-        elif error is not None:
-            raise again_or_never(error, f"{starts[0].topic} cannot be read")
-    return found
+            if message.key() == PROGRESS_KEY:
+                assert partition is not None, "whatever is read is of a partition"
+                assert value is not None, "a progress record is never a tombstone"
+                progresses[partition] = value
+        # Only aborted transactions there: look further back, as far as there is anything.
+        ends = {at: end for at, end in ends.items() if at[1] not in progresses and end > span}
+        span *= 10
+    return progresses
 
 
 def _ends(admin: AdminClient, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:

@@ -15,8 +15,8 @@ from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
 from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, delete_before, identity, offset_at
-from onefold.processor.io.inputs import position_after
 from onefold.processor.io.kafka_errors import TOO_MUCH, translate
+from onefold.processor.io.reading import position_after
 
 # A proposal that could not be sent for so long is given up; the next one says the same, if it is still true.
 DELIVERY_TIMEOUT_MS = 10_000

@@ -6,18 +6,16 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from onefold import kafka_client
-from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
-from onefold.processor.core.errors import Refused
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.admin import ask_topic_ids, cluster_id, connect, identity, partitions_of
-from onefold.processor.io.kafka_errors import translate
 from onefold.processor.io.partitioner import partition_of
+from onefold.processor.io.reading import position_after
 
 # How long to wait for a first sight of the cluster; without it librdkafka asks again half a second later, each time.
 ACQUAINT_S = 1.0
@@ -146,19 +144,3 @@ class KafkaInputs:
             # the connection that stays.
             for _ in range(2):
                 client.list_topics(self._topology.changelog, timeout=ACQUAINT_S)
-
-
-def position_after(message: Message, doing: str) -> int:
-    """The offset to read after this message; an end-of-partition event also counts the markers before it."""
-    error, offset = message.error(), message.offset()
-    if error is None and offset is not None:
-        return offset + 1
-    assert error is not None, "a record lies at an offset"
-    if error.code() == KafkaError._PARTITION_EOF and offset is not None:
-        return offset
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise Refused(
-            Code.RECORDS_DELETED,
-            f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}",
-        )
-    raise translate(error, doing)

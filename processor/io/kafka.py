@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer
 
 from onefold import kafka_client
 from onefold.error_codes import Code
@@ -27,8 +27,9 @@ from onefold.processor.io.admin import (
     stable_end,
     tombstones_kept_s,
 )
-from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs, position_after
+from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MUCH, raising, translate
+from onefold.processor.io.reading import read
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.
@@ -45,8 +46,6 @@ BATCH_BYTES = 1_000_000
 QUEUE_MESSAGES = 2_000_000
 # Restoring must advance at least once in this time; less than the group's poll interval, so that the sentence is seen.
 RESTORE_STALL_S = 30.0
-# The changelog is read by so many records: made and used within the caches each costs a quarter less than with 10,000.
-RESTORE_AT_ONCE = 500
 # The last progress record is followed by a marker, and by what was aborted since; more is read when that is not enough.
 _TAIL = 20
 # librdkafka's RD_KAFKA_PARTITION_UA: the partition of the key.
@@ -183,31 +182,12 @@ class KafkaSession(KafkaInputs):
             span *= 10
 
     def _changelog(self, start: int, end: int) -> Iterator[tuple[bytes, bytes | None]]:
-        topic = self._topology.changelog
-        consumer = self.new_consumer(RESTORE_WAIT_MS)
-        self.acquaint(consumer)
-        consumer.assign([TopicPartition(topic, self.partition, start)])
-        position = 0
-        deadline = time.monotonic() + RESTORE_STALL_S
-        try:
-            while position < end:
-                if time.monotonic() > deadline:
-                    raise Retriable(
-                        Code.TOPIC_UNREADABLE,
-                        f"{topic}/{self.partition} stays at offset {position} of {end}: a transaction is open there "
-                        f"(kafka-transactions.sh find-hanging names it), or the log is shorter than it was",
-                    )
-                # librdkafka's consume waits until it has all that it may return, or the time is over
-                for message in (*consumer.consume(1, 0.05), *consumer.consume(RESTORE_AT_ONCE, 0)):
-                    at = position_after(message, f"restoring {topic}")
-                    if at > position:
-                        position, deadline = at, time.monotonic() + RESTORE_STALL_S
-                    if message.error() is None:
-                        key = message.key()
-                        assert key is not None, "every record of a changelog has a key"
-                        yield key, message.value()
-        finally:
-            consumer.close()
+        with contextlib.closing(self.new_consumer(RESTORE_WAIT_MS)) as consumer:
+            self.acquaint(consumer)
+            for message in read(consumer, {(self._topology.changelog, self.partition): (start, end)}, RESTORE_STALL_S):
+                key = message.key()
+                assert key is not None, "every record of a changelog has a key"
+                yield key, message.value()
 
     # --- writing
 
