@@ -147,7 +147,7 @@ def _delete_a_row(dsn: str, name: str) -> dict[str, str]:
 def _double_an_output(client: dict[str, str], name: str) -> dict[str, str]:
     """One of the last records of an output topic, as it lies there, once more. Returns what the auditor has to say."""
     topic, partition = min(judged(name).outputs), 0
-    with closing(kafka_client.consumer({**client, "group.id": "onefold-bench"})) as consumer:
+    with closing(kafka_client.consumer(client)) as consumer:
         _, end = kafka_offsets.bounds(consumer, (topic, partition), 10)
         consumer.assign([TopicPartition(topic, partition, max(0, end - _BACK))])
         found = consumer.consume(1, timeout=10)

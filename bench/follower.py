@@ -26,7 +26,6 @@ _LOOK_S = 0.1
 # What is true counts from the moment at which it is read.
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
 # All that one mode was given is read in some seconds.
-_READ_S = 120.0
 
 #: Partition, and per input topic the offset to read next.
 Moment = tuple[int, dict[str, int]]
@@ -98,8 +97,7 @@ class Follower:
         return made
 
     def _consumer(self, starts: dict[tuple[str, int], int], fetches: dict[str, int]) -> Consumer:
-        settings = {"group.id": "onefold-bench", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        consumer = kafka_client.consumer({**self._client, **settings, **fetches})
+        consumer = kafka_client.consumer({**self._client, **fetches})
         consumer.assign([TopicPartition(topic, partition, at) for (topic, partition), at in starts.items()])
         return consumer
 

@@ -196,9 +196,8 @@ class _Reader:
             self._failure = error
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        settings = {"group.id": "onefold-bench", "isolation.level": "read_committed", "enable.partition.eof": True}
-        quick = {"enable.auto.commit": False, "fetch.wait.max.ms": 100}
-        with closing(kafka_client.consumer({**self._client, **settings, **quick})) as consumer:
+        settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 100}
+        with closing(kafka_client.consumer({**self._client, **settings})) as consumer:
             topics = consumer.list_topics(timeout=10).topics
             places = [(topic, partition) for topic in self._topics for partition in topics[topic].partitions]
             consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])

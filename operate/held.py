@@ -208,10 +208,6 @@ def _consumer(client: Mapping[str, Any]) -> Consumer:
     return kafka_client.consumer(
         {
             **client,
-            # Required by the client and never used.
-            "group.id": "onefold-held",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_uncommitted",
             "enable.partition.eof": True,

@@ -183,13 +183,8 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
     seen = {place: _Seen(start, end, start) for place, (start, end) in ranges.items()}
     settings = {
         **client,
-        # Required by the client and never used.
-        "group.id": "onefold-lag",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
         # What retention has removed waits for nobody.
         "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 10,
         "max.partition.fetch.bytes": _FETCH_BYTES,

@@ -338,14 +338,7 @@ class LogReader:
             self._consumer = kafka_client.consumer(
                 {
                     **self._client,
-                    # Required by the client and never used.
-                    "group.id": "onefold-explain",
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "auto.offset.reset": "error",
-                    "isolation.level": "read_committed",
                     "enable.partition.eof": True,
-                    "check.crcs": True,
                     "fetch.min.bytes": 1,
                     "fetch.wait.max.ms": 10,
                     "max.partition.fetch.bytes": _FETCH_BYTES,

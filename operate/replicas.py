@@ -83,8 +83,6 @@ def replicas_of_all(settings: Settings, only: str | None = None, timeout_s: floa
     found = {}
     client = {
         **settings.client(),
-        "group.id": "onefold-watches-replicas",  # required by the client and never used
-        "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "queued.max.messages.kbytes": 4_096,
     }

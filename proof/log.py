@@ -79,19 +79,7 @@ class Log:
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
         #: How many were read.
         self.records = 0
-        self._consumer = kafka_client.consumer(
-            {
-                **client,
-                # Never joined and never committed to; librdkafka wants a name.
-                "group.id": "onefold-verify",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "check.crcs": True,
-                "fetch.wait.max.ms": 50,
-            }
-        )
+        self._consumer = kafka_client.consumer({**client, "enable.partition.eof": True, "fetch.wait.max.ms": 50})
         # Given to the consumer by the first read: one that is told to begin at two places, one after the other, was seen to begin
         # at the first, on a machine that was very busy.
         self._begin_at = [TopicPartition(name, p, OFFSET_BEGINNING) for name, p in self.places]

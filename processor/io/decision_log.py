@@ -64,12 +64,6 @@ class KafkaDecisionLog:
             self._consumer = kafka_client.consumer(
                 {
                     **self._client,
-                    # Required by the client and never used.
-                    "group.id": f"onefold-{self._topic}",
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "auto.offset.reset": "error",
-                    "check.crcs": True,
                     "fetch.min.bytes": 1,
                     "fetch.wait.max.ms": FETCH_WAIT_MS,
                     # How soon fetching goes on after the queue was full; a second by default.

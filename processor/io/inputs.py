@@ -78,15 +78,7 @@ class KafkaInputs:
         return kafka_client.consumer(
             {
                 **self._client,
-                # Required by the client and never used: positions come from the changelog.
-                "group.id": f"onefold-{self._topology.name}-tasks",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                # Never jump: an offset that is gone is for a person to decide about.
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                "check.crcs": True,
                 "fetch.min.bytes": FETCH_BYTES,
                 "fetch.wait.max.ms": wait_ms,
                 # How soon fetching goes on after the queue was full; a second by default, in which a backlog stands.

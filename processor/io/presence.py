@@ -46,7 +46,6 @@ class Presence:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",
-                "log_level": 0,
             }
         )
         # A group is of readers of something; its input is there, whatever else is not yet.

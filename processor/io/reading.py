@@ -27,20 +27,7 @@ _NEAR = 1_000
 
 def consumer(client: Mapping[str, str]) -> Consumer:
     """A consumer of committed records at places that it is given; it is in no group."""
-    return kafka_client.consumer(
-        {
-            **client,
-            # Required by the client and never used.
-            "group.id": "onefold-reads",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "check.crcs": True,
-            "fetch.wait.max.ms": 10,
-        }
-    )
+    return kafka_client.consumer({**client, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
 
 
 def between(client: Mapping[str, str], ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Iterator[Message]:

@@ -28,9 +28,6 @@ class Topics:
         self._consumer = kafka_client.consumer(
             {
                 **settings,
-                "group.id": "onefold-sink-look",  # never joined: partitions are assigned by hand
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
                 # single records are wanted: a fetch that waits at the end of one partition holds up the next one
                 "fetch.wait.max.ms": 5,
                 "enable.partition.eof": True,  # "there is none" is an answer too, and should not take 5 s

@@ -56,6 +56,18 @@ _BOOTSTRAP = "/bootstrap"  # how librdkafka ends the names of the addresses that
 _DEFAULT_PORT = 9092  # librdkafka's
 _STATE = re.compile(r" \(after \d+ms in state .*", re.DOTALL)
 
+# Of a consumer whose partitions are assigned by hand.
+_READS = {
+    # librdkafka requires the name of a group. The consumer does not join the group, and commits no offsets.
+    "group.id": "onefold",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # If the next offset is gone, the consumer reports an error and does not jump.
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "check.crcs": True,
+}
+
 
 class Admin(AdminClient):
     """An admin client that knows its settings.
@@ -99,8 +111,10 @@ def _is_of_group(message: Message) -> bool:
 
 
 def consumer(settings: Mapping[str, Any]) -> Consumer:
-    """A consumer whose partitions are assigned by hand. Raises `KafkaException` when librdkafka refuses a setting."""
-    return _Reader(_quiet(settings))
+    """A consumer of committed records whose partitions are assigned by hand, and which stops at an offset that is gone, unless
+    `settings` say otherwise. Raises `KafkaException` when librdkafka refuses a setting.
+    """
+    return _Reader(_quiet({**_READS, **settings}))
 
 
 def member(settings: Mapping[str, Any]) -> Consumer:
