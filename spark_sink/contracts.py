@@ -15,7 +15,7 @@ from typing import Any
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from onefold import contract_files, lineage, names
+from onefold import avro_types, contract_files, lineage, names
 from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
 
@@ -25,30 +25,6 @@ ENGINE_SQL = Path(str(resources.files("onefold"))) / "sql"
 #: With what an Avro single object opens, and how many bytes it has before its body: after the marker comes the fingerprint.
 SINGLE_OBJECT_MARKER = b"\xc3\x01"
 HEADER_BYTES = len(SINGLE_OBJECT_MARKER) + 8
-_POSTGRES_TYPES = {
-    "long": "bigint",
-    "int": "integer",
-    "string": "text",
-    "boolean": "boolean",
-    "double": "double precision",
-    "float": "real",
-    "bytes": "bytea",
-    "fixed": "bytea",
-    "enum": "text",
-}
-# By the type that carries it: elsewhere Avro ignores a logical type, and so do Spark and we.
-_LOGICAL_TYPES = {
-    ("bytes", "decimal"): "numeric",
-    ("fixed", "decimal"): "numeric",
-    ("int", "date"): "date",
-    ("int", "time-millis"): "time without time zone",
-    ("long", "time-micros"): "time without time zone",
-    ("long", "timestamp-millis"): "timestamp with time zone",
-    ("long", "timestamp-micros"): "timestamp with time zone",
-    ("long", "local-timestamp-millis"): "timestamp without time zone",
-    ("long", "local-timestamp-micros"): "timestamp without time zone",
-    ("string", "uuid"): "uuid",
-}
 # Spark's decimals have no more digits, and a query that meets a larger one does not start.
 _DECIMAL_DIGITS_MAX = 38
 _STAGE = re.compile(r"(?<!:):stage\b")  # psql's variable syntax; `::stage` would be a cast
@@ -221,17 +197,16 @@ def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
     if isinstance(kind, dict) and "name" in kind:
         named[kind["name"]] = named[f"{kind.get('namespace', '')}.{kind['name']}"] = kind
     kind = named.get(kind, kind) if isinstance(kind, str) else kind
-    plain, logical = (kind["type"], kind.get("logicalType", "")) if isinstance(kind, dict) else (kind, "")
+    plain, logical = avro_types.key(kind)
     if plain in ("array", "map", "record"):
         advice = "write its parts into fields of their own, or a record for each of them into another topic"
         raise _unlandable(path, field, f"is a{'n' * (plain == 'array')} {plain}", advice)
     if logical == "decimal" and kind.get("precision", 0) > _DECIMAL_DIGITS_MAX:
         advice = f"give it at most {_DECIMAL_DIGITS_MAX}, or make it a string"
         raise _unlandable(path, field, f"has {kind['precision']} digits", advice)
-    if plain not in _POSTGRES_TYPES:
+    if (plain, logical) not in avro_types.TYPES:
         raise _unlandable(path, field, f"has the type {plain!r}", "give it one that a column can have")
-    postgres_type = _LOGICAL_TYPES.get((plain, logical), _POSTGRES_TYPES[plain])
-    return Column(field["name"], postgres_type, millis=logical == "time-millis")
+    return Column(field["name"], avro_types.TYPES[plain, logical].postgres, millis=logical == "time-millis")
 
 
 def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Misconfigured:

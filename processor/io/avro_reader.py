@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import fastavro
 from fastavro.read import LOGICAL_READERS
 
-from onefold.processor.io import logical
+from onefold.avro_types import TYPES
+from onefold.processor.io.logical import is_decimal
 
 #: `(body, begin of a value) -> the value, and the end`. Raises IndexError for a truncated body, ValueError or ArithmeticError
 #: for further bytes without a value.
@@ -31,7 +32,7 @@ _FLOAT, _DOUBLE = Struct("<f"), Struct("<d")
 _INT_BITS, _LONG_BITS = 32, 64
 # The parts of a schema that contain schemas; a default may have any content.
 _PARTS = ("type", "fields", "items", "values")
-_COUNTING = tuple(name for kind, name in logical.LOGICAL if kind in ("int", "long") and name)
+_COUNTING = tuple(logical for carrier, logical in TYPES if carrier in ("int", "long") and logical)
 # Bytes of a decimal: 617 digits; no schema of the sink has more than 38. Conversion takes time by the square of the length: a
 # megabyte would take minutes.
 _DECIMAL_BYTES_MAX = 256
@@ -131,7 +132,7 @@ class _Compiler:
 
 def _as_meant(schema: Any, read: Read) -> Read:
     """The number of a decimal, else the value on the wire."""
-    if not logical.is_decimal(schema):
+    if not is_decimal(schema):
         return read
 
     def read_decimal(body: bytes, at: int) -> tuple[Decimal, int]:

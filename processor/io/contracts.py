@@ -218,7 +218,7 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
     if logical.is_decimal(schema):
         return Decimal
     if found := logical.logical(schema):
-        return logical.annotation(found)
+        return logical.annotation(schema, found)
     if isinstance(schema, str):
         return primitives[schema]
     match schema["type"]:

@@ -6,6 +6,7 @@ In these functions `whole` is a schema in which each use of a name is the type i
 from decimal import Decimal
 from typing import Any
 
+from onefold.avro_types import key
 from onefold.contract_files import fits
 from onefold.processor.io import logical
 
@@ -18,7 +19,7 @@ def value(whole: Any, written: Any) -> Any:
         unscaled = int.from_bytes(written.encode("latin-1"), "big", signed=True)
         return Decimal(f"{unscaled}E-{whole.get('scale', 0)}")  # `scaleb` would round to 28 digits
     if (found := logical.logical(whole)) is not None:
-        return found.take(written.encode("latin-1") if found.python is bytes else written)
+        return found.take(written.encode("latin-1") if key(whole)[0] in ("bytes", "fixed") else written)
     match whole["type"] if isinstance(whole, dict) else whole:
         case "double":
             return float(written)

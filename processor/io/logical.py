@@ -24,6 +24,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from onefold.avro_types import TYPES, key
+
 _DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_LOCAL = datetime(1970, 1, 1)
@@ -42,12 +44,10 @@ class Logical:
     """A type with a spelling of its own.
 
     Attributes:
-        python: the class of its values.
         take: from a JSON or fastavro value; raises ValueError, TypeError or OverflowError for what is none.
         give: to what Avro carries; raises the same.
     """
 
-    python: type
     take: Callable[[Any], Any]
     give: Callable[[Any], Any]
 
@@ -55,15 +55,17 @@ class Logical:
 class _Kind(type):
     """The class of classes that msgspec gives to `convert`; whatever that returns is right."""
 
+    python: type
     logical: Logical
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, cls.logical.python)
+        return isinstance(value, cls.python)
 
 
-def annotation(found: Logical) -> Any:
-    """A type that stands for `found` among msgspec's, when it decodes with `convert`."""
-    return _Kind(found.python.__name__, (), {"logical": found})
+def annotation(schema: Any, found: Logical) -> Any:
+    """A type that stands for a schema among msgspec's, when it decodes with `convert`."""
+    python = TYPES[key(schema)].python
+    return _Kind(python.__name__, (), {"python": python, "logical": found})
 
 
 def is_annotation(kind: Any) -> bool:
@@ -82,17 +84,13 @@ def convert(kind: Any, value: Any) -> Any:
 def logical(schema: Any) -> Logical | None:
     """How values of this Avro type are spelled; None for a type that needs nothing of the kind, and for decimals, whose
     digits only a JSON parser sees."""
-    kind, name = (schema["type"], schema.get("logicalType")) if isinstance(schema, dict) else (schema, None)
-    if isinstance(kind, str) and (kind, name) in LOGICAL:
-        return LOGICAL[kind, name]
-    if is_decimal(schema):
-        return None
-    return _fixed(schema["size"]) if kind == "fixed" else LOGICAL.get((kind, None))
+    found = key(schema)
+    return _fixed(schema["size"]) if found == ("fixed", "") else LOGICAL.get(found)
 
 
 def is_decimal(schema: Any) -> bool:
     """Is it a decimal, in bytes or of fixed size?"""
-    return isinstance(schema, dict) and schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed")
+    return key(schema)[1] == "decimal"
 
 
 def spelled(value: Any) -> Any:
@@ -102,11 +100,6 @@ def spelled(value: Any) -> Any:
     if isinstance(value, date | time | UUID | Decimal):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no spelling in JSON")
-
-
-def counts(schema: dict[str, Any]) -> bool:
-    """Is it a number that counts something, as milliseconds?"""
-    return schema["type"] in ("int", "long") and (schema["type"], str(schema.get("logicalType"))) in LOGICAL
 
 
 # --- Avro's carrier types
@@ -238,7 +231,7 @@ def _time(unit_us: int) -> Logical:
             raise ValueError("a time of day has no zone")
         return _exact((datetime.combine(_EPOCH_LOCAL, value) - _EPOCH_LOCAL) // _US, unit_us)
 
-    return Logical(time, take, give)
+    return Logical(take, give)
 
 
 def _moment(unit_us: int, epoch: datetime) -> Logical:
@@ -271,7 +264,7 @@ def _moment(unit_us: int, epoch: datetime) -> Logical:
             return _exact((checked(value) - epoch) // _US, unit_us)
         return _whole(64)(value)
 
-    return Logical(datetime, take, give)
+    return Logical(take, give)
 
 
 def _take_uuid(value: Any) -> UUID:
@@ -310,7 +303,7 @@ def _fixed(size: int) -> Logical:
             raise ValueError(f"{len(data)} bytes, not {size}")
         return data
 
-    return Logical(bytes, lambda value: sized(_take_bytes(value)), lambda value: sized(_give_bytes(value)))
+    return Logical(lambda value: sized(_take_bytes(value)), lambda value: sized(_give_bytes(value)))
 
 
 def _take_float(value: Any) -> float:
@@ -360,16 +353,16 @@ def _shifted_down(number: int, shift: int) -> int | None:
 
 
 _MILLIS, _MICROS = 1000, 1
-#: By carrier and logical type; `None` for carriers that need it themselves.
-LOGICAL: dict[tuple[str, str | None], Logical] = {
-    ("int", "date"): Logical(date, _take_date, _give_date),
+#: By the key of the type.
+LOGICAL: dict[tuple[str, str], Logical] = {
+    ("int", "date"): Logical(_take_date, _give_date),
     ("int", "time-millis"): _time(_MILLIS),
     ("long", "time-micros"): _time(_MICROS),
     ("long", "timestamp-millis"): _moment(_MILLIS, _EPOCH),
     ("long", "timestamp-micros"): _moment(_MICROS, _EPOCH),
     ("long", "local-timestamp-millis"): _moment(_MILLIS, _EPOCH_LOCAL),
     ("long", "local-timestamp-micros"): _moment(_MICROS, _EPOCH_LOCAL),
-    ("string", "uuid"): Logical(UUID, _take_uuid, _give_uuid),
-    ("bytes", None): Logical(bytes, _take_bytes, _give_bytes),
-    ("float", None): Logical(float, _take_float, _give_float),
+    ("string", "uuid"): Logical(_take_uuid, _give_uuid),
+    ("bytes", ""): Logical(_take_bytes, _give_bytes),
+    ("float", ""): Logical(_take_float, _give_float),
 }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import fastavro.schema
 
+from onefold.avro_types import PRIMITIVES
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Rejected
 from onefold.processor.io.avro_reader import Writer, writer
@@ -34,7 +35,6 @@ _REASON_MAX = 200
 
 _BYTES = {"null": 0, "float": 4, "double": 8}
 _NAMED = ("record", "error", "enum", "fixed")
-_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 class _Weight(NamedTuple):
@@ -110,7 +110,7 @@ class _Whole:
             return [self.of(branch, namespace, copied=copied) for branch in kind]
         if isinstance(kind, str):
             name = kind if "." in kind or not namespace else f"{namespace}.{kind}"
-            if kind in _PRIMITIVES or name in self._there or name not in self._known:
+            if kind in PRIMITIVES or name in self._there or name not in self._known:
                 return kind
             return self.of(*self._known[name], copied=True)
         if not isinstance(kind, dict):
@@ -126,7 +126,7 @@ class _Whole:
         parts = {part: self.of(kind[part], namespace, copied=copied) for part in ("items", "values") if part in kind}
         return (
             {**kind, **parts}
-            if parts or kind["type"] in _PRIMITIVES
+            if parts or kind["type"] in PRIMITIVES
             else self.of(kind["type"], namespace, copied=copied)
         )
 
@@ -157,7 +157,7 @@ def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int)
     if level > DEPTH_MAX:
         raise _too_deep(what)
     # A record may be called `null`; for fastavro the name is the primitive type.
-    if isinstance(schema, str) and schema in named and schema not in _PRIMITIVES:
+    if isinstance(schema, str) and schema in named and schema not in PRIMITIVES:
         known = named[schema]
         if known is None:
             raise Rejected(f"{what} is recursive", Code.WRITER_SCHEMA_UNUSABLE)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from onefold.processor.io import logical
+from onefold.avro_types import key
 
 _NAMED = ("record", "error", "enum", "fixed")
 
@@ -36,7 +36,7 @@ class _Pair:
             yield from self._of_types(was, now, path)
 
     def _of_types(self, was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[str]:
-        units = [schema["logicalType"] if logical.counts(schema) else "" for schema in (was, now)]
+        units = [key(schema)[1] if schema["type"] in ("int", "long") else "" for schema in (was, now)]
         if all(units) and units[0] != units[1]:
             yield f"{path[1:]} is a {units[0]}, and that of {{}} a {units[1]}"
         for part in ("items", "values"):

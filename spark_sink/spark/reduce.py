@@ -16,25 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from onefold import names
+from onefold import avro_types, names
 from onefold.error_codes import Code
 from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
 from onefold.spark_sink.errors import Misconfigured, sentence
 from onefold.spark_sink.spark import read
 
-_POSTGRES_TYPES = {
-    "bigint": "bigint",
-    "int": "integer",
-    "string": "text",
-    "boolean": "boolean",
-    "double": "double precision",
-    "float": "real",
-    "binary": "bytea",
-    "timestamp": "timestamp with time zone",
-    "timestamp_ntz": "timestamp without time zone",
-    "date": "date",
-}
+_POSTGRES_TYPES = {kind.spark: kind.postgres for kind in avro_types.TYPES.values() if kind.spark}
 # What all rows to be staged have in common. A row without a target only marks how far a partition goes.
 _SHAPE = {
     "target": "string",
@@ -138,10 +127,9 @@ def _over(reduction: Reduction, batch: str) -> str:
 
 
 def _postgres_type(reduction: Reduction, name: str, kind: str) -> str:
-    if kind.startswith("decimal"):
-        return "numeric"
-    if kind not in _POSTGRES_TYPES:
+    plain = kind.partition("(")[0]  # a decimal has its digits in brackets
+    if plain not in _POSTGRES_TYPES:
         raise Misconfigured(
             Code.SQL_WRONG, f"sql/reduce/{reduction.name}.sql gives {name} as {kind}, which the sink cannot write"
         )
-    return _POSTGRES_TYPES[kind]
+    return _POSTGRES_TYPES[plain]

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from onefold.avro_types import PRIMITIVES, key
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FULL_NAME = re.compile(rf"(?:{_NAME.pattern}\.)*{_NAME.pattern}")
-_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _NAMED = {"record", "enum", "fixed"}
 _BITS = {"int": 32, "long": 64}
 # The greatest depth of a record's JSON text.
@@ -151,7 +152,7 @@ def _types(raw: Any) -> tuple[list[Any], str]:
 
 
 def _is_primitive(kind: Any) -> bool:
-    return isinstance(kind, str) and kind in _PRIMITIVES
+    return isinstance(kind, str) and kind in PRIMITIVES
 
 
 class _File:
@@ -185,7 +186,7 @@ class _Definition:
         if depth > _DEPTH_MAX:
             raise _Wrong(f"{at} is nested deeper than {_DEPTH_MAX}")
         if isinstance(kind, str):
-            return kind if kind in _PRIMITIVES else self._by_name(kind, namespace, at, depth)
+            return kind if kind in PRIMITIVES else self._by_name(kind, namespace, at, depth)
         if isinstance(kind, list):
             return self._union(kind, namespace, at, depth)
         if not isinstance(kind, dict) or not isinstance(kind.get("type"), str):
@@ -198,7 +199,7 @@ class _Definition:
                 return {**kind, part: self.resolved(kind[part], namespace, at, depth + 1)}
             case "record" | "enum" | "fixed":
                 return self._named(kind, namespace, at, depth)
-            case primitive if primitive in _PRIMITIVES:
+            case primitive if primitive in PRIMITIVES:
                 return _logical(kind, at)
             case name:
                 return self._by_name(name, namespace, at, depth)
@@ -281,7 +282,7 @@ class _Definition:
     def _expanded(self, kind: Any) -> Any:
         """The type with each use of a name replaced by the named type."""
         if isinstance(kind, str):
-            return kind if kind in _PRIMITIVES else self._expanded(self._known[kind])
+            return kind if kind in PRIMITIVES else self._expanded(self._known[kind])
         if isinstance(kind, list):
             return [self._expanded(branch) for branch in kind]
         parts = {part: self._expanded(kind[part]) for part in ("items", "values") if part in kind}
@@ -306,7 +307,7 @@ def _check_symbols(name: str, symbols: Any) -> None:
 
 def _logical(kind: dict[str, Any], at: str) -> dict[str, Any]:
     """The type, with a precision and a scale for a decimal."""
-    if kind.get("logicalType") == "decimal" and kind["type"] in ("bytes", "fixed"):
+    if key(kind)[1] == "decimal":
         precision, scale = kind.get("precision"), kind.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:
             raise _Wrong(

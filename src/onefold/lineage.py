@@ -16,6 +16,7 @@ import fastavro
 import fastavro.schema
 
 from onefold import contract_files
+from onefold.avro_types import PRIMITIVES, key
 from onefold.contract_files import full_name
 
 #: The folder of earlier schemas, in that of the contracts.
@@ -23,21 +24,6 @@ FOLDER = "earlier"
 
 # By Avro's rules a long may become a double too, and an int a float: neither can hold all of them.
 _WIDER = {("int", "long"), ("int", "double"), ("float", "double")}
-_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-# By the type that carries it; elsewhere Avro ignores a logical type, and other ones anywhere.
-_LOGICAL = {
-    "int": {"date", "time-millis"},
-    "long": {
-        "time-micros",
-        "timestamp-millis",
-        "timestamp-micros",
-        "local-timestamp-millis",
-        "local-timestamp-micros",
-    },
-    "string": {"uuid"},
-    "bytes": {"decimal"},
-    "fixed": {"decimal"},
-}
 
 
 class Unreadable(ValueError):
@@ -143,10 +129,10 @@ def _of_records(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterato
 
 def _same_value(was: Any, now: Any) -> bool:
     """Is a value of a plain type, an enum or a fixed the same value by both?"""
-    kinds = _kind(was), _kind(now)
-    if _logical(was) != _logical(now):
+    kinds, logical = zip(key(was), key(now), strict=True)
+    if logical[0] != logical[1]:
         return False
-    if _logical(was) == "decimal":
+    if logical[0] == "decimal":
         same_scale = was.get("scale", 0) == now.get("scale", 0)
         if not same_scale or was["precision"] > now["precision"]:
             return False
@@ -154,21 +140,13 @@ def _same_value(was: Any, now: Any) -> bool:
         return full_name(was) == full_name(now) and set(was["symbols"]) <= set(now["symbols"])
     if kinds == ("fixed", "fixed"):
         return full_name(was) == full_name(now) and was["size"] == now["size"]
-    if kinds[0] not in _PRIMITIVES:
+    if kinds[0] not in PRIMITIVES:
         return bool(was == now)  # a type within itself, by its name
     return kinds[0] == kinds[1] or kinds in _WIDER
 
 
 def _kind(schema: Any) -> str:
-    found = schema["type"] if isinstance(schema, dict) else schema
-    return found if isinstance(found, str) else _kind(found)
-
-
-def _logical(schema: Any) -> str:
-    if not isinstance(schema, dict):
-        return ""
-    found = str(schema.get("logicalType", ""))
-    return found if found in _LOGICAL.get(_kind(schema), ()) else ""
+    return key(schema)[0]
 
 
 def _changed(was: Any, now: Any, where: str) -> str:
@@ -181,7 +159,8 @@ def _told(schema: Any) -> str:
         return " or ".join(map(_told, schema))
     if not isinstance(schema, dict):
         return str(schema)
-    match _kind(schema):
+    kind, logical = key(schema)
+    match kind:
         case "enum":
             return f"{full_name(schema)} of {', '.join(schema['symbols'])}"
         case "record":
@@ -190,8 +169,7 @@ def _told(schema: Any) -> str:
             return f"array of {_told(schema['items'])}"
         case "map":
             return f"map of {_told(schema['values'])}"
-        case kind:
-            found = f"{full_name(schema)}, {schema['size']} bytes" if kind == "fixed" else kind
-            if _logical(schema) == "decimal":
-                return f"decimal({schema['precision']}, {schema.get('scale', 0)}) in {found}"
-            return f"{_logical(schema)} in {found}" if _logical(schema) else found
+    found = f"{full_name(schema)}, {schema['size']} bytes" if kind == "fixed" else kind
+    if logical == "decimal":
+        logical = f"decimal({schema['precision']}, {schema.get('scale', 0)})"
+    return f"{logical} in {found}" if logical else found
