@@ -13,8 +13,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fastavro.schema import fingerprint, to_parsing_canonical_form
-
 from onefold import avro_types, contract_files, lineage, names
 from onefold.error_codes import Code
 from onefold.spark_sink.errors import Misconfigured
@@ -22,9 +20,6 @@ from onefold.spark_sink.errors import Misconfigured
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
 ENGINE_SQL = Path(str(resources.files("onefold"))) / "sql"
 
-#: With what an Avro single object opens, and how many bytes it has before its body: after the marker comes the fingerprint.
-SINGLE_OBJECT_MARKER = b"\xc3\x01"
-HEADER_BYTES = len(SINGLE_OBJECT_MARKER) + 8
 # Spark's decimals have no more digits, and a query that meets a larger one does not start.
 _DECIMAL_DIGITS_MAX = 38
 _STAGE = re.compile(r"(?<!:):stage\b")  # psql's variable syntax; `::stage` would be a cast
@@ -157,7 +152,7 @@ def _contract(path: Path, schema: dict[str, Any]) -> Contract:
     """The contract in a file. Raises Misconfigured when it is not a flat record that the sink can land."""
     try:
         before = lineage.earlier(path.parent, schema)
-    except lineage.Unreadable as error:
+    except contract_files.Unusable as error:
         raise Misconfigured(Code.SCHEMA_WRONG, str(error)) from error
     named: dict[str, Any] = {}
     columns = tuple(_column(path, part, named) for part in schema["fields"])
@@ -169,15 +164,11 @@ def _contract(path: Path, schema: dict[str, Any]) -> Contract:
     return Contract(
         name=contract_files.full_name(schema),
         schema=json.dumps(schema),
-        header=_header(schema),
+        header=lineage.header(schema),
         columns=columns,
         required=required,
-        earlier={_header(was): json.dumps(was) for was in before},
+        earlier={header: json.dumps(was) for header, was in before.items()},
     )
-
-
-def _header(schema: Any) -> bytes:
-    return SINGLE_OBJECT_MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 def _may_be_null(kind: Any) -> bool:

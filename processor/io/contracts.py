@@ -2,13 +2,13 @@
 
 import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
-from types import GenericAlias
+from types import GenericAlias, MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import fastavro
@@ -26,9 +26,6 @@ FOLDER = Path(str(resources.files("onefold"))) / "avro"
 
 #: The attribute of a decoded value for a field's earlier names.
 UNSET = msgspec.UNSET
-
-# First two bytes of Avro single-object encoding, from the Avro specification.
-SINGLE_OBJECT = b"\xc3\x01"
 
 # JSON text may hold NUL as an escape; Postgres text cannot.
 _TEXT_WITHOUT_NUL = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
@@ -83,35 +80,32 @@ class Contract:
     earlier: Mapping[bytes, Writer] = field(default_factory=dict)
 
 
-def load(folder: Path = FOLDER, topics: Iterable[str] | None = None) -> dict[str, Contract]:
+def load(folder: Path = FOLDER, topics: Collection[str] | None = None) -> dict[str, Contract]:
     """The existing schemas of these topics; of all topics if None.
 
     Raises:
         Refused: a schema cannot be used, two schemas claim a topic, or a schema cannot read records of an earlier version.
     """
+    made: dict[int, Contract] = {}
     try:
         found = contract_files.by_topic(folder, topics)
+        for path, raw in found.values():
+            if id(raw) not in made:
+                made[id(raw)] = _read(path, raw)
     except contract_files.Unusable as error:
         raise Refused(Code.SCHEMA_WRONG, str(error)) from error
-    made: dict[int, Contract] = {}
-    for topic, (path, raw) in found.items():
-        if id(raw) not in made and (topics is None or topic in topics):
-            try:
-                made[id(raw)] = _contract(raw, lineage.earlier(folder, raw))
-            except (Rejected, lineage.Unreadable) as error:
-                raise Refused(
-                    Code.SCHEMA_WRONG, str(error) if isinstance(error, lineage.Unreadable) else f"{path}: {error}"
-                ) from error
-            except (
-                ValueError,
-                TypeError,
-                LookupError,
-                ArithmeticError,
-                AttributeError,
-                fastavro.schema.SchemaParseException,
-            ) as error:
-                raise Refused(Code.SCHEMA_WRONG, f"{path} is no usable schema: {error}") from error
-    return {topic: made[id(raw)] for topic, (_, raw) in found.items() if id(raw) in made}
+    return {topic: made[id(raw)] for topic, (_, raw) in found.items()}
+
+
+def _read(path: Path, raw: dict[str, Any]) -> Contract:
+    try:
+        return _contract(raw, lineage.earlier(path.parent, raw))
+    except contract_files.Unusable:
+        raise
+    except Rejected as error:
+        raise contract_files.Unusable(f"{path}: {error}") from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        raise contract_files.Unusable(f"{path} is no usable schema: {error}") from error
 
 
 def of_ticks() -> Contract:
@@ -119,27 +113,16 @@ def of_ticks() -> Contract:
     return _contract(_TICK)
 
 
-def _contract(raw: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> Contract:
+def _contract(raw: dict[str, Any], before: Mapping[bytes, dict[str, Any]] = MappingProxyType({})) -> Contract:
     schema, name = fastavro.parse_schema(raw), contract_files.full_name(raw)
-    written, earlier = writer(raw), {_prefix(was): writer(was) for was in before}
+    written, earlier = writer(raw), {prefix: writer(was) for prefix, was in before.items()}
     for each in (written, *earlier.values()):
         schemas.check(name, each.plain)
     # A named type may be used by name; here each use is replaced by the type.
     whole: Any = fastavro.schema.expand_schema(raw)
     types = _struct(whole, _UNCHECKED), _struct(whole, _PRIMITIVES)
     reader = defaults.meant(fastavro.parse_schema(raw), whole)
-    return Contract(name, schema, written, reader, _prefix(raw), *types, earlier)
-
-
-def _prefix(raw: dict[str, Any]) -> bytes:
-    return SINGLE_OBJECT + _fingerprint(fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(raw)))
-
-
-@functools.cache
-def _fingerprint(canonical: str) -> bytes:
-    """CRC-64-AVRO, byte by byte in Python. Cached: most of a load's time, and a test loads the schemas for every crash."""
-    # fastavro's hex is in little-endian order already, as single-object encoding wants.
-    return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+    return Contract(name, schema, written, reader, lineage.header(raw), *types, earlier)
 
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:

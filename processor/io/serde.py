@@ -23,13 +23,14 @@ import msgspec
 from fastavro.read import SchemaResolutionError
 
 from onefold.error_codes import Code
+from onefold.lineage import SINGLE_OBJECT
 from onefold.processor.core.errors import Corrupted, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io import units
 from onefold.processor.io.avro_encoder import encoder
 from onefold.processor.io.avro_reader import Writer
-from onefold.processor.io.contracts import SINGLE_OBJECT, Contract, of_ticks
+from onefold.processor.io.contracts import Contract, of_ticks
 from onefold.processor.io.logical import convert
 from onefold.processor.io.schemas import DEPTH_MAX, INPUT_BYTES_MAX
 

@@ -9,7 +9,8 @@ a sink could read is kept in Postgres.
 from collections.abc import Iterable
 
 from onefold.error_codes import Code
-from onefold.spark_sink.contracts import SINGLE_OBJECT_MARKER, Domain
+from onefold.lineage import SINGLE_OBJECT
+from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.protocols import Records
@@ -95,7 +96,7 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
             what = f"a processor's record at offset {offset}"
         else:
             what = f"more than {_ASKED_MAX:,} records, up to offset {offset},"
-        fingerprint = header.removeprefix(SINGLE_OBJECT_MARKER).hex()
+        fingerprint = header.removeprefix(SINGLE_OBJECT).hex()
         raise Refused(
             Code.SCHEMA_UNKNOWN,
             f"{topic}/{partition} has {what} of a schema that this sink does not know (fingerprint {fingerprint}): start the "

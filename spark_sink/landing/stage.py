@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from onefold.error_codes import Code
-from onefold.spark_sink.contracts import HEADER_BYTES, REJECTED, SINGLE_OBJECT_MARKER, Target
+from onefold.lineage import HEADER_BYTES, SINGLE_OBJECT
+from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Rewind, may_blame_a_row
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import STAGING, Connection, connect, transaction
@@ -37,8 +38,8 @@ REPORT = (
 # In the place of a task's transaction whose rows PostgreSQL refused: none has this id.
 _REFUSED = "0"
 # The value of a record that is set aside, in the CSV that `spark.read` makes: the only cell in hex.
-_DIGITS = 2 * (HEADER_BYTES - len(SINGLE_OBJECT_MARKER))
-_HEADER = rf",\\x(?P<header>{SINGLE_OBJECT_MARKER.hex().upper()}[0-9A-F]{{{_DIGITS}}})"
+_DIGITS = 2 * (HEADER_BYTES - len(SINGLE_OBJECT))
+_HEADER = rf",\\x(?P<header>{SINGLE_OBJECT.hex().upper()}[0-9A-F]{{{_DIGITS}}})"
 
 
 class Opened(NamedTuple):
@@ -283,7 +284,7 @@ class ExecutorStaged:
         opened = sql.SQL(
             'SELECT topic, partition, "offset", substring(value FROM 1 FOR {}) FROM ({}) AS staged'
             " WHERE substring(value FROM 1 FOR {}) = {} AND length(value) >= {}"
-        ).format(HEADER_BYTES, self.relation(REJECTED), len(SINGLE_OBJECT_MARKER), SINGLE_OBJECT_MARKER, HEADER_BYTES)
+        ).format(HEADER_BYTES, self.relation(REJECTED), len(SINGLE_OBJECT), SINGLE_OBJECT, HEADER_BYTES)
         return sorted(Opened(*row) for row in connection.execute(opened).fetchall())
 
 

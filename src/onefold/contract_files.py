@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import fastavro
+import fastavro.schema
 
 from onefold.avro_types import PRIMITIVES, key
 
@@ -38,7 +41,9 @@ def records(path: Path) -> list[dict[str, Any]]:
         raw = json.loads(path.read_bytes().decode("utf-8-sig"))
         types, namespace = _types(raw)
         file = _File()
-        found = [file.defined(kind, namespace) for kind in types]
+        found = [kind for kind in (file.defined(kind, namespace) for kind in types) if kind["type"] == "record"]
+        for kind in found:
+            fastavro.parse_schema(kind)
     except OSError as error:
         raise Unusable(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -55,14 +60,16 @@ def records(path: Path) -> list[dict[str, Any]]:
         raise Unusable(f"{path} is nested too deep to be read") from error
     except _Wrong as error:
         raise Unusable(f"{path}: {error}") from error
-    return [kind for kind in found if kind["type"] == "record"]
+    except (ValueError, TypeError, LookupError, fastavro.schema.SchemaParseException) as error:
+        raise Unusable(f"{path} is no usable schema: {error}") from error
+    return found
 
 
-def by_topic(folder: Path, wanted: Iterable[str] | None = None) -> dict[str, tuple[Path, dict[str, Any]]]:
-    """The file and the record of each topic that a record in the folder names.
+def by_topic(folder: Path, wanted: Collection[str] | None = None) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """The file and the record of each wanted topic that a record in the folder names.
 
     Args:
-        wanted: an unusable file counts only if a topic in `wanted` has no schema without the file; None: each one counts.
+        wanted: None: all topics. An unusable file counts only if a wanted topic has no schema without the file.
 
     Raises:
         Unusable: a file cannot be used, or two records name one topic.
@@ -76,7 +83,9 @@ def by_topic(folder: Path, wanted: Iterable[str] | None = None) -> dict[str, tup
             faults[path] = fault
             continue
         for topic, raw in ((named, each) for each in here for named in each.get("topics", ())):
-            if topic in found and (wanted is None or topic in wanted):
+            if wanted is not None and topic not in wanted:
+                continue
+            if topic in found:
                 raise Unusable(f"{path} claims topic {topic}, which {full_name(found[topic][1])} has already")
             found[topic] = path, raw
     missing = [topic for topic in wanted or () if topic not in found]

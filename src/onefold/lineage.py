@@ -8,6 +8,7 @@ and does not use this module.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,73 +16,67 @@ from typing import Any
 import fastavro
 import fastavro.schema
 
-from onefold import contract_files
 from onefold.avro_types import PRIMITIVES, key
-from onefold.contract_files import full_name
+from onefold.contract_files import Unusable, full_name, records
 
 #: The folder of earlier schemas, in that of the contracts.
 FOLDER = "earlier"
+
+#: The first two bytes of Avro's single-object encoding; the fingerprint of the writer's schema follows.
+SINGLE_OBJECT = b"\xc3\x01"
+#: The number of bytes before the body of a value.
+HEADER_BYTES = len(SINGLE_OBJECT) + 8
 
 # By Avro's rules a long may become a double too, and an int a float: neither can hold all of them.
 _WIDER = {("int", "long"), ("int", "double"), ("float", "double")}
 
 
-class Unreadable(ValueError):
-    """An earlier schema that is none, or whose records cannot be read by the contract of today: one sentence, with the file."""
+def header(raw: Any) -> bytes:
+    """The ten bytes before each value of a schema in single-object encoding: the marker and the fingerprint (CRC-64-AVRO)."""
+    return SINGLE_OBJECT + _fingerprint(fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(raw)))
 
 
-def earlier(folder: Path, now: dict[str, Any]) -> list[dict[str, Any]]:
-    """The schemas that a contract in `folder` had before, as JSON has them, in order of their files.
+@functools.cache
+def _fingerprint(canonical: str) -> bytes:
+    """CRC-64-AVRO, byte by byte in Python. Cached: most of a load's time, and a test loads the schemas for every crash."""
+    # fastavro's hex is in little-endian order already, as single-object encoding wants.
+    return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
-    One that has the bytes of today's contract, and means the same, is left out. Raises `Unreadable`.
+
+def earlier(folder: Path, now: dict[str, Any]) -> dict[bytes, dict[str, Any]]:
+    """The earlier versions of a schema in `folder`, by header, in order of the files, without versions with the header of `now`.
+
+    Raises:
+        Unusable: a file there holds no schema, or records of an earlier version cannot be read with `now`.
     """
     paths = sorted((folder / FOLDER).glob("*.avsc"))
     if not paths:
-        return []
+        return {}
     name, names = full_name(now), _names(folder)
-    found = []
-    for path, raw in ((file, raw) for file in paths for raw in _read(file)):
+    found = {}
+    for path, raw in ((file, raw) for file in paths for raw in records(file)):
         if names is not None and full_name(raw) not in names:
-            raise Unreadable(
-                f"{path} is an earlier schema of {full_name(raw)}, and no schema in {folder} has that name"
-            )
+            raise Unusable(f"{path} is an earlier schema of {full_name(raw)}, and no schema in {folder} has that name")
         if full_name(raw) != name:
             continue
         if lost := differences(raw, now):
-            raise Unreadable(f"{path}: records written with it cannot be read as {name} any more: {'; '.join(lost)}")
-        if _form(raw) != _form(now):
-            found.append(raw)
+            raise Unusable(f"{path}: records written with it cannot be read as {name} any more: {'; '.join(lost)}")
+        if header(raw) != header(now):
+            found[header(raw)] = raw
     return found
 
 
 def _names(folder: Path) -> set[str] | None:
     """The full names of the contracts in a folder; None if one of its files cannot be used, which is said where its topic is."""
     try:
-        return {full_name(raw) for path in folder.glob("*.avsc") for raw in contract_files.records(path)}
-    except contract_files.Unusable:
+        return {full_name(raw) for path in folder.glob("*.avsc") for raw in records(path)}
+    except Unusable:
         return None
 
 
 def differences(was: Any, now: Any) -> list[str]:
     """Why values written with the schema `was` cannot all be read by `now`, each a clause about one field; [] when they can."""
     return list(_differences(_expanded(was), _expanded(now), ""))
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    try:
-        found = contract_files.records(path)
-        for raw in found:
-            fastavro.parse_schema(raw)
-    except contract_files.Unusable as error:
-        raise Unreadable(str(error)) from error
-    except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
-        raise Unreadable(f"{path} is no usable schema: {error}") from error
-    return found
-
-
-def _form(raw: Any) -> str:
-    """What the fingerprint is of: names, types and their order, and nothing else."""
-    return fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(raw))
 
 
 def _expanded(raw: Any) -> Any:

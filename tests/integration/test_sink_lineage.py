@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.spark_sink.contracts import HEADER_BYTES, Domain, load_domain
+from onefold.lineage import HEADER_BYTES
+from onefold.spark_sink.contracts import Domain, load_domain
 from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import known_contracts
 from onefold.spark_sink.postgres.connection import connect

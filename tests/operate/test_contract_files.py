@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onefold import contract_files
+from onefold import contract_files, lineage
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import contracts
@@ -103,7 +103,7 @@ def test_a_legal_file_is_read_alike_by_processor_sink_and_judge(form: str, folde
 def test_the_types_of_a_list_are_within_each_record_that_uses_them() -> None:
     """As if the record had been written by itself."""
     alone = plus(STATE, "State", ["null", "State"])
-    assert judged.contract_of(alone).prefix == contracts._prefix(alone)
+    assert judged.contract_of(alone).prefix == lineage.header(alone)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,10 @@ def test_any_other_file_is_one_sentence_with_its_name(data: bytes, says: str, fo
     assert "shop.bills" in judged.load(folder)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", text(42), text(plus("strng")), b"\xff"])
+NO_ROOM = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 9}
+
+
+@pytest.mark.parametrize("data", [b"", b"{", text(42), text(plus("strng")), text(plus(NO_ROOM)), b"\xff"])
 def test_sink_and_judge_name_the_file(data: bytes, folder: Path) -> None:
     path = written(folder, data)
     with pytest.raises(contract_files.Unusable) as unusable:

@@ -5,15 +5,16 @@ from collections.abc import Mapping
 import pytest
 
 from onefold.error_codes import Code
-from onefold.spark_sink.contracts import HEADER_BYTES, SINGLE_OBJECT_MARKER, Contract, Domain
+from onefold.lineage import HEADER_BYTES, SINGLE_OBJECT
+from onefold.spark_sink.contracts import Contract, Domain
 from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing.known_contracts import refuse_written
 from onefold.spark_sink.landing.protocols import Record
 from onefold.spark_sink.landing.stage import Opened
 from tests.support.coded import raises
 
-KNOWN = SINGLE_OBJECT_MARKER + b"12345678"
-OTHER = SINGLE_OBJECT_MARKER + b"87654321"
+KNOWN = SINGLE_OBJECT + b"12345678"
+OTHER = SINGLE_OBJECT + b"87654321"
 DOMAIN = Domain("d", {"d.out": Contract("d.Out", "{}", KNOWN, (), ("id",))}, {})
 
 
