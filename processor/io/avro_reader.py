@@ -44,14 +44,12 @@ class Writer(NamedTuple):
     """The schema of a writer.
 
     Attributes:
-        plain: parsed without logical types.
         schema: parsed with decimals only. All further logical types are numbers or texts, which `logical` converts by the
             reader's schema.
         read: reads the values of a body, with decimals as `Decimal`.
         counted: parsed with all logical types that are units of a number.
     """
 
-    plain: Any
     schema: Any
     read: Read
     counted: Any
@@ -59,8 +57,8 @@ class Writer(NamedTuple):
 
 def writer(raw: Any) -> Writer:
     """The writer of a schema in JSON; raises fastavro's errors for an invalid schema."""
-    plain, schema, counted = (fastavro.parse_schema(_cleaned(raw, kept)) for kept in ((), ("decimal",), _COUNTING))
-    return Writer(plain, schema, _Compiler().read(schema), counted)
+    schema, counted = (fastavro.parse_schema(_cleaned(raw, kept)) for kept in (("decimal",), _COUNTING))
+    return Writer(schema, _Compiler().read(schema), counted)
 
 
 def _cleaned(raw: Any, logical_types: tuple[str, ...]) -> Any:

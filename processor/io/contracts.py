@@ -117,7 +117,7 @@ def _contract(raw: dict[str, Any], before: Mapping[bytes, dict[str, Any]] = Mapp
     schema, name = fastavro.parse_schema(raw), contract_files.full_name(raw)
     written, earlier = writer(raw), {prefix: writer(was) for prefix, was in before.items()}
     for each in (written, *earlier.values()):
-        schemas.check(name, each.plain)
+        schemas.check(name, each.schema)
     # A named type may be used by name; here each use is replaced by the type.
     whole: Any = fastavro.schema.expand_schema(raw)
     types = _struct(whole, _UNCHECKED), _struct(whole, _PRIMITIVES)

@@ -77,7 +77,7 @@ def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
         fastavro.schema.UnknownType,
     ) as error:
         raise Rejected(f"{what} cannot be parsed: {str(error)[:_REASON_MAX]}", Code.WRITER_SCHEMA_UNUSABLE) from None
-    check(what, parsed.plain)
+    check(what, parsed.schema)
     return parsed
 
 

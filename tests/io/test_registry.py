@@ -58,8 +58,8 @@ def test_an_unknown_id_is_asked_for_once_in_a_while_and_found_when_it_is_registe
     world.now += registry.UNKNOWN_S - 0.1
     world.refused(7)
     world.now += 0.2
-    assert world.registry.schema(7).plain == "long"
-    assert world.registry.schema(7).plain == "long"
+    assert world.registry.schema(7).schema == "long"
+    assert world.registry.schema(7).schema == "long"
     assert world.client.asked == [7, 7]
 
 
