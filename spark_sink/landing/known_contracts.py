@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from onefold.error_codes import Code
 from onefold.lineage import SINGLE_OBJECT
+from onefold.processor.core.values import SOURCE_HEADER
 from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing import ledger
@@ -17,9 +18,6 @@ from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import Opened
 from onefold.spark_sink.postgres.connection import Connection
 
-# Each output of a processor has it (`processor.core.values`, which a sink cannot import). Whoever else writes to an output topic
-# has none to name.
-_SOURCE_HEADER = "onefold-source"
 # Of so many records of a batch it asks who wrote them, each of which takes some milliseconds. With more, a person decides.
 _ASKED_MAX = 1_000
 
@@ -91,7 +89,7 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
                     Code.RECORDS_DELETED,
                     f"Kafka does not have {topic}/{partition}@{offset} any more, which was just read",
                 )
-            if _SOURCE_HEADER not in record.headers:
+            if SOURCE_HEADER not in record.headers:  # each output of a processor has this header
                 continue
             what = f"a processor's record at offset {offset}"
         else:
