@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from onefold import kafka_client, kafka_offsets
 from onefold.operate import positions
-from onefold.operate.reading import LogReader, Silent
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
@@ -67,10 +67,9 @@ def test_an_offset_that_nobody_told_is_asked_for_again(
         ask(client)
 
 
-def test_a_consumer_that_is_too_slow_for_the_bounds_is_an_error(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_that_is_too_slow_for_the_bounds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client returns None then."""
-    monkeypatch.setattr(Consumer, "get_watermark_offsets", lambda *_, **__: None)
-    with closing(LogReader(client, patience_s=10.0)) as reader, pytest.raises(Silent, match="does not answer"):
-        reader.bounds(UPDATES, 0)
+    with closing(kafka_client.consumer({"bootstrap.servers": "127.0.0.1:9"})) as consumer:
+        monkeypatch.setattr(consumer, "get_watermark_offsets", lambda *_, **__: None)
+        with pytest.raises(KafkaException, match="_TIMED_OUT"):
+            kafka_offsets.bounds(consumer, (UPDATES, 0), 1.0)
