@@ -4,7 +4,7 @@ There is no lock beyond that of a row within its statement, but for one that kee
 database's: two workers whose clocks differ by an hour agree on who has timed out.
 """
 
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg.types.json import Jsonb
 
@@ -15,8 +15,8 @@ from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.postgres.connection import Connection, connect
 
 _JOB = "queue = %s AND log_id = %s AND segment = %s AND entry = %s"
-_LOG = "queue = %s AND log_id = %s"
-_PLACE = "(segment, entry)"
+_BEFORE = "queue = %s AND log_id = %s AND (segment, entry) < (%s, %s)"
+_AFTER = "queue = %s AND log_id = %s AND (segment, entry) > (%s, %s)"
 # What a `PendingRow` has beside its job.
 _STANDING = (
     "retries, active, increment, state, reason, extract(epoch FROM clock_timestamp() - modified)::double precision"
@@ -62,34 +62,16 @@ class PostgresPending:
 
     def find(self, job: Job) -> PendingRow | None:
         """Its row."""
-        found = self._connection.execute(
-            f"SELECT value, {_STANDING} FROM onefold.pending WHERE {_JOB}", _key(job)
-        ).fetchone()
-        if found is None:
-            return None
-        value, *rest = found
-        return PendingRow(Job(job.queue, job.log_id, job.place, value), *rest)
+        return self._first(_JOB, job)
 
     def earlier(self, job: Job) -> PendingRow | None:
         """The first row of the same log, when its place is an earlier one."""
-        found = self._connection.execute(
-            f"SELECT segment, entry, value, {_STANDING} FROM onefold.pending WHERE {_LOG} AND {_PLACE} < (%s, %s)"
-            " ORDER BY segment, entry LIMIT 1",
-            _key(job),
-        ).fetchone()
-        if found is None:
-            return None
-        segment, entry, value, *rest = found
-        return PendingRow(Job(job.queue, job.log_id, Place(segment, entry), value), *rest)
+        return self._first(_BEFORE, job)
 
     def following(self, job: Job) -> Job | None:
         """The job of the first row of the same log with a later place."""
-        found = self._connection.execute(
-            f"SELECT segment, entry, value FROM onefold.pending WHERE {_LOG} AND {_PLACE} > (%s, %s)"
-            " ORDER BY segment, entry LIMIT 1",
-            _key(job),
-        ).fetchone()
-        return Job(job.queue, job.log_id, Place(*found[:2]), found[2]) if found else None
+        row = self._first(_AFTER, job)
+        return row.job if row else None
 
     def claim(self, row: PendingRow, timeout_s: float) -> int | None:
         """Its increment, now that it is ours; None: it is active and not timed out, or the row is not as it was seen."""
@@ -127,30 +109,24 @@ class PostgresPending:
 
     def done(self, job: Job) -> Done | None:
         """What came of it, when it is done."""
-        found = self._connection.execute(f"SELECT result FROM onefold.done WHERE {_JOB}", _key(job)).fetchone()
-        return Done(job.place, found[0]) if found else None
+        return self._last_done(_JOB, job)
 
     def newest_done(self, job: Job) -> Done | None:
         """The last one of its log that is done and comes before it."""
-        found = self._connection.execute(
-            f"SELECT segment, entry, result FROM onefold.done WHERE {_LOG} AND {_PLACE} < (%s, %s)"
-            " ORDER BY segment DESC, entry DESC LIMIT 1",
-            _key(job),
-        ).fetchone()
-        return Done(Place(*found[:2]), found[2]) if found else None
+        return self._last_done(_BEFORE, job)
 
     def finish(self, job: Job, increment: int, result: Any) -> bool:
         """Write that it is done, while its row is still ours. Again: nothing, and True while that holds.
 
         The row is locked until the statement has committed: nobody takes it over in between.
         """
-        return self._one(
+        return self._holds(
             "WITH mine AS MATERIALIZED ("
             f" SELECT * FROM onefold.pending WHERE {_JOB} AND increment = %s AND active FOR UPDATE"
             "), made AS ("
             " INSERT INTO onefold.done (queue, log_id, segment, entry, result, retries, created)"
             " SELECT queue, log_id, segment, entry, %s, retries, created FROM mine ON CONFLICT DO NOTHING"
-            ") SELECT EXISTS (SELECT FROM mine)",
+            ") SELECT 1 FROM mine",
             (*_key(job), increment, Jsonb(result)),
         )
 
@@ -181,17 +157,29 @@ class PostgresPending:
 
     def forget(self, job: Job, *, later: bool) -> int:
         """Delete from `done` this job, and with `later` those of its log that come after it; says how many."""
-        statement = f"DELETE FROM onefold.done WHERE {_LOG} AND {_PLACE} >= (%s, %s)"
-        if not later:
-            statement = f"DELETE FROM onefold.done WHERE {_JOB}"
-        return self._connection.execute(statement.encode(), _key(job)).rowcount
+        where = "queue = %s AND log_id = %s AND (segment, entry) >= (%s, %s)" if later else _JOB
+        return self._connection.execute(f"DELETE FROM onefold.done WHERE {where}", _key(job)).rowcount
+
+    def _first(self, where: LiteralString, job: Job) -> PendingRow | None:
+        found = self._connection.execute(
+            f"SELECT segment, entry, value, {_STANDING} FROM onefold.pending WHERE {where}"
+            " ORDER BY segment, entry LIMIT 1",
+            _key(job),
+        ).fetchone()
+        if found is None:
+            return None
+        segment, entry, value, *rest = found
+        return PendingRow(Job(job.queue, job.log_id, Place(segment, entry), value), *rest)
+
+    def _last_done(self, where: LiteralString, job: Job) -> Done | None:
+        found = self._connection.execute(
+            f"SELECT segment, entry, result FROM onefold.done WHERE {where} ORDER BY segment DESC, entry DESC LIMIT 1",
+            _key(job),
+        ).fetchone()
+        return Done(Place(*found[:2]), found[2]) if found else None
 
     def _holds(self, statement: Any, values: tuple[Any, ...]) -> bool:
         return self._connection.execute(statement, values).rowcount == 1
-
-    def _one(self, statement: Any, values: tuple[Any, ...]) -> bool:
-        ((answer,),) = self._connection.execute(statement, values).fetchall()
-        return bool(answer)
 
     def _next_increment(self, statement: Any, values: tuple[Any, ...]) -> int | None:
         found = self._connection.execute(statement, values).fetchone()

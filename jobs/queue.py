@@ -1,15 +1,15 @@
 """A queue over Kafka: a consumer group whose offset is that of the lowest message that is not acknowledged.
 
-Messages are held in memory until they are acknowledged, each invisible for as long as its worker said. In Kafka they stay where
-they are: who is given the partition next, after a crash or a rebalance, is given all that was not acknowledged, and what was
-done after it as well, which does no harm.
+The worker holds messages in memory until they are acknowledged, each invisible for the time of the last `hide`. After a crash or
+a rebalance, the next owner of the partition reads all messages from the committed offset on. Some of them are done already, and
+a repeat does no harm.
 """
 
 import heapq
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 import structlog
@@ -24,18 +24,19 @@ from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io.away import Away
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.static_member import StaticMember
+from onefold.processor.runtime.dead_letters import origin_headers
 
 log = structlog.get_logger()
 
-# Of one partition; more are left in Kafka. A job is some hundred bytes, or a thousand.
+# Messages of one partition in memory; a job has some hundred bytes, or a thousand.
 HELD_MAX = 10_000
-# Read on when so much of it has been done.
+# A paused partition is resumed when the share of held messages has fallen to this.
 _RESUME_SHARE = 0.5
-# How many are taken from the client at once; it costs nothing when there are none.
+# Messages that one call takes from the client.
 _BATCH = 500
-# Offsets are committed at most so often: what was acknowledged since is delivered again after a crash, and is done already.
+# Between two commits. After a crash the messages that were acknowledged since the last commit come again.
 _COMMIT_EVERY_S = 1.0
-# For a rebalance under way, and for an answer of a broker that is there.
+# For an answer of a broker that runs.
 _ANSWER_S = 2.0
 
 
@@ -49,17 +50,19 @@ class Receipt(NamedTuple):
 
 @dataclass
 class _Partition:
-    """What is held of one partition.
+    """The state of an assigned partition.
 
     Attributes:
-        position: the offset after the last one that was read.
-        held: jobs that are not acknowledged, by offset.
-        committed: the offset that the group was told last.
+        follows: the partition of the queue's own topic with which the group gives and takes this one.
+        position: the offset after the last record that was read.
+        held: jobs that are not acknowledged, by offset, each with the time from which it is visible.
+        committed: the offset that was committed last.
     """
 
+    follows: int
     position: int = 0
-    held: dict[int, Job] = field(default_factory=dict)
-    committed: int = -1
+    held: dict[int, tuple[float, Job]] = field(default_factory=dict)
+    committed: int = 0
     paused: bool = False
 
     @property
@@ -95,10 +98,8 @@ class KafkaQueue:
         self._held_max = held_max
         self._clock = clock
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        # Per partition of the queue, those of what is put back that go with it.
-        self._beside: dict[int, list[TopicPartition]] = {}
-        self._invisible: list[tuple[float, int, Receipt]] = []
-        self._numbers = count()
+        # A heap. An entry is valid while its job is held with this time.
+        self._invisible: list[tuple[float, Receipt]] = []
         self._commit_at = 0.0
         self._away = Away(queue, _ANSWER_S, client)
         self._writer = Writer(client, still)
@@ -109,7 +110,7 @@ class KafkaQueue:
             f"worker of {queue}",
             session_timeout_ms,
             {
-                # What stays with a worker is not taken from it while others come and go.
+                # A worker keeps its other partitions during a rebalance, and goes on with a long job.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
@@ -153,14 +154,14 @@ class KafkaQueue:
         self._writer.put(job)
 
     def hide(self, message: Message, seconds: float) -> None:
-        """Deliver it again after so many seconds; by somebody else, when its partition is somebody else's by now."""
-        self._hide(message.receipt, self._clock() + seconds)
+        """Deliver it again after so many seconds. Does nothing when the partition has gone to another worker."""
+        if (at := self._partitions.get(message.receipt[:2])) is not None and message.receipt.offset in at.held:
+            self._hold(at, message.receipt, message.job, self._clock() + seconds)
 
     def acknowledge(self, message: Message) -> None:
         """Do not deliver it again."""
-        topic, partition, offset = message.receipt
-        if (at := self._partitions.get((topic, partition))) is not None:
-            at.held.pop(offset, None)
+        if (at := self._partitions.get(message.receipt[:2])) is not None:
+            at.held.pop(message.receipt.offset, None)
 
     def keep_alive(self) -> None:
         """Stay in the group: read what has come, and wait for nothing."""
@@ -184,7 +185,7 @@ class KafkaQueue:
         return sum(len(at.held) for at in self._partitions.values())
 
     def close(self) -> None:
-        """Leave; what is not acknowledged is delivered again, to whoever comes."""
+        """Commit, and close the consumer. The next owner of the partitions reads what is not acknowledged."""
         if (consumer := self._member.consumer) is not None and self._member.has_place():
             self._commit(consumer, wait=True)
         self._member.close()
@@ -203,7 +204,7 @@ class KafkaQueue:
             if (error := message.error()) is None:
                 self._take(message)
             elif self._member.is_fence(error):
-                self._partitions, self._beside, self._invisible = {}, {}, []
+                self._partitions.clear()
                 return
             else:
                 self._raise(error)
@@ -218,95 +219,85 @@ class KafkaQueue:
         receipt = Receipt(message.topic() or "", message.partition() or 0, message.offset() or 0)
         at = self._partitions.get(receipt[:2])
         if at is None:
-            return  # read before its partition was taken from us
+            return  # of a partition that was revoked meanwhile
         if not topics.is_copy(message):
-            self._hold(at, receipt, message)
+            try:
+                job = topics.decode(self._queue, self._contract, receipt.topic, message.value())
+                # Visible from now on: a job whose wait has ended before comes first.
+                self._hold(at, receipt, job, self._clock())
+            except Rejected as rejected:
+                self._set_aside(receipt, message, str(rejected))
         at.position = max(at.position, receipt.offset + 1)
 
-    def _hold(self, at: _Partition, receipt: Receipt, message: KafkaMessage) -> None:
-        try:
-            at.held[receipt.offset] = topics.decode(self._queue, self._contract, receipt.topic, message.value())
-        except Rejected as rejected:
-            self._set_aside(receipt, message, str(rejected))
-        else:
-            # From now on, so that one whose wait is over is not behind all that come after it.
-            self._hide(receipt, self._clock())
-
     def _set_aside(self, receipt: Receipt, message: KafkaMessage, reason: str) -> None:
-        """What is no job would be none the next time: a dead letter, and on."""
+        """Write a dead letter of a record that is no job: a retry would fail in the same way."""
         source, value = f"{receipt.topic}/{receipt.partition}/{receipt.offset}", message.value()
         log.error("a record is no job, and went to the dead-letter topic", record=source, reason=reason)
-        headers = topics.dead_headers(source, value, reason)
+        headers = origin_headers(source.encode(), value, reason)
         self._writer.write(topics.dead_of(self._queue), message.key(), value, headers)
 
-    def _hide(self, receipt: Receipt, until: float) -> None:
-        heapq.heappush(self._invisible, (until, next(self._numbers), receipt))
+    def _hold(self, at: _Partition, receipt: Receipt, job: Job, visible_at: float) -> None:
+        at.held[receipt.offset] = visible_at, job
+        heapq.heappush(self._invisible, (visible_at, receipt))
 
     def _visible(self) -> Message | None:
         while self._invisible and self._invisible[0][0] <= self._clock():
-            _, _, receipt = heapq.heappop(self._invisible)
+            visible_at, receipt = heapq.heappop(self._invisible)
             at = self._partitions.get(receipt[:2])
-            if at is not None and receipt.offset in at.held:
-                return Message(at.held[receipt.offset], receipt)
+            if at is not None and (held := at.held.get(receipt.offset)) is not None and held[0] == visible_at:
+                return Message(held[1], receipt)
         return None
 
     def _pace(self, consumer: Consumer, key: tuple[str, int], at: _Partition) -> None:
-        place = [TopicPartition(*key)]
-        if not at.paused and len(at.held) >= self._held_max:
-            consumer.pause(place)
-            at.paused = True
-        elif at.paused and len(at.held) <= self._held_max * _RESUME_SHARE:
-            consumer.resume(place)
-            at.paused = False
+        full = len(at.held) > self._held_max * _RESUME_SHARE if at.paused else len(at.held) >= self._held_max
+        if full != at.paused:
+            (consumer.pause if full else consumer.resume)([TopicPartition(*key)])
+            at.paused = full
 
     # --- the group
 
-    # The group shares the partitions of the queue's own topic. Those of what is put back go with them, by number: a sticky
-    # assignor would give one worker all of the one topic, and another all of the other. Where the queue was made anew with fewer
-    # partitions, the other topic has more: then number 5 goes with number 5 modulo the queue's, or nobody would read it.
+    # The group assigns the partitions of the queue's own topic. Each partition of the topic of requeued jobs follows the one of
+    # the same number. A sticky assignor of both topics could separate the two. If the queue was recreated with fewer
+    # partitions, partition n of the other topic follows n modulo the queue's number.
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         again = topics.again_of(self._queue)
-        # Not asked of this consumer: within a callback of its own, what it is asked takes from it what the next callback of the
-        # same call needs, and the client ends the process.
+        # The producer is asked, for a callback may not ask its own consumer: the answer would take from the client what the next
+        # callback of the same call needs, and the client would end the process.
         queues, agains = self._writer.partitions(self._queue), self._writer.partitions(again)
+        assigned: list[tuple[str, int]] = []
         for one in partitions:
             beside = range(one.partition, agains, queues) if queues and agains else [one.partition]
-            self._beside[one.partition] = [TopicPartition(again, number) for number in beside]
-        both = [*partitions, *(other for one in partitions for other in self._beside[one.partition])]
-        consumer.incremental_assign(both)
-        for one in both:
-            self._partitions[one.topic, one.partition] = _Partition()
+            both = [(one.topic, one.partition), *((again, number) for number in beside)]
+            self._partitions |= {key: _Partition(one.partition) for key in both}
+            assigned += both
+        consumer.incremental_assign([TopicPartition(*key) for key in assigned])
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._commit(consumer, wait=True)
         self._on_lost(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Somebody else is given all that was not acknowledged: what is held of it is forgotten."""
-        both = [*partitions, *(other for one in partitions for other in self._beside.pop(one.partition, []))]
-        for one in both:
-            self._partitions.pop((one.topic, one.partition), None)
-        gone = {(one.topic, one.partition) for one in both}
-        # Else a message that is delivered here again would be there twice.
-        self._invisible = [one for one in self._invisible if (one[2].topic, one[2].partition) not in gone]
-        heapq.heapify(self._invisible)
-        consumer.incremental_unassign(both)
+        """Forget what is held of these partitions: the next owner reads all that was not acknowledged."""
+        numbers = {one.partition for one in partitions}
+        gone = [key for key, at in self._partitions.items() if at.follows in numbers]
+        for key in gone:
+            del self._partitions[key]
+        consumer.incremental_unassign([TopicPartition(*key) for key in gone])
 
     def _commit(self, consumer: Consumer, *, wait: bool) -> None:
-        changed = {key: at for key, at in self._partitions.items() if at.acknowledged > max(at.committed, 0)}
+        changed = {key: offset for key, at in self._partitions.items() if (offset := at.acknowledged) > at.committed}
         if not changed:
             return
-        offsets = [TopicPartition(*key, at.acknowledged) for key, at in changed.items()]
-        try:
+        offsets = [TopicPartition(*key, offset) for key, offset in changed.items()]
+        # During a rebalance, or without a broker, the commit fails. A later one has the offsets, or the messages come again.
+        with suppress(KafkaException):
             if wait:
                 consumer.commit(offsets=offsets, asynchronous=False)
             else:
                 consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException:
-            return  # a rebalance is under way, or the broker is away: said again later, or the messages come again
-        for (_, at), place in zip(changed.items(), offsets, strict=True):
-            at.committed = place.offset
+            for key, offset in changed.items():
+                self._partitions[key].committed = offset
 
     def _raise(self, error: KafkaError) -> None:
         self._member.check_session(error)

@@ -8,7 +8,6 @@
 A record of the first is in the topic's contract, with the fields log_id, segment and entry; one of the second is JSON.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -74,17 +73,6 @@ def _put_back(value: bytes | None) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise Rejected("not a JSON object", Code.JOB_WRONG)
     return found
-
-
-def dead_headers(source: str, value: bytes | None, reason: str) -> list[tuple[str, bytes]]:
-    """As those of every dead letter: origin, reason, and digest and length of the value."""
-    whole = value or b""
-    return [
-        ("onefold-source", source.encode()),
-        ("onefold-reason", reason.encode("utf-8", "replace")),
-        ("onefold-sha256", hashlib.sha256(whole).hexdigest().encode()),
-        ("onefold-bytes", str(len(whole)).encode()),
-    ]
 
 
 def create(admin: AdminClient, queue: str) -> list[str]:

@@ -27,14 +27,21 @@ def value_of(letter: DeadLetter) -> bytes | None:
     return value if value is None else value[:VALUE_BYTES_MAX]
 
 
-def headers_of(letter: DeadLetter, signature: bytes) -> list[tuple[str, bytes | None]]:
-    """Origin, reason, digest and length of the whole value, which pipeline wrote it, and by what it is traced."""
-    value = letter.record.value or b""
+def origin_headers(source: bytes, value: bytes | None, reason: str) -> list[tuple[str, bytes | None]]:
+    """The headers of every dead letter: origin, reason, and digest and length of the whole value."""
+    whole = value or b""
     return [
-        (SOURCE_HEADER, letter.record.source),
-        (REASON_HEADER, letter.reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace")),
-        (DIGEST_HEADER, hashlib.sha256(value).hexdigest().encode()),
-        (LENGTH_HEADER, str(len(value)).encode()),
+        (SOURCE_HEADER, source),
+        (REASON_HEADER, reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace")),
+        (DIGEST_HEADER, hashlib.sha256(whole).hexdigest().encode()),
+        (LENGTH_HEADER, str(len(whole)).encode()),
+    ]
+
+
+def headers_of(letter: DeadLetter, signature: bytes) -> list[tuple[str, bytes | None]]:
+    """The headers of a processor's dead letter: its origin, the pipeline that wrote it, and the trace of its record."""
+    return [
+        *origin_headers(letter.record.source, letter.record.value, letter.reason),
         (PIPELINE_HEADER, signature),
         *trace_of(letter.record),
     ]

@@ -186,6 +186,18 @@ def test_a_hidden_message_comes_when_its_time_has(topic: Topic) -> None:
     assert queue.receive(0.0) is None
 
 
+def test_the_last_hide_of_a_message_counts(topic: Topic) -> None:
+    """An earlier hide, with a shorter time, does not deliver the message."""
+    topic.write(job(topic, "a", 1))
+    queue = topic.queue("1")
+    first = next_of(queue)
+    queue.hide(first, 0.01)
+    queue.hide(first, 3600.0)
+
+    assert queue.receive(0.5) is None
+    assert queue.held == 1
+
+
 def test_a_call_of_the_client_may_have_several_callbacks(topic: Topic) -> None:
     """As when partitions are given and an error is told: after one that asks its own client, the next one ends the process."""
     program = """
