@@ -34,7 +34,6 @@ from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.keeping import Keeping
-from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
@@ -236,14 +235,10 @@ def _replicas(
         def decisions() -> KafkaDecisionLog:
             return KafkaDecisionLog(topology.decisions, partition, client)
 
-        passed_on = PassedOn(threading.Condition())
-
         def publisher() -> Publisher:
             session = KafkaSession(topology, partition, client, partitions=partitions)
             deletes = retention(partition)
-            return Publisher(
-                topology, partition, instance, session, decisions(), proposals, step, deletes, passed_on=passed_on
-            )
+            return Publisher(topology, partition, instance, session, decisions(), proposals, step, deletes)
 
         task_codec = codec()
         replica = Replica(
@@ -259,7 +254,6 @@ def _replicas(
             compute_lock,
             keeping=keep(topology, task_codec, partition, beat),
             shares=shares,
-            passed_on=passed_on,
             clock=time.monotonic,
         )
         timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311 - so that not all replicas take over at once

@@ -77,12 +77,6 @@ class DecisionLog(Protocol):
         Raises `Corrupted` when what comes next was deleted meanwhile: the changelog has what it amounts to, or `begin` refuses.
         """
 
-    def rest(self) -> None:
-        """Read nothing more, until `seek`."""
-
-    def answers(self) -> None:
-        """Raises what has become of an append, as `read` would."""
-
     def older_than(self, age_s: float) -> int:
         """All records before that offset are older than so many seconds, by their senders' clocks."""
 

@@ -96,7 +96,7 @@ class KafkaDecisionLog:
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
         """Offset and value of the records that come next, in order; waits at most so long for the first."""
         assert self._consumer is not None, "seek() comes first"
-        self.answers()
+        self._raise_failure()
         messages = self._consumer.consume(1, timeout_s)
         if messages:
             messages += self._consumer.consume(1_000, 0)
@@ -112,20 +112,6 @@ class KafkaDecisionLog:
             if error is None:
                 found.append((offset, message.value()))
         return found
-
-    def rest(self) -> None:
-        """Read nothing more, until `seek`; what was fetched is dropped."""
-        if self._consumer is not None:
-            self._consumer.unassign()
-
-    def answers(self) -> None:
-        """Raises what has become of an append, as `read` would."""
-        self._producer.poll(0)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            if failure.code() in TOO_MUCH:
-                raise TooMuch(Code.TOO_LARGE, f"a proposal could not be appended: {failure.name()}: {failure.str()}")
-            raise translate(failure, "appending a proposal")
 
     def older_than(self, age_s: float) -> int:
         """All records before that offset are older than so many seconds, by their senders' clocks."""
@@ -147,3 +133,11 @@ class KafkaDecisionLog:
     def _on_delivery(self, error: KafkaError | None, _: object) -> None:
         if error is not None and error.code() != KafkaError._PURGE_QUEUE:
             self._failure = error
+
+    def _raise_failure(self) -> None:
+        self._producer.poll(0)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            if failure.code() in TOO_MUCH:
+                raise TooMuch(Code.TOO_LARGE, f"a proposal could not be appended: {failure.name()}: {failure.str()}")
+            raise translate(failure, "appending a proposal")

@@ -2,8 +2,7 @@
 
 Readers of plain topics know nothing of decisions, and a new replica needs states to begin with. So somebody writes the decided
 outputs to their topics and the decided states to the changelog, exactly once, with the version up to which that is done: the
-seed's asynchronous output writes. Nothing waits for it; it takes many versions in one transaction when it is behind. While one is
-sent and committed, the replica beside it goes on to read the decisions that come next, and passes them on.
+seed's asynchronous output writes. Nothing waits for it; it takes many versions in one transaction when it is behind.
 
 Why nothing is doubled, lost, or out of order, whoever publishes and whoever else believes to:
 
@@ -25,7 +24,6 @@ from onefold.processor.core.errors import Abortable
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import Progress
-from onefold.processor.runtime.passed_on import PassedOn, Read
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.standing import proposal_of, read_on, standing_of
 from onefold.processor.runtime.transact import Transact
@@ -35,12 +33,6 @@ from onefold.processor.runtime.transact import Transact
 INPUTS_MAX = 5_000
 # How long it waits for the next decision before it looks whether it should end.
 WAIT_S = 0.1
-# When its replica has read nothing for so many times `WAIT_S`, it reads the log itself: that may be computing, or wait for other
-# tasks that do, while others decide. Who misses it sooner takes it up.
-EMPTY_MAX = 2
-
-# And all that it has published, when that is known.
-_Decided = tuple[Decision, Sequence[Write] | None]
 
 
 class Publisher:
@@ -51,7 +43,6 @@ class Publisher:
         log: a reader of its own of the task's partition of the decision log.
         step: called with the name of each step before the next is taken.
         retention: what it deletes from the log. None: nothing.
-        passed_on: what the replica beside it has read. None: there is none, and it reads the log itself.
     """
 
     def __init__(
@@ -64,7 +55,6 @@ class Publisher:
         proposals: Proposals,
         step: Callable[[str], None] = lambda name: None,
         retention: Retention | None = None,
-        passed_on: PassedOn | None = None,
     ) -> None:
         self._topology = topology
         self.partition = partition
@@ -74,7 +64,6 @@ class Publisher:
         self._proposals = proposals
         self._transact = Transact(transactions, topology.changelog, partition, step)
         self._retention = retention
-        self._passed_on = passed_on
         self.progress = Progress()
         self.written = 0  # records in other topics than the changelog, since it was made
         self._before = self.progress  # what whoever reads the changelog finds at least
@@ -95,13 +84,10 @@ class Publisher:
         standing = begin(self._log.identity(), standing_of(self.progress))
         self._history = History(self.partition, standing)
         self._log.seek(standing.offset)
-        self._rests, self._empty = False, 0
-        if self._passed_on is not None:
-            self._passed_on.begin(standing.log_id)
 
     def turn(self) -> int:
         """One cycle. Returns how many decisions were published."""
-        published = self._publish(self._read())
+        published = self._publish(self._log.read(WAIT_S))
         if self._retention is not None:
             self._retention.turn(self._log, self._before)
         return published
@@ -122,60 +108,36 @@ class Publisher:
         while self.progress.decided_in is not None:
             end = self._log.identity().end
             while self._history.offset_next < end and self.progress.decided_in is not None:
-                self._publish(self._decoded(read_on(self._log)))
+                self._publish(read_on(self._log))
                 beat()
             if self.progress.decided_in is not None:
                 self._propose_end()
-                self._publish(self._decoded(self._log.read(WAIT_S)))  # which also tells why it was not taken
+                self._publish(self._log.read(WAIT_S))  # which also tells why it was not taken
         return self.progress
 
     def close(self) -> None:
         """Leave; a transaction that is open is aborted."""
-        if self._passed_on is not None:
-            self._passed_on.end()
         self._transactions.close()
         self._log.close()
 
-    def _read(self) -> Sequence[Read]:
-        """What comes next: as the replica beside it has read it, or from the log."""
-        offset, found = self._history.offset_next, None
-        if self._passed_on is not None:
-            found = self._passed_on.take(offset, WAIT_S if self._rests else 0.0)
-            self._empty = 0 if found else self._empty + 1
-        if found is not None and self._empty < EMPTY_MAX:
-            if not self._rests:
-                self._log.rest()
-                self._rests = True
-            self._log.answers()
-            return found
-        if self._rests:
-            self._log.seek(offset)
-            self._rests = False
-        read = self._decoded(self._log.read(WAIT_S))
-        if read:
-            self._empty = 0
-        return read
-
-    def _decoded(self, found: Sequence[tuple[int, bytes | None]]) -> Sequence[Read]:
-        return [Read(offset, self._proposals.decode(value)) for offset, value in found]
-
-    def _publish(self, found: Sequence[Read]) -> int:
-        decisions: list[_Decided] = []
-        for offset, record, writes in found:
+    def _publish(self, found: Sequence[tuple[int, bytes | None]]) -> int:
+        decisions: list[Decision] = []
+        for offset, value in found:
+            record = self._proposals.decode(value)
             decision = self._history.take(offset, None if isinstance(record, Note) else record)
             if decision is not None:
-                decisions.append((decision, writes))
+                decisions.append(decision)
         for some in _pieces(decisions):
             self._publish_together(some)
         return len(decisions)
 
-    def _publish_together(self, decisions: Sequence[_Decided]) -> None:
+    def _publish_together(self, decisions: Sequence[Decision]) -> None:
         progress = self.progress
         writes: list[Write] = []
         states = 0
-        for decision, known in decisions:
+        for decision in decisions:
             progress = progress.after(decision)
-            writes += self._writes(decision.proposal) if known is None else known
+            writes += self._writes(decision.proposal)
             states += len(decision.proposal.body.states)
         self._commit(writes, progress)
         self.written += len(writes) - states
@@ -208,12 +170,12 @@ class Publisher:
         self._log.append(self._proposals.encode(proposal))
 
 
-def _pieces(decisions: Sequence[_Decided]) -> Iterator[Sequence[_Decided]]:
+def _pieces(decisions: Sequence[Decision]) -> Iterator[Sequence[Decision]]:
     """What is published together, one after the other."""
-    piece: list[_Decided] = []
+    piece: list[Decision] = []
     inputs = 0
     for one in decisions:
-        more = sum(one[0].proposal.body.counts)
+        more = sum(one.proposal.body.counts)
         if piece and inputs + more > INPUTS_MAX:
             yield piece
             piece, inputs = [], 0

@@ -25,7 +25,6 @@ from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.keeping import Keeping, Standing
-from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.sizes import Sizes
 from onefold.processor.runtime.standing import check_log, proposal_of, read_on, restored
 from onefold.processor.runtime.store import DiskStore, Store
@@ -49,7 +48,6 @@ class Replica:
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
         step, beat, compute_lock, check_every_s, keeping, clock: as of `Task`.
         shares: which replica decides which task; all replicas of a process have one.
-        passed_on: what it has read, for its publisher.
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class Replica:
         check_every_s: float = CHECK_EVERY_S,
         keeping: Keeping | None = None,
         shares: TaskShares | None = None,
-        passed_on: PassedOn | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -96,7 +93,6 @@ class Replica:
         self._pending: Pending | None = None
         self._shares = shares or TaskShares(name, clock)
         self._backoff = ProposalBackoff(inputs.partition, self._shares, clock)
-        self._passed_on = passed_on or PassedOn()
         self._catching_up = False  # from states on disk, with all that the log has had since
 
     @property
@@ -220,7 +216,6 @@ class Replica:
         for offset, value in found:
             ours = self._pending if self._pending is not None and self._pending.value == value else None
             record = self._proposals.decode(value) if ours is None else ours.proposal
-            self._passed_on.put(self.progress.log_id, offset, value, record, ours)
             if isinstance(record, Note):
                 self._hear(record)
                 record = None

@@ -48,7 +48,7 @@ class SimulatedDecisionLog:
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
         """All that is there; there is nothing to wait for."""
-        self.answers()
+        self._raise_failure()
         if self._offset is None:
             return []
         try:
@@ -56,17 +56,6 @@ class SimulatedDecisionLog:
         except Refused as error:
             raise Corrupted(error.code, str(error)) from error
         return [(offset, entry.value) for offset, entry in found]
-
-    def rest(self) -> None:
-        """Read nothing more, until `seek`."""
-        self._offset = None
-
-    def answers(self) -> None:
-        """Raises what has become of an append."""
-        self._answers = [reads - 1 for reads in self._answers]
-        if self._answers and self._answers[0] <= 0:
-            del self._answers[0]
-            raise TooMuch(Code.TOO_LARGE, "a proposal could not be appended")
 
     def older_than(self, age_s: float) -> int:
         """No time passes here: all but the young ones."""
@@ -79,3 +68,9 @@ class SimulatedDecisionLog:
 
     def close(self) -> None:
         """Leave."""
+
+    def _raise_failure(self) -> None:
+        self._answers = [reads - 1 for reads in self._answers]
+        if self._answers and self._answers[0] <= 0:
+            del self._answers[0]
+            raise TooMuch(Code.TOO_LARGE, "a proposal could not be appended")

@@ -50,48 +50,30 @@ def reads(log: DecisionLog, *expected: bytes) -> Callable[[], bool]:
     return read
 
 
-def test_it_rests_until_it_is_sought(log: DecisionLog) -> None:
-    """What it has fetched meanwhile and not given is not given then either."""
+def test_it_reads_from_where_it_is_sought(log: DecisionLog) -> None:
+    """Also what it has fetched and not given."""
     log.seek(0)
     for number in range(10):
         log.append(b"%d" % number)
-    eventually(lambda: log.identity().end == 10, 30, "all is there")
-    log.rest()
-    log.answers()
+    eventually(lambda: log.read(0.1), 30, "what was appended is read")
     log.append(b"10")
     log.seek(4)
     eventually(reads(log, *(b"%d" % number for number in range(4, 11))), 30, "it reads from there on")
     log.close()
 
 
-def test_nothing_is_read_while_it_rests(log: DecisionLog) -> None:
+def test_a_read_says_what_was_not_taken(log: DecisionLog) -> None:
     log.seek(0)
-    log.append(b"1")
-    eventually(reads(log, b"1"), 30, "what was appended is read")
-    log.rest()
-    log.append(b"2")
-    eventually(lambda: log.identity().end == 2, 30, "it is there")
-    assert log.read(1.0) == []
-    log.close()
-
-
-def test_it_answers_while_it_rests(log: DecisionLog) -> None:
-    log.seek(0)
-    log.append(b"1")
-    eventually(reads(log, b"1"), 30, "what was appended is read")
-    log.rest()
     log.append(LARGE)
 
     def is_refused() -> bool:
         try:
-            log.answers()
+            log.read(0.1)
         except TooMuch:
             return True
         return False
 
     eventually(is_refused, 30, "it is told that this was not taken")
-    log.answers()
     log.append(b"2")
-    log.seek(1)
     eventually(reads(log, b"2"), 30, "what came after it was")
     log.close()

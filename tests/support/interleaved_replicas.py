@@ -17,7 +17,6 @@ from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.loop import TaskLoop
-from onefold.processor.runtime.passed_on import NoWaiting, PassedOn
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.replica import Replica
@@ -192,7 +191,7 @@ class _Process:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = MsgpackProposals()
-        shares, passed_on = _Busy(self.name, clock), PassedOn(_Arrival(self))
+        shares = _Busy(self.name, clock)
         replica = Replica(
             world.topology,
             self.name,
@@ -206,7 +205,6 @@ class _Process:
             check_every_s=0,
             keeping=self._keeping(beat),
             shares=shares,
-            passed_on=passed_on,
             clock=clock,
         )
 
@@ -216,9 +214,7 @@ class _Process:
         def publisher() -> Publisher:
             retention = Retention(0 if world.deletes else None, step=self.at, clock=clock)
             log = _Log(self)
-            return Publisher(
-                world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention, passed_on=passed_on
-            )
+            return Publisher(world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention)
 
         timeout_s = TAKEOVER_S * (1 + world.scheduler.dice.random())
         replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, timeout_s, clock=clock))
@@ -260,19 +256,6 @@ class _Beside(LifeThread):
             pass
         finally:
             self._ended = True
-
-
-class _Arrival(NoWaiting):
-    """A publisher waits in virtual seconds."""
-
-    def __init__(self, process: _Process) -> None:
-        super().__init__()
-        self._process = process
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._process.at("passed on")
-        self._process.pause(timeout or 0.0)
-        return True
 
 
 class _Log(SimulatedDecisionLog):

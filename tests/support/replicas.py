@@ -14,7 +14,6 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.keeping import AUTO, Keeping
-from onefold.processor.runtime.passed_on import PassedOn
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.retention import Retention
@@ -143,7 +142,6 @@ class Member:
         self.topology = topology
         self.replica: Replica | None = None
         self.publisher: Publisher | None = None
-        self.passed_on = PassedOn()
         self.proposals: Proposals = MsgpackProposals()
         self.dies_at: tuple[str, int] | None = None
         #: Of the machine on which it runs, when its states may go to disk.
@@ -177,9 +175,6 @@ class Member:
         if self.replica is not None:
             self.replica._keeping.close()
         self.replica = None
-        # Who publishes goes on by the log.
-        self.passed_on.end()
-        self.passed_on = PassedOn()
 
     def go_on(self) -> None:
         """One step of the replica: opened when it is not."""
@@ -260,7 +255,6 @@ class Replicas:
                 "check_every_s": 0,
                 "clock": self.clock,
                 "keeping": self.keeping(member),
-                "passed_on": member.passed_on,
                 **others,
             },
         )
@@ -277,8 +271,7 @@ class Replicas:
         kept_s = None if self.young is None else 0
         retention = Retention(kept_s, step=member.step, clock=self.clock)
         log = self.decision_log()
-        more = {"passed_on": member.passed_on}
-        return Publisher(self.topology, 0, member.name, session, log, member.proposals, member.step, retention, **more)
+        return Publisher(self.topology, 0, member.name, session, log, member.proposals, member.step, retention)
 
     def run(self, seed: int, turns: int, act: Callable[[random.Random], None] = lambda dice: None) -> None:
         """So many steps, of members chosen by the seed."""
