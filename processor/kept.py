@@ -51,6 +51,7 @@ def keeping(
         kind=kept.kind,
         disk=RocksDisk(kept.folder / topology.name, partition, share // 2, replicas),
         memory_bytes=share,
+        replicas=replicas > 1,
         wall=time.time,
         step=step,
         beat=beat,

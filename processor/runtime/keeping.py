@@ -6,6 +6,8 @@ large while it runs takes them to disk between two transactions.
 
 Files that are torn, of something else, too new or too old are deleted, and the states restored from the changelog. While they
 are restored they have no checkpoint, so that whoever dies over it leaves nothing that is believed.
+
+With replicas the states may be ahead of the changelog, so their files have no checkpoint: each start deletes and rebuilds them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +17,13 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from onefold.processor.core.abc import Codec, Disk, Engine, Identity, Transactions, Write
+from onefold.processor.core.abc import ChangelogIs, Codec, Disk, Engine, Transactions, Write
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import Progress, fitting, in_memory, told
-from onefold.processor.runtime.checkpoint import IN_THE_LOG, Checkpoint, decode, digest, unfit
+from onefold.processor.runtime.checkpoint import Checkpoint, decode, unfit
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
 
 # A changelog record of a state, as whoever has it spells it.
@@ -45,20 +47,11 @@ class Standing(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was restored.
-
-    Attributes:
-        published: how many transactions the changelog had. Of a task with replicas the progress may be ahead of it.
-        from_log: they are from disk, as of a decision.
-        decided: the digest of that decision, the record before the place in the log; "" when it need not be looked at.
-    """
+    """What was restored."""
 
     store: Store | DiskStore
     progress: Progress
     quarantine: Quarantine
-    published: int
-    from_log: bool = False
-    decided: str = ""
 
 
 class Keeping:
@@ -69,6 +62,7 @@ class Keeping:
         disk: where the files are. None: all is kept in memory.
         memory_bytes: what the task's states may take of memory. On disk half of it is for decoded states, and the other half
             is the engine's.
+        replicas: whether the task has replicas.
         wall: unix seconds.
         step: called with the name of each step before the next is taken; tests stop a task there.
         beat: called while a long restore goes on.
@@ -83,6 +77,7 @@ class Keeping:
         kind: str = MEMORY,
         disk: Disk | None = None,
         memory_bytes: int = 0,
+        replicas: bool = False,
         wall: Callable[[], float] = lambda: 0.0,
         step: Callable[[str], None] = lambda name: None,
         beat: Callable[[], None] = lambda: None,
@@ -94,6 +89,7 @@ class Keeping:
         self._kind = kind
         self._disk = disk
         self._memory_bytes = memory_bytes
+        self._replicas = replicas
         self._wall = wall
         self._step = step
         self._beat = beat
@@ -105,11 +101,10 @@ class Keeping:
 
     # --- at the start
 
-    def restore(self, session: Transactions, decisions: Identity | None = None, *, stable: bool = False) -> Found:
-        """The states as of the last committed transaction; of a task that has replicas perhaps as of a later decision.
+    def restore(self, session: Transactions, *, stable: bool = False) -> Found:
+        """The states as of the last committed transaction.
 
         Args:
-            decisions: the decision log, as it was before this began. None: the task has no replicas.
             stable: up to where transactions, see `Transactions.restore`.
 
         Raises:
@@ -123,33 +118,12 @@ class Keeping:
         # Before the records are read: what is written meanwhile, by whoever had the task, is read again the next time.
         changelog = session.changelog_is()
         self._topic_id = changelog.topic_id
-        start: int | None = None
-        others: dict[bytes, bytes | None] = {}
-        found = self._found()
-        if isinstance(found, Checkpoint):
-            # Of the last progress first: it says whether the rest can be read at all.
-            last = session.last_progress(stable=stable)
-            progress = Progress.decode(last) if last else Progress()
-            reason = unfit(found, changelog, self._partition, progress, self._wall(), decisions)
-            if not reason:
-                start, others = found.next, found.others
-        else:
-            reason = found
-        if reason:
-            log.warning("states on disk are rebuilt from the changelog", partition=self._partition, reason=reason)
-            self._clear()
+        start, others = self._resumed(session, changelog)
         with self._spoiling():
             if self._kind == DISK:
                 self._opened()
-            if isinstance(found, Checkpoint) and decisions is not None and start == IN_THE_LOG:
-                restored = self._as_decided(found, progress, decisions)
-            else:
-                restored = self._read(session.restore(stable=stable, start=start), others)
-                # How careful replicas have to be the changelog does not say.
-                at, quarantine = (
-                    (changelog.end, restored.quarantine) if decisions is None else (IN_THE_LOG, Quarantine())
-                )
-                self.mark(at, restored.progress, quarantine)
+            restored = self._read(session.restore(stable=stable, start=start), others)
+            self.mark(changelog.end, restored.progress, restored.quarantine)
         bound = f"{self._memory_bytes >> 20:,} MB"
         if self._engine is None:
             self.standing = Standing(MEMORY, f"less than {bound} each")
@@ -158,13 +132,29 @@ class Keeping:
             self.standing = Standing(DISK, f"{'as set' if self._kind == DISK else f'more than {bound}'}, {came}")
         return restored
 
-    def _as_decided(self, found: Checkpoint, progress: Progress, decisions: Identity) -> Found:
-        """What is on disk, as of a decision; `progress` is the last one of the changelog."""
-        restored = self._read((), found.others)
-        if _offset(restored.progress) < decisions.start:  # what was deleted from there on is passed over (`unfit`)
-            restored = restored._replace(progress=progress)
-            return restored._replace(published=progress.transactions, from_log=True)
-        return restored._replace(published=progress.transactions, from_log=True, decided=found.decided)
+    def _resumed(self, session: Transactions, changelog: ChangelogIs) -> tuple[int | None, dict[bytes, bytes | None]]:
+        """The offset from which the changelog is read, and the last records before that are no states. None: the start; there are
+        no files then.
+        """
+        assert self._disk is not None
+        if self._replicas:
+            if self._engine is not None or self._disk.exists():
+                self._clear()
+            return None, {}
+        found = self._found()
+        if isinstance(found, Checkpoint):
+            # Of the last progress first: it says whether the rest can be read at all.
+            last = session.last_progress()
+            progress = Progress.decode(last) if last else Progress()
+            reason = unfit(found, changelog, self._partition, progress, self._wall())
+            if not reason:
+                return found.next, found.others
+        else:
+            reason = found
+        if reason:
+            log.warning("states on disk are rebuilt from the changelog", partition=self._partition, reason=reason)
+            self._clear()
+        return None, {}
 
     def _look(self) -> None:
         """Who has not asked for a disk does without, as in a container that must not write; and it is said."""
@@ -242,10 +232,10 @@ class Keeping:
         progress, quarantine = told(self._topology, others)
         if self._engine is not None:
             self._flush(pending)
-            return Found(self._on_disk(), progress, quarantine, progress.transactions)
+            return Found(self._on_disk(), progress, quarantine)
         self._state_bytes = held / len(pending) if pending else 0.0
         states = {key: value for key, value in pending.items() if value is not None}
-        return Found(in_memory(self._topology, self._codec, states), progress, quarantine, progress.transactions)
+        return Found(in_memory(self._topology, self._codec, states), progress, quarantine)
 
     def _flush(self, pending: dict[bytes, bytes | None]) -> None:
         engine = self._opened()
@@ -281,15 +271,12 @@ class Keeping:
         at: int | None,
         progress: Progress,
         quarantine: Quarantine,
-        decided: bytes | None = None,
     ) -> Store | DiskStore:
         """Take over what a transaction changed, only after its commit. Returns the store to go on with.
 
         Args:
-            at: the changelog offset behind it, or `IN_THE_LOG`. None: nobody knows, and what is on disk is ahead of its
-                checkpoint.
+            at: the changelog offset behind it. None: nobody knows, and what is on disk is ahead of its checkpoint.
             progress, quarantine: as of that offset.
-            decided: the record of the decision log that this was.
 
         Raises:
             Damaged: files are torn, or cannot be written to. They are deleted.
@@ -300,26 +287,24 @@ class Keeping:
                 return store
             with self._spoiling():
                 moved = self._move(store)
-                self.mark(at, progress, quarantine, decided)
+                self.mark(at, progress, quarantine)
             return moved
         with self._spoiling():
-            store.apply(changes, needed, self._checkpoint(at, progress, quarantine, decided))
+            store.apply(changes, needed, self._checkpoint(at, progress, quarantine))
         return store
 
-    def mark(self, at: int | None, progress: Progress, quarantine: Quarantine, decided: bytes | None = None) -> None:
+    def mark(self, at: int | None, progress: Progress, quarantine: Quarantine) -> None:
         """Note that the states on disk are as of that place; the arguments are those of `apply`."""
-        checkpoint = self._checkpoint(at, progress, quarantine, decided)
+        checkpoint = self._checkpoint(at, progress, quarantine)
         if self._engine is not None and checkpoint is not None:
             self._step("before_checkpoint")
             self._engine.write([(CHECKPOINT, checkpoint)])
             self._step("after_checkpoint")
 
-    def _checkpoint(
-        self, at: int | None, progress: Progress, quarantine: Quarantine, decided: bytes | None
-    ) -> bytes | None:
-        if at is None or (at == IN_THE_LOG and not _opened(progress)):
+    def _checkpoint(self, at: int | None, progress: Progress, quarantine: Quarantine) -> bytes | None:
+        if at is None or self._replicas:
             return None
-        told = progress.encode(), quarantine.encode(), "" if decided is None else digest(decided)
+        told = progress.encode(), quarantine.encode()
         return Checkpoint(self._topic_id, self._partition, at, self._wall(), *told).encode()
 
     def _outgrown(self, store: Store, sample: Sequence[Write]) -> bool:
@@ -343,11 +328,6 @@ class Keeping:
         log.info("states are on disk from now on", partition=self._partition, keys=len(store))
         return self._on_disk()
 
-    def drop(self) -> None:
-        """Delete the files: what comes next is not where they would look for it."""
-        if self._disk is not None:
-            self._clear()
-
     def close(self) -> None:
         """Let others have the files."""
         if self._engine is not None:
@@ -355,16 +335,6 @@ class Keeping:
             self._engine = None
         if self._disk is not None:
             self._disk.close()
-
-
-def _offset(progress: Progress) -> int:
-    """The place in the decision log."""
-    return -1 if progress.decided_in is None else progress.decided_in.offset
-
-
-def _opened(progress: Progress) -> bool:
-    """Whether the states can be ahead of the changelog: before the decision log is opened they are what that has."""
-    return progress.decided_in is not None and progress.decided_in.opened
 
 
 def told_of(standings: Iterable[Standing]) -> str:

@@ -15,12 +15,11 @@ from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity, Inputs, Transactions
 from onefold.processor.core.decision import Decision, Kind, Proposal
 from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
-from onefold.processor.core.errors import Corrupted, Refused, TooMuch
+from onefold.processor.core.errors import Refused, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Counts, Record
 from onefold.processor.runtime.batch_limit import BatchLimit, Quarantine
 from onefold.processor.runtime.changelog import Progress, behind, changes_of
-from onefold.processor.runtime.checkpoint import IN_THE_LOG
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
@@ -93,7 +92,6 @@ class Replica:
         self._pending: Pending | None = None
         self._shares = shares or TaskShares(name, clock)
         self._backoff = ProposalBackoff(inputs.partition, self._shares, clock)
-        self._catching_up = False  # from states on disk, with all that the log has had since
 
     @property
     def partition(self) -> int:
@@ -125,12 +123,8 @@ class Replica:
         found, self._history = restored(
             self.topology, self._inputs, self._log, self._changelog, self._keeping, self._step
         )
-        self.store, self.progress, self.published = found.store, found.progress, found.published
-        if found.from_log:
-            self._limit.quarantine = found.quarantine
-        self._catching_up = found.from_log
+        self.store, self.progress, self.published = found.store, found.progress, found.progress.transactions
         self._catch_up()
-        self._catching_up = False
         if self.published < self.progress.transactions and self.unpublished_since is None:
             self.unpublished_since = self._clock()
         self._sizes = Sizes(self._changelog.record_bytes_max)
@@ -221,7 +215,7 @@ class Replica:
                 record = None
             decision = self._history.take(offset, record)
             if decision is not None:
-                self._take(decision, ours, value)
+                self._take(decision, ours)
                 decisions += 1
             elif ours is not None:
                 self._pending = None  # read back, and it lost
@@ -230,7 +224,7 @@ class Replica:
             self._undecided.drop(self.progress.offsets_next)
         return decisions
 
-    def _take(self, decision: Decision, ours: Pending | None, value: bytes | None) -> None:
+    def _take(self, decision: Decision, ours: Pending | None) -> None:
         """The winner's bytes, never our own: of a handler that has dice or a clock nobody else can compute them again."""
         proposal = decision.proposal
         body: Body = proposal.body
@@ -238,9 +232,6 @@ class Replica:
         prepared = None if ours is None else ours.prepared
         self.progress = self.progress.after(decision)
         if proposal.kind is Kind.CLOSE:
-            self._keeping.drop()
-            if self._catching_up:
-                raise Corrupted(Code.REPLICAS_CHANGED, "the task was taken back since its states on disk were written")
             raise Refused(
                 Code.REPLICAS_CHANGED,
                 f"{self.topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
@@ -252,8 +243,7 @@ class Replica:
             states = dict(body.states)
             changes = changes_of(states, self.topology, self._codec)
             needed = [("", self.partition, *state, None) for state in self._keeping.needed([*states.items()])]
-        at = IN_THE_LOG, self.progress, self.quarantine, value
-        self.store = self._keeping.apply(self.store, changes, needed, *at)
+        self.store = self._keeping.apply(self.store, changes, needed, None, self.progress, self.quarantine)
         self._shares.decided(self.partition, proposal.proposer)
         if proposal.kind is Kind.STEP:
             self._count(ours)

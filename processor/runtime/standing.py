@@ -10,7 +10,6 @@ from onefold.processor.core.decision_log import Body, DecisionLog
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.changelog import DecidedIn, Progress
-from onefold.processor.runtime.checkpoint import digest
 from onefold.processor.runtime.keeping import Found, Keeping
 from onefold.processor.runtime.transact import Transact
 from onefold.processor.runtime.undecided import WAIT_S
@@ -60,27 +59,21 @@ def restored(
     Raises:
         Refused: the inputs or the decision log are not those that were read before, or lost what comes next; or the topology
             reads more inputs, or fewer, than what was decided.
-        Corrupted: the decision log does not have what states on disk are of; these are deleted.
     """
     # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
     # read, and this begins again.
     at = log.identity()
-    found = keeping.restore(changelog, at, stable=True)
+    found = keeping.restore(changelog, stable=True)
     identities = inputs.identities()
     if found.progress.decided_in is None:
         take_over(topology, inputs, log, changelog, step)
-        found = keeping.restore(changelog, at)
+        found = keeping.restore(changelog)
         # Another replica may have been faster, and gone on since.
         identities = inputs.identities()
     _refuse_other_inputs(topology, found.progress)
     found = found._replace(progress=found.progress.checked(identities))
     step("after_restore")
     standing = begin(log.identity()._replace(start=at.start), standing_of(found.progress))
-    if found.decided and standing.offset > at.start:  # else it was deleted
-        log.seek(standing.offset - 1)
-        if digest(read_on(log)[0][1] or b"") != found.decided:
-            keeping.drop()
-            raise Corrupted(Code.DECISIONS_LOST, "the decision log has lost decisions that the states on disk know of")
     log.seek(standing.offset)
     return found, History(inputs.partition, standing)
 

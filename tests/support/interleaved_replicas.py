@@ -226,7 +226,7 @@ class _Process:
         if world.memory_bytes is None:
             return None
         disk = SimulatedDisk(self._files, "0")
-        more: dict[str, Any] = {"memory_bytes": world.memory_bytes, "step": self.at, "beat": beat}
+        more: dict[str, Any] = {"memory_bytes": world.memory_bytes, "step": self.at, "beat": beat, "replicas": True}
         return Keeping(world.topology, world.driver.codec, 0, kind=AUTO, disk=disk, **more)
 
 

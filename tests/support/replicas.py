@@ -263,7 +263,7 @@ class Replicas:
         if self.memory_bytes is None:
             return None
         disk = SimulatedDisk(member.files, f"{self.topology.name}/0")
-        more: dict[str, Any] = {"step": member.step, "memory_bytes": self.memory_bytes}
+        more: dict[str, Any] = {"step": member.step, "memory_bytes": self.memory_bytes, "replicas": True}
         return Keeping(member.topology, self.driver.codec, 0, kind=AUTO, disk=disk, **more)
 
     def publisher(self, member: Member) -> Publisher:
@@ -319,7 +319,8 @@ def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]
     members = list(world.members.values())
     # Without retention nobody gets to the steps of deleting.
     steps = [step for step in REPLICA_STEPS if world.young is not None or not step.endswith("_delete")]
-    steps += DISK_STEPS if world.memory_bytes is not None else ()
+    # Files of a replica have no checkpoint.
+    steps += [step for step in DISK_STEPS if world.memory_bytes is not None and not step.endswith("_checkpoint")]
     plan = [steps[number % len(steps)] for number in range(KILLS)]
     to_come = list(plan)
     random.Random(seed).shuffle(to_come)
