@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from onefold.jobs.backoff import backoff_s
 from onefold.jobs.protocols import Done, Effect, Job, Message, Pending, PendingRow, Queue, Refuse
 from onefold.processor.core.errors import Refused
+from onefold.processor.runtime.backoff import backoff_s
 
 #: Where a worker can be stopped, in the order in which it gets there; those of one checkpoint come once for each.
 STEPS = (
@@ -242,8 +242,9 @@ class Worker:
         return self._back_off(message, row, outcome)
 
     def _back_off(self, message: Message, row: PendingRow, outcome: Outcome) -> Outcome:
-        limits = self._limits
-        return self._hide(message, backoff_s(limits.first_s, limits.longest_s, row.retries + 1, self._dice()), outcome)
+        longest_s = backoff_s(self._limits.first_s, self._limits.longest_s, row.retries + 1)
+        # Full jitter: many jobs that were deferred at once do not come back at once.
+        return self._hide(message, self._dice() * longest_s, outcome)
 
     def _hide(self, message: Message, seconds: float, outcome: Outcome) -> Outcome:
         self._queue.hide(message, seconds)
