@@ -47,7 +47,7 @@ class Standing(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was restored."""
+    """States, progress and quarantine, as restored."""
 
     store: Store | DiskStore
     progress: Progress
