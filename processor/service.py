@@ -38,7 +38,6 @@ from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
 from onefold.processor.runtime.replica import Replica
-from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Task
@@ -225,13 +224,13 @@ def _replicas(
     retention: Callable[[int], Retention],
     keep: Keep,
     partitions: int | None = None,
-) -> Callable[[int, Callable[[], None]], Replicated]:
+) -> Callable[[int, Callable[[], None]], Replica]:
     """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
     proposals = MsgpackProposals()
     shares = TaskShares(instance, time.monotonic)
 
-    def make(partition: int, beat: Callable[[], None]) -> Replicated:
+    def make(partition: int, beat: Callable[[], None]) -> Replica:
         def decisions() -> KafkaDecisionLog:
             return KafkaDecisionLog(topology.decisions, partition, client)
 
@@ -240,8 +239,10 @@ def _replicas(
             deletes = retention(partition)
             return Publisher(topology, partition, instance, session, decisions(), proposals, step, deletes)
 
+        # By chance, so that not all replicas take over at once.
+        timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311
         task_codec = codec()
-        replica = Replica(
+        return Replica(
             topology,
             instance,
             KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions),
@@ -254,10 +255,9 @@ def _replicas(
             compute_lock,
             keeping=keep(topology, task_codec, partition, beat),
             shares=shares,
+            publishing=lambda replica: Publishing(replica, publisher, timeout_s, clock=time.monotonic),
             clock=time.monotonic,
         )
-        timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311 - so that not all replicas take over at once
-        return Replicated(replica, lambda replica: Publishing(replica, publisher, timeout_s, clock=time.monotonic))
 
     return make
 

@@ -9,6 +9,7 @@ from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.takeover import TakeoverTimeout
+from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
 
@@ -22,13 +23,18 @@ LOOK_S = 0.02
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 
 
+# A publisher ends after the transaction in hand; one that hangs is fenced by the next.
+STOP_TIMEOUT_S = 5.0
+
+
 class Publishing:
-    """The publisher of one replica, while it has one.
+    """The publisher of one replica, while it has one; in a thread (see `replica.Publishes`).
 
     Args:
         make: makes a publisher.
         timeout_s: of the takeover. Different for each replica, or all take over at once.
         clock: monotonic seconds, the replica's.
+        thread: makes the thread.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class Publishing:
         timeout_s: float = TAKEOVER_S,
         *,
         clock: Callable[[], float],
+        thread: Callable[[Callable[[], Iterator[float]], str], LifeThread] = LifeThread,
     ) -> None:
         self._replica = replica
         self._make = make
@@ -47,15 +54,25 @@ class Publishing:
         self._stopping = False
         self._failures = 0
         self.failure: BaseException | None = None
+        self._thread = thread(self.life, f"publisher-{replica.partition}")
+        self._started = False
 
     @property
     def publishes(self) -> bool:
         """Whether this replica is the one that publishes, as far as it knows."""
         return self._publisher is not None
 
+    def start(self) -> None:
+        """Begin."""
+        self._started = True
+        self._thread.start()
+
     def stop(self) -> None:
-        """Ask it to end after the transaction in hand."""
+        """End after the transaction in hand, and wait for that."""
         self._stopping = True
+        self._thread.wake()
+        if self._started:
+            self._thread.join(STOP_TIMEOUT_S)
 
     def life(self) -> Iterator[float]:
         """It gives how many seconds to wait before it goes on."""

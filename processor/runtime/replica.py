@@ -7,7 +7,7 @@ The states restart from the changelog, which a publisher keeps behind the log (`
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,8 +37,24 @@ PENDING_S = 5.0
 RECORDS_MAX = 5_000
 
 
+class Publishes(Protocol):
+    """What publishes for a replica when it has to, in a thread of its own.
+
+    Attributes:
+        failure: what ended it for good.
+    """
+
+    failure: BaseException | None
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End after the transaction in hand, and wait for that."""
+
+
 class Replica:
-    """Folds one partition beside other replicas. Not safe to share between threads.
+    """Folds one partition beside other replicas (see `loop.Runs`). Not safe to share between threads.
 
     Args:
         name: of the replica; unique among those of the pipeline, the same after a restart.
@@ -47,6 +63,7 @@ class Replica:
         changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
         step, beat, compute_lock, check_every_s, keeping, clock: as of `Task`.
         shares: which replica decides which task; all replicas of a process have one.
+        publishing: makes what publishes for this replica. None: nothing does.
     """
 
     def __init__(
@@ -64,6 +81,7 @@ class Replica:
         check_every_s: float = CHECK_EVERY_S,
         keeping: Keeping | None = None,
         shares: TaskShares | None = None,
+        publishing: Callable[["Replica"], Publishes] | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -92,6 +110,7 @@ class Replica:
         self._pending: Pending | None = None
         self._shares = shares or TaskShares(name, clock)
         self._backoff = ProposalBackoff(inputs.partition, self._shares, clock)
+        self._publishing = publishing(self) if publishing else None
 
     @property
     def partition(self) -> int:
@@ -102,6 +121,11 @@ class Replica:
     def kept(self) -> Standing:
         """Where its states are, and why."""
         return self._keeping.standing
+
+    @property
+    def score(self) -> tuple[int, int]:
+        """Of the decisions since it was opened, how many it has won, and how many there were."""
+        return self.won, self.decided
 
     @property
     def lag(self) -> int | None:
@@ -130,9 +154,13 @@ class Replica:
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self._inputs.seek(self.progress.offsets_next)
         self._limit.open(self._inputs.identities())
+        if self._publishing is not None:
+            self._publishing.start()
 
     def turn(self) -> int:
-        """One cycle. Returns how many decisions were taken over."""
+        """One cycle. Returns how many decisions were taken over. Raises what ended the publishing for good."""
+        if self._publishing is not None and self._publishing.failure is not None:
+            raise self._publishing.failure
         decided = self._adopt(self._read_log())
         if self._pending is not None:
             if self._clock() - self._pending.since > PENDING_S:
@@ -160,6 +188,7 @@ class Replica:
 
     def close(self) -> None:
         """Leave in good order; the next life need not be careful."""
+        self._stop_publishing()
         try:
             self._limit.close()
         finally:
@@ -171,10 +200,15 @@ class Replica:
 
     def abandon(self) -> None:
         """Leave after an error. What was proposed may still be decided."""
+        self._stop_publishing()
         self._keeping.close()
         self._inputs.close()
         self._log.close()
         self._changelog.close()
+
+    def _stop_publishing(self) -> None:
+        if self._publishing is not None:
+            self._publishing.stop()
 
     def _catch_up(self) -> None:
         """All that is in the log already. A note of our own among it tells how the last life of this replica ended."""

@@ -15,7 +15,7 @@ from onefold.processor.loading import topology_of
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publishing import Publishing
-from onefold.processor.runtime.replicated import Replicated
+from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.telemetry import ABORTED, DEAD_LETTERS, RECORDS, STARTED_OVER, TRANSACTIONS, WRITTEN
@@ -164,11 +164,11 @@ def test_of_a_replica_nothing_has_moved_before_it_is_published() -> None:
     world, told = Replicas(RUNNER), Kept()
     late = world.members["b"]
 
-    def make(partition: int, beat: Any) -> Replicated:
-        return Replicated(
-            world.replica(late, beat=beat),
-            lambda replica: Publishing(replica, lambda: world.publisher(late), 1e9, clock=world.clock),
-        )
+    def publishing(replica: Replica) -> Publishing:
+        return Publishing(replica, lambda: world.publisher(late), 1e9, clock=world.clock)
+
+    def make(partition: int, beat: Any) -> Replica:
+        return world.replica(late, beat=beat, publishing=publishing)
 
     pool = TaskPool(make, clock=world.clock, figures=Figures(told, "runner"))
     pool.start([0])

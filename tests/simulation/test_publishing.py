@@ -18,7 +18,7 @@ from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import INPUTS_MAX, Publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
-from onefold.processor.runtime.replicated import Replicated
+from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.undecided import Undecided
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Member, Replicas, update
@@ -220,9 +220,11 @@ def test_an_instance_says_how_many_of_its_proposals_were_accepted() -> None:
         world.drain()
     late = world.members["b"]
 
-    def make(partition: int, beat: Callable[[], None]) -> Replicated:
-        publishing = Publishing(world.replica(late), lambda: world.publisher(late), 1e9, clock=world.clock)
-        return Replicated(world.replica(late, beat=beat), lambda replica: publishing)
+    def publishing(replica: Replica) -> Publishing:
+        return Publishing(replica, lambda: world.publisher(late), 1e9, clock=world.clock)
+
+    def make(partition: int, beat: Callable[[], None]) -> Replica:
+        return world.replica(late, beat=beat, publishing=publishing)
 
     pool = TaskPool(make, clock=world.clock)
     pool.start([0])

@@ -20,7 +20,6 @@ from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.replica import Replica
-from onefold.processor.runtime.replicated import Replicated
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.thread import LifeThread
@@ -157,7 +156,7 @@ class _Process:
 
     def live(self) -> None:
         world = self.world
-        loop = TaskLoop(0, self._replicated, clock=world.scheduler.monotonic)
+        loop = TaskLoop(0, self._replica, clock=world.scheduler.monotonic)
         try:
             for wait_s in loop.life():
                 self.pause(wait_s)
@@ -187,11 +186,21 @@ class _Process:
         if self._dead:
             raise Killed(label)
 
-    def _replicated(self, beat: Callable[[], None]) -> Replicated:
+    def _replica(self, beat: Callable[[], None]) -> Replica:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = MsgpackProposals()
         shares = _Busy(self.name, clock)
+        shares.world = world
+        timeout_s = TAKEOVER_S * (1 + world.scheduler.dice.random())
+
+        def publisher() -> Publisher:
+            retention = Retention(0 if world.deletes else None, step=self.at, clock=clock)
+            return Publisher(world.topology, 0, self.name, _Session(self), _Log(self), proposals, self.at, retention)
+
+        def thread(life: Callable[[], Iterator[float]], name: str) -> LifeThread:
+            return _Beside(self, life)
+
         replica = Replica(
             world.topology,
             self.name,
@@ -205,21 +214,11 @@ class _Process:
             check_every_s=0,
             keeping=self._keeping(beat),
             shares=shares,
+            publishing=lambda replica: Publishing(replica, publisher, timeout_s, clock=clock, thread=thread),
             clock=clock,
         )
-
-        shares.world = world
         world.running[self.name] = replica
-
-        def publisher() -> Publisher:
-            retention = Retention(0 if world.deletes else None, step=self.at, clock=clock)
-            log = _Log(self)
-            return Publisher(world.topology, 0, self.name, _Session(self), log, proposals, self.at, retention)
-
-        timeout_s = TAKEOVER_S * (1 + world.scheduler.dice.random())
-        replicated = Replicated(replica, lambda replica: Publishing(replica, publisher, timeout_s, clock=clock))
-        replicated._thread = _Beside(self, replicated._publishing.life)
-        return replicated
+        return replica
 
     def _keeping(self, beat: Callable[[], None]) -> Keeping | None:
         world = self.world
