@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import structlog
+from confluent_kafka.admin import AdminClient
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.abc import Assignment, Codec
@@ -112,14 +113,15 @@ def run(
         keep = partial(keeping, kept, partitions, replicas, step)
         watched = Partitions(topology, client, partitions, telemetry)
         watched.watch(stop)
+        admin = connect(client)
         if replicas > 1:
-            retention = _retentions(topology, client, decisions_kept_s, step)
-            pool = pool_of(_replicas(topology, codec, client, instance, step, retention, keep, partitions))
+            retention = _retentions(topology, client, admin, decisions_kept_s, step)
+            pool = pool_of(_replicas(topology, codec, client, admin, instance, step, retention, keep, partitions))
             seen_by = Presence(topology, client, instance, session_timeout_ms)
             start = within_limit(pool, client, replicated=True)
             assignment: Assignment = EveryTask(partitions, start, stop.wait, seen_by)
         else:
-            pool = pool_of(_tasks(topology, codec, client, instance, step, keep, partitions))
+            pool = pool_of(_tasks(topology, codec, client, admin, instance, step, keep, partitions))
             start = partial(_start, within_limit(pool, client, replicated=False), partitions)
             assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
         clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
@@ -158,6 +160,7 @@ def _tasks(
     topology: Topology,
     make_codec: Callable[[], Codec],
     client: Mapping[str, str],
+    admin: AdminClient,
     instance: str,
     step: Callable[[str], None],
     keep: Keep,
@@ -167,11 +170,11 @@ def _tasks(
     compute_lock = threading.Lock()
 
     def make(partition: int, beat: Callable[[], None]) -> Task:
-        session = KafkaSession(topology, partition, client, partitions=partitions)
+        session = KafkaSession(topology, partition, client, partitions=partitions, admin=admin)
 
         def take_back() -> None:
-            check_decision_log(connect(client), topology, partitions)
-            decisions = KafkaDecisionLog(topology.decisions, partition, client)
+            check_decision_log(admin, topology, partitions)
+            decisions = KafkaDecisionLog(topology.decisions, partition, client, admin)
             try:
                 publisher = Publisher(topology, partition, instance, session, decisions, MsgpackProposals(), step)
                 publisher.take_back(beat)
@@ -201,6 +204,7 @@ def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: s
 def _retentions(
     topology: Topology,
     client: Mapping[str, str],
+    admin: AdminClient,
     kept_s: float | None,
     step: Callable[[str], None],
 ) -> Callable[[int], Retention]:
@@ -208,7 +212,7 @@ def _retentions(
 
     def retention(task: int) -> Retention:
         def committed() -> bytes | None:
-            return last_progresses(connect(client), topology, [task], client).get(task)
+            return last_progresses(admin, topology, [task], client).get(task)
 
         return Retention(kept_s, committed=committed, step=step, clock=time.monotonic)
 
@@ -219,6 +223,7 @@ def _replicas(
     topology: Topology,
     codec: Callable[[], Codec],
     client: Mapping[str, str],
+    admin: AdminClient,
     instance: str,
     step: Callable[[str], None],
     retention: Callable[[int], Retention],
@@ -232,10 +237,10 @@ def _replicas(
 
     def make(partition: int, beat: Callable[[], None]) -> Replica:
         def decisions() -> KafkaDecisionLog:
-            return KafkaDecisionLog(topology.decisions, partition, client)
+            return KafkaDecisionLog(topology.decisions, partition, client, admin)
 
         def publisher() -> Publisher:
-            session = KafkaSession(topology, partition, client, partitions=partitions)
+            session = KafkaSession(topology, partition, client, partitions=partitions, admin=admin)
             deletes = retention(partition)
             return Publisher(topology, partition, instance, session, decisions(), proposals, step, deletes)
 
@@ -245,9 +250,11 @@ def _replicas(
         return Replica(
             topology,
             instance,
-            KafkaInputs(topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions),
+            KafkaInputs(
+                topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions, admin=admin
+            ),
             decisions(),
-            KafkaSession(topology, partition, client, partitions=partitions),
+            KafkaSession(topology, partition, client, partitions=partitions, admin=admin),
             task_codec,
             proposals,
             step,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
 from onefold.error_codes import Code
@@ -31,12 +32,13 @@ class KafkaDecisionLog:
         topic: of the decision log.
         task: whose log it is: the number of a partition.
         client: librdkafka settings, at least `bootstrap.servers`.
+        admin: as of `KafkaInputs`.
     """
 
-    def __init__(self, topic: str, task: int, client: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, task: int, client: Mapping[str, str], admin: AdminClient | None = None) -> None:
         self._topic = topic
         self._client = dict(client)
-        self._admin = connect(self._client)
+        self._admin = admin or connect(self._client)
         self._partition = task
         self._failure: KafkaError | None = None
         self._consumer: Consumer | None = None

@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
 from onefold.processor.core.abc import Identity
@@ -39,6 +40,7 @@ class KafkaInputs:
         client: librdkafka settings, at least `bootstrap.servers`.
         fetch_wait_ms: how long the broker gathers records for a fetch.
         partitions: of the inputs, when the process was started; None: as many as there are now.
+        admin: an admin client, which may have other users. None: a new one.
     """
 
     def __init__(
@@ -49,12 +51,13 @@ class KafkaInputs:
         *,
         fetch_wait_ms: int = FETCH_WAIT_MS,
         partitions: int | None = None,
+        admin: AdminClient | None = None,
     ) -> None:
         self.partition = partition
         self._topology = topology
         self._client = dict(client)
         self._fetch_wait_ms = fetch_wait_ms
-        self._admin = connect(self._client)
+        self._admin = admin or connect(self._client)
         self.partitions = partitions or partitions_of(self._admin, topology)
         (life,) = ask_topic_ids(self._admin, [topology.changelog])().values()
         self.owner = Owner(cluster_id(self._admin), topology.name, life)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
 from onefold.error_codes import Code
@@ -94,8 +95,9 @@ class KafkaSession(KafkaInputs):
         *,
         reinitialise_when_ambiguous: bool = True,
         partitions: int | None = None,
+        admin: AdminClient | None = None,
     ) -> None:
-        super().__init__(topology, partition, client, partitions=partitions)
+        super().__init__(topology, partition, client, partitions=partitions, admin=admin)
         self._transactional_id = transactional_id(topology.name, partition)
         self._reinitialise_when_ambiguous = reinitialise_when_ambiguous
         self._ambiguous = AmbiguousRequests()

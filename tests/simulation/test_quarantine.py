@@ -178,7 +178,8 @@ def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.Monkey
         service, "KafkaSession", lambda topology, at, client, **_: SimulatedSession(driver.log, topology, at)
     )
     keep = partial(keeping, IN_MEMORY, 2, 1, lambda name: None)
-    make = service._tasks(RUNNER, lambda: driver.codec, {}, "one", lambda name: None, keep, 2)
+    admin: Any = None
+    make = service._tasks(RUNNER, lambda: driver.codec, {}, admin, "one", lambda name: None, keep, 2)
     one, other = make(0, lambda: None), make(1, lambda: None)
 
     assert one._compute_lock is other._compute_lock
