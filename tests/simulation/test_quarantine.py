@@ -11,6 +11,7 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor import service
 from onefold.processor.core.errors import Abortable
+from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event
 from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.loading import topology_of
@@ -171,19 +172,24 @@ def test_a_crash_after_an_aborted_transaction_is_not_counted() -> None:
     assert driver.table("runner.stats")[1, 1]["total_meters"] == 10
 
 
-def test_the_tasks_of_a_process_have_one_compute_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What keeps them apart is one and the same for all of them."""
+def test_the_tasks_of_a_process_have_one_compute_lock_and_one_admin_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What keeps them apart is one and the same for all of them; a client for each would be threads and connections for each."""
     driver = driver_with(10)
-    monkeypatch.setattr(
-        service, "KafkaSession", lambda topology, at, client, **_: SimulatedSession(driver.log, topology, at)
-    )
+    admin: Any = object()
+    given: list[Any] = []
+
+    def session(topology: Topology, at: int, client: Any, **more: Any) -> SimulatedSession:
+        given.append(more["admin"])
+        return SimulatedSession(driver.log, topology, at)
+
+    monkeypatch.setattr(service, "KafkaSession", session)
     keep = partial(keeping, IN_MEMORY, 2, 1, lambda name: None)
-    admin: Any = None
     make = service._tasks(RUNNER, lambda: driver.codec, {}, admin, "one", lambda name: None, keep, 2)
     one, other = make(0, lambda: None), make(1, lambda: None)
 
     assert one._compute_lock is other._compute_lock
     assert not isinstance(one._compute_lock, nullcontext)
+    assert given == [admin, admin]
 
 
 def test_the_quarantine_ends_when_all_is_well() -> None:
