@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from confluent_kafka.admin import AdminClient
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
+from onefold.kafka_client import Admin
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
@@ -160,7 +160,7 @@ def _tasks(
     topology: Topology,
     make_codec: Callable[[], Codec],
     client: Mapping[str, str],
-    admin: AdminClient,
+    admin: Admin,
     instance: str,
     step: Callable[[str], None],
     keep: Keep,
@@ -204,7 +204,7 @@ def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: s
 def _retentions(
     topology: Topology,
     client: Mapping[str, str],
-    admin: AdminClient,
+    admin: Admin,
     kept_s: float | None,
     step: Callable[[str], None],
 ) -> Callable[[int], Retention]:
@@ -223,7 +223,7 @@ def _replicas(
     topology: Topology,
     codec: Callable[[], Codec],
     client: Mapping[str, str],
-    admin: AdminClient,
+    admin: Admin,
     instance: str,
     step: Callable[[str], None],
     retention: Callable[[int], Retention],

@@ -324,7 +324,7 @@ def _ends(admin: AdminClient, partitions: list[tuple[str, int]]) -> dict[tuple[s
         raise unanswered(error, "the ends of topics cannot be read", admin) from error
 
 
-def connect(client: Mapping[str, str]) -> AdminClient:
+def connect(client: Mapping[str, str]) -> kafka_client.Admin:
     """An admin client that keeps its log to itself: what matters is raised. `Refused` when a setting is wrong."""
     try:
         return kafka_client.admin(client)
