@@ -38,7 +38,8 @@ class KafkaDecisionLog:
     def __init__(self, topic: str, task: int, client: Mapping[str, str], admin: AdminClient | None = None) -> None:
         self._topic = topic
         self._client = dict(client)
-        self._admin = admin or connect(self._client)
+        # Not `or`: a client has a length, that of its queue, and is false while the queue is empty.
+        self._admin = connect(self._client) if admin is None else admin
         self._partition = task
         self._failure: KafkaError | None = None
         self._consumer: Consumer | None = None

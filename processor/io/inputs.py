@@ -57,7 +57,8 @@ class KafkaInputs:
         self._topology = topology
         self._client = dict(client)
         self._fetch_wait_ms = fetch_wait_ms
-        self._admin = admin or connect(self._client)
+        # Not `or`: a client has a length, that of its queue, and is false while the queue is empty.
+        self._admin = connect(self._client) if admin is None else admin
         self.partitions = partitions or partitions_of(self._admin, topology)
         (life,) = ask_topic_ids(self._admin, [topology.changelog])().values()
         self.owner = Owner(cluster_id(self._admin), topology.name, life)
