@@ -84,8 +84,8 @@ def test_states_that_grow_go_to_disk_and_the_status_says_so(
 
 @pytest.mark.long  # 11 s
 def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
-    """Two on one machine have files each. One is killed while it writes, and goes on from the last decision that it has there;
-    when both were killed, both do. And back to one task, which makes its files anew.
+    """Two on one machine have files each. One is killed while it writes and while it deletes them; each start rebuilds them, also
+    when both were killed. And back to one task, which makes its files anew.
     """
     topology = fresh_domain("trades")
     states = tmp_path / "states"
@@ -100,7 +100,7 @@ def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: di
     with instance(topology, client, tmp_path / "a", name="a", **options) as a:
         eventually(partial(has_both, tmp_path / "a"), 30, "it has both tasks")
         produce(client, topology.inputs[0], wave(0))
-        for failpoint in ("before_flush:1", "before_checkpoint:1", "after_apply:1"):
+        for failpoint in ("before_flush:1", "after_clear:1", "after_apply:1"):
             drained(topology, client)  # else it may come to a decision before it has opened its other task
             with instance(topology, client, tmp_path / "b", name="b", failpoint=failpoint, **options) as b:
                 if failpoint == "after_apply:1":
@@ -117,8 +117,8 @@ def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: di
         for name in "cd":
             eventually(partial(has_both, tmp_path / name), 30, f"{name} has both tasks")
         drained(topology, client)
-    went_on = "disk (as set, gone on from their checkpoint)"
-    assert came(tmp_path / "c") + came(tmp_path / "d") == [went_on] * 4
+    rebuilt = "disk (as set, restored from the changelog)"
+    assert came(tmp_path / "c") + came(tmp_path / "d") == [rebuilt] * 4
     assert {file.name for file in states.glob("trades/*.1")} == {"0.1", "1.1"}
 
     produce(client, topology.inputs[0], wave(9))
