@@ -25,7 +25,6 @@ _STEP_S = 0.002
 _LOOK_S = 0.1
 # What is true counts from the moment at which it is read.
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
-# All that one mode was given is read in some seconds.
 
 #: Partition, and per input topic the offset to read next.
 Moment = tuple[int, dict[str, int]]

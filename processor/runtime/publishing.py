@@ -21,8 +21,6 @@ GATHER_S = 0.02
 # How often to look. Rows wait for it when a publisher dies, and a look is a fraction of a millisecond.
 LOOK_S = 0.02
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
-
-
 # A publisher ends after the transaction in hand; one that hangs is fenced by the next.
 STOP_TIMEOUT_S = 5.0
 

@@ -138,7 +138,7 @@ class Replica:
         return self._limit.quarantine
 
     def open(self) -> None:
-        """Restore, from the changelog or from disk, and go through all that was decided since.
+        """Restore from the changelog, read all later decisions, and begin to publish when that is necessary.
 
         Raises:
             Refused: the inputs or the decision log are not those that were read before, or lost what comes next.
