@@ -237,9 +237,10 @@ def _print_error(error: UserError, arguments: Sequence[str]) -> None:
 
 def main() -> None:
     """The entry point of the script `onefold`."""
+    end = process.prepare_end()
     process.use_utf8()
     process.raise_file_limit()
-    sys.exit(run(sys.argv[1:]))
+    end(run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
-"""What a process of the command line sets right before anything else: text in UTF-8, and as many open files as it may have."""
+"""What a process of the command line sets right before anything else: text in UTF-8, as many open files as it may have, and
+how it ends.
+"""
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import locale
 import os
 import resource
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 # More than any of our processes needs; some programs that we start look at each number up to the limit.
 OPEN_FILES = 65_536
@@ -38,3 +44,28 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             return
         wanted //= 2
+
+
+def prepare_end() -> Callable[[int], NoReturn]:
+    """A function that ends the process with an exit code. To be called before anything registers with `atexit`.
+
+    A thread may still be inside a client's C code, which hears nothing. Before 3.14, Python ends such a thread where it takes
+    the interpreter's lock, under the frames of that C code, and now and then the process aborts (python/cpython#87135). So
+    while a daemon thread lives, the interpreter is not taken down: the process ends when all that is registered has run.
+    """
+    code = 1  # of an exception that nobody caught
+
+    def leave() -> None:
+        if any(thread.daemon for thread in threading.enumerate()):
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError, AttributeError):  # its reader is gone, or it is closed
+                    stream.flush()
+            os._exit(code)
+
+    def end(with_code: int) -> NoReturn:
+        nonlocal code
+        code = with_code
+        sys.exit(code)
+
+    atexit.register(leave)
+    return end

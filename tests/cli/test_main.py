@@ -224,3 +224,41 @@ def test_the_completion_installs_itself(shell: str, file: str, tmp_path: Path) -
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / file).exists()
     assert "onefold" in "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file())
+
+
+# A thread that waits, and something that tells when the interpreter is taken down under it.
+_WITH_A_THREAD = """
+import atexit, sys, threading
+from onefold.cli import process
+
+class Told:
+    def __del__(self, write=sys.stderr.write):
+        write("taken down")
+
+end = process.prepare_end()
+told = Told()
+atexit.register(print, "registered")
+if {daemon}:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+sys.stdout.write("said\\n")
+{last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("daemon", "last", "code", "said"),
+    [
+        (True, "end(0)", 0, ""),
+        (True, "end(69)", 69, ""),
+        (True, "raise ValueError(5)", 1, "ValueError: 5"),
+        (False, "end(69)", 69, "taken down"),
+    ],
+)
+def test_the_interpreter_is_not_taken_down_under_a_thread(daemon: bool, last: str, code: int, said: str) -> None:
+    """Seen once in CI: Ctrl-C while a client waited for a dead server, and the process aborted while it ended."""
+    program = _WITH_A_THREAD.format(daemon=daemon, last=last)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=30, check=False)
+    assert ran.returncode == code, ran.stderr
+    assert ran.stdout == "said\nregistered\n"
+    assert ran.stderr.rstrip().endswith(said)
+    assert ("taken down" in ran.stderr) is (not daemon)

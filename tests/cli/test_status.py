@@ -195,7 +195,7 @@ def test_ctrl_c_is_heard_while_a_server_is_waited_for(home: Path, environment: d
     with Terminal({**environment, **nobody}, tmp_path, "status", "--watch") as terminal:
         terminal.shows("asking")
         terminal.press(CTRL_C)
-        assert terminal.ended() == OK
+        assert terminal.ended() == OK, terminal.written
         assert "does not answer" not in terminal.written
 
 
