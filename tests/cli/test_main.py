@@ -257,7 +257,9 @@ sys.stdout.write("said\\n")
 def test_the_interpreter_is_not_taken_down_under_a_thread(daemon: bool, last: str, code: int, said: str) -> None:
     """Seen once in CI: Ctrl-C while a client waited for a dead server, and the process aborted while it ended."""
     program = _WITH_A_THREAD.format(daemon=daemon, last=last)
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=30, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=30, check=False
+    )
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == "said\nregistered\n"
     assert ran.stderr.rstrip().endswith(said)

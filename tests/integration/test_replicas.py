@@ -44,6 +44,10 @@ PRODUCED_AT_ONCE = 50_000
 A_SECOND = 500
 # A process that is frozen for longer than its watchdog's patience ends when it wakes; here it is to go on.
 FROZEN_S = 60 + 2 * AWAY_DECISIONS / A_SECOND
+# Longer than any wait for the end of the work: whoever goes on by then has not waited until the group missed somebody.
+LONG_SESSION_MS = 200_000
+# A killed replica stays in its group for the session. A reset waits for such members, and the tests of resets reset the runner.
+UNRESET = "campaigns"
 WORKLOADS = {"runner": runner, "campaigns": campaigns, "trades": trades}
 
 
@@ -132,18 +136,18 @@ def test_a_frozen_replica_wakes_and_changes_nothing(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
     """The others go on while it is frozen, and whatever it had under way is decided once, or not at all."""
-    topology = fresh_domain("runner")
-    options: dict[str, Any] = {"replicas": 2, "session_timeout_ms": 200_000}  # so the group misses nobody
+    topology = fresh_domain(UNRESET)
+    options: dict[str, Any] = {"replicas": 2, "session_timeout_ms": LONG_SESSION_MS}
     with ExitStack() as stack:
         a = stack.enter_context(instance(topology, client, tmp_path / "a", name="a", **options))
         b = stack.enter_context(instance(topology, client, tmp_path / "b", name="b", **options))
         for number, frozen in enumerate((a, b, a, b)):
-            produce(client, topology.inputs[0], wave("runner", number, 300))
+            produce(client, topology.inputs[0], wave(UNRESET, number, 300))
             frozen.send_signal(signal.SIGSTOP)
-            produce(client, topology.inputs[0], wave("runner", 50 + number, 300))
+            produce(client, topology.inputs[0], wave(UNRESET, 50 + number, 300))
             drained(topology, client)
             frozen.send_signal(signal.SIGCONT)
-        produce(client, topology.inputs[0], wave("runner", 99, 300))
+        produce(client, topology.inputs[0], wave(UNRESET, 99, 300))
         drained(topology, client)
     judge(topology, client)
 
@@ -178,19 +182,19 @@ def test_nobody_waits_until_the_group_misses_a_killed_replica(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:
     """Elastic, that is what tasks wait for. The one that decides most is killed: the other one had lost to it."""
-    topology = fresh_domain("runner")
-    options: dict[str, Any] = {"replicas": 2, "publishes_after_s": 0.1, "session_timeout_ms": 200_000}
+    topology = fresh_domain(UNRESET)
+    options: dict[str, Any] = {"replicas": 2, "publishes_after_s": 0.1, "session_timeout_ms": LONG_SESSION_MS}
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
         for name in "ab":
             running[name] = stack.enter_context(instance(topology, client, tmp_path / name, name=name, **options))
             eventually(partial(has_opened, tmp_path / name), 60, f"{name} has its tasks")
-        produce(client, topology.inputs[0], wave("runner", 1, 300))
+        produce(client, topology.inputs[0], wave(UNRESET, 1, 300))
         drained(topology, client)
         ((decides, _),) = winners(topology, client).most_common(1)
         running[decides[-1]].kill()
         running[decides[-1]].wait(10)
-        produce(client, topology.inputs[0], wave("runner", 2, 300))
+        produce(client, topology.inputs[0], wave(UNRESET, 2, 300))
         drained(topology, client, 60)
     judge(topology, client)
 

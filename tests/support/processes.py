@@ -142,7 +142,7 @@ def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) 
 
 
 def nobody_in(client: dict[str, str], *groups: str) -> None:
-    """Wait until consumer groups have no members. A killed process is a member until its session ends, 200 s in some tests."""
+    """Wait until consumer groups have no members. A killed process is a member until its session ends."""
     admin = AdminClient({**client})
 
     def members(group: str) -> Sequence[object]:
@@ -151,7 +151,7 @@ def nobody_in(client: dict[str, str], *groups: str) -> None:
         except KafkaException:
             return ()  # there is no such group
 
-    eventually(lambda: not any(map(members, groups)), 240, f"nobody is in {', '.join(groups)}")
+    eventually(lambda: not any(map(members, groups)), 60, f"nobody is in {', '.join(groups)}")
 
 
 # Who was killed may have left a transaction open: the broker aborts it after 15 s, and looks for such every 10.
