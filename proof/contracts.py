@@ -39,7 +39,6 @@ class Contracts(dict[str, Contract]):
     """Contracts by topic. A topic without one is no verdict on any record: `CannotTell` says which file cannot be read."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.faults: list[str] = []
 
     def __missing__(self, topic: str) -> Contract:

@@ -30,7 +30,7 @@ from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.tables import Comparison, Snapshot
-from onefold.proof.verdict import CannotTell, Check, Finding, Verdict, decide
+from onefold.proof.verdict import CannotTell, Check, Finding, Verdict, beyond_ledger, beyond_progress, decide
 from onefold.proof.workloads import workload
 
 #: Called with what is being done, and how many records were read so far.
@@ -153,7 +153,7 @@ class Judge:
             late = time.monotonic() > deadline
             holdup = self.holdup(ends)
             if not holdup or late:
-                findings = self._compare(verdict)
+                findings = [*self._compare(verdict), *self._skipped(drained=not holdup)]
                 still = self._log.stable_ends() == ends and not holdup
                 if still or late or not (findings or holdup):
                     verdict.findings = findings
@@ -267,7 +267,7 @@ class Judge:
         expected = self._oracle.settled()
         with Snapshot(self._dsn) as snapshot:
             comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
-            findings = list(comparison.findings())
+            findings = [*comparison.findings(), *self._beyond(snapshot)]
             findings += self.conclude(verdict, snapshot, comparison.checks, expected, self._outputs, self._counted())
         findings += self._replays.findings()
         if self._store is not None:
@@ -275,6 +275,20 @@ class Judge:
             verdict.checks += checks
             findings += wrong
         return findings
+
+    def _skipped(self, *, drained: bool) -> list[Finding]:
+        return self._order.findings(drained=drained) if self._order else []
+
+    def _beyond(self, snapshot: Snapshot) -> list[Finding]:
+        """Where sink or processor claim more than there is. Asked afterwards, the topics end nowhere before."""
+        landed = {place: offset for place, (offset, _) in snapshot.ledger(self._work.name).items()}
+        read = {
+            (topic, partition): int(at["next_offset"])
+            for partition, progress in self._progresses.items()
+            for topic, at in progress.get("inputs", {}).items()
+        }
+        ends = self._log.high_ends()
+        return [*beyond_ledger(landed, ends), *beyond_progress(read, ends)]
 
     def conclude(
         self,
@@ -317,7 +331,12 @@ class Judge:
         views = tuple(view for view in work.views if view.table in names)
         apart = replace(work, tables=tuple(single), views=views)
         comparison = Comparison(apart, snapshot, expected, self._outputs.last, share=self._share)
-        findings = [*comparison.findings(), *self._replays.findings()]
+        findings = [
+            *comparison.findings(),
+            *self._beyond(snapshot),
+            *self._replays.findings(),
+            *self._skipped(drained=True),
+        ]
         sums = {table.name: dict(expected.model.rows[table.name]) for table in work.tables if table.summed}
         right = not findings and self.is_apart()
         return Part(without_rows(expected), self._outputs.taken(), right, comparison.checks, sums, self._counted())

@@ -3,7 +3,8 @@
 What depends on the order between two topics (which record changed a row last, and often its values) can only be judged against
 the order that was. The processor writes it to the topic `<domain>.order`, in the transaction that commits the results: a record
 for each transaction, with runs [topic, first offset, last offset + 1). Whether the *results* agree with it is what the
-judge finds out; an order that loses or repeats a record leaves records over, and is no verdict.
+judge finds out. Runs of a topic only go on: a record that lies between two of them was never processed. What lies before the
+first run of a topic may have been processed while the pipeline had one input, and no order: nothing is known about it.
 """
 
 import json
@@ -11,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from onefold.error_codes import Code
-from onefold.proof.record import Record
-from onefold.proof.verdict import CannotTell
+from onefold.proof.record import Record, Source
+from onefold.proof.verdict import CannotTell, Finding
 
 _VERSION = 1
 Place = tuple[str, int]
@@ -34,6 +35,9 @@ class Order:
         # Per place the offset up to which its records have been handed in, and in an order.
         self._read: dict[Place, int] = {}
         self._ordered: dict[Place, int] = {}
+        self._begun = set[Place]()
+        #: The records between two runs, in which nothing was done with them.
+        self.skipped: list[Source] = []
 
     def feed(self, record: Record) -> None:
         """A record of an input topic; those of one partition come in the order of offsets."""
@@ -57,10 +61,20 @@ class Order:
             runs.append((topic, start, end))
         self._go_on(record.partition)
 
+    def findings(self, *, drained: bool) -> list[Finding]:
+        """The records that the processor passed over.
+
+        Args:
+            drained: the processor has read to the end of the inputs, and its whole order was added: what waits is passed over.
+        """
+        done = [place for place in sorted(self._begun) if drained and not self._runs[place[1]]]
+        waiting = [record for place in done for record in self._waiting.get(place, ())]
+        return [*map(_skipped, self.skipped), *(_skipped(Source(*record[:3])) for record in waiting)]
+
     def left_over(self) -> str:
-        """A sentence about records that are in no order, or that are in the order and not in the log; else nothing."""
+        """A sentence about records before every order, or that are in the order and not in the log; else nothing."""
         for (topic, partition), waiting in sorted(self._waiting.items()):
-            if waiting:
+            if waiting and (topic, partition) not in self._begun:
                 return f"the recorded merge order of {topic}/{partition} is missing from offset {waiting[0].offset} on"
         for partition, runs in sorted(self._runs.items()):
             if runs:
@@ -74,13 +88,22 @@ class Order:
             topic, start, end = runs[0]
             place = (topic, partition)
             waiting = self._waiting.get(place) or deque()
-            if waiting and waiting[0].offset < start:
-                return  # skipped by the order: it is left over
+            if waiting and waiting[0].offset < start and place not in self._begun:
+                return
+            while waiting and waiting[0].offset < start:
+                self.skipped.append(Source(*waiting.popleft()[:3]))
             while waiting and waiting[0].offset < end:
+                self._begun.add(place)
                 self.take(waiting.popleft())
             if self._read.get(place, 0) < end:
                 return
+            self._begun.add(place)
             runs.popleft()
+
+
+def _skipped(source: Source) -> Finding:
+    text = "the processor read past it, and its recorded order of the inputs leaves it out"
+    return Finding("skipped input", source.topic, source=str(source), text=text)
 
 
 def _decode(record: Record) -> list[tuple[str, int, int]]:

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.types.string import TextLoader
 
 from onefold import postgres
 from onefold.error_codes import Code
@@ -13,6 +14,7 @@ from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS, taking
 from onefold.proof.models import Model
 from onefold.proof.placement import ALL, Share
+from onefold.proof.summed import Gathered
 from onefold.proof.verdict import CannotTell, Check, Finding
 
 #: How long others may hold up a question, in seconds. A verdict is asked for with a time limit, and can be asked for again.
@@ -36,8 +38,26 @@ WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS N
   )
 """
 
+# The columns of a table, their types and whether PostgreSQL computes them; a domain as the type that it is made of. From the
+# catalog: information_schema shows nothing of a table to a role that may not read it. Types without their modifiers.
+_COLUMNS = """
+SELECT attname, format_type(CASE typtype WHEN 'd' THEN typbasetype ELSE t.oid END, NULL), attgenerated <> ''
+FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+# PostgreSQL cuts longer names, and never within a character.
+_NAME_BYTES = 63
+
 # A policy that hides rows from this role ends a question with an error: the rows that are left are not the table.
 _SETTINGS = {**postgres.READ_ONLY, "row_security": "off"}
+
+
+class _Unpadded(TextLoader):
+    """The value of a `character(n)`: the spaces at its end mean nothing."""
+
+    def load(self, data: Any) -> str:
+        """The text without them."""
+        return str(super().load(data)).rstrip(" ")
 
 
 class Snapshot:
@@ -59,6 +79,7 @@ class Snapshot:
             raise CannotTell(Code.POSTGRES_SILENT, f"the database opens no session: {first_line(error)}") from None
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
+        self._connection.adapters.register_loader("bpchar", _Unpadded)
         if name:
             self._all(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
 
@@ -106,20 +127,13 @@ class Snapshot:
 
     def column_types(self, table: Table) -> Iterator[Finding]:
         """Columns that are missing, of another type, or not computed by Postgres where they should be."""
-        schema, name = table.name.split(".")
-        found = {
-            column: (kind, generated == "ALWAYS")
-            for column, kind, generated in self._all(
-                "SELECT column_name, data_type, is_generated FROM information_schema.columns"
-                " WHERE table_schema = %s AND table_name = %s",
-                schema,
-                name,
-            )
-        }
+        name = sql.Identifier(*table.name.split(".")).as_string()
+        found = {column: (kind, generated) for column, kind, generated in self._all(_COLUMNS, name)}
         wanted = {column.name: (KINDS[column.kind].types, column.generated) for column in table.columns}
         wanted |= {column: ((kind,), False) for column, kind in ORIGIN.items()}
         for column, (types, generated) in wanted.items():
-            kind, is_generated = found.get(column, ("missing", generated))
+            cut = column.encode()[:_NAME_BYTES].decode(errors="ignore")
+            kind, is_generated = found.get(cut, ("missing", generated))
             if kind not in types or is_generated != generated:
                 text = f"{column} is {'generated ' * is_generated}{kind}, not {'generated ' * generated}{types[0]}"
                 yield Finding("wrong column", table.name, text=text)
@@ -226,9 +240,11 @@ class Comparison:
 
     def _missing(self, table: Table) -> Iterator[Finding]:
         there = set(self._snapshot.rows(table.name, table.key, self._share))
+        adds_up = table.summed and not isinstance(table.sums, Gathered)
+        amounts = taking([at for at, column in enumerate(table.columns) if column.name not in table.key])
         for key, (values, source) in self._model.rows[table.name].items():
             # What came and went in one transaction was never written; a sum of nothing means as much as no row.
-            nothing = table.summed and not any(values[len(key) :])
+            nothing = adds_up and not any(amounts(values))
             if key not in there and not nothing:
                 written = self._last.get(table.name, {}).get(key)
                 text = (

@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ KINDS = {
     "different row": "a row with other values than the input gives",
     "wrong output": "an output record with other values than the input gives",
     "missing output": "an output record that an accepted input record asks for was never written",
+    "skipped input": "an input record that the processor read past and never processed",
     "missing row": "a row that the input asks for is not there",
     "doubled copy": "a record was copied to the partition of its key more than once, or without need",
     "missing copy": "a repartitioned record has no copy in the partition of its key",
@@ -41,6 +42,7 @@ KINDS = {
     "rejected output": "an output record that the sink could not write",
     "unreadable output": "an output record that does not follow its schema",
     "wrong ledger": "the sink's ledger differs from the written rows",
+    "wrong progress": "the processor's progress lies beyond the end of an input",
     "wrong count": "the processor's own counts differ from the input",
 }
 
@@ -128,6 +130,32 @@ class Verdict:
             for first, worst in [_first_and_worst(f for f in self.findings if f.kind == kind)]
         }
         return {**asdict(self), "kinds": summary, "exit_code": self.exit_code}
+
+
+def beyond_ledger(landed: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+    """Output partitions of which the ledger says that more was written than there is: the sink would skip what comes next.
+
+    Args:
+        landed: next offsets, by topic and partition.
+        ends: of the topics, asked for afterwards.
+    """
+    for (topic, partition), offset in landed.items():
+        if offset > (end := ends.get((topic, partition), offset)):
+            where = {"topic": topic, "partition": partition}
+            text = f"the ledger says that {offset} are written, and the topic ends at {end}"
+            yield Finding("wrong ledger", "onefold.ledger", where, text=text)
+
+
+def beyond_progress(read: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+    """Input partitions of which the processor has recorded that it read more than there is: it would skip what comes next. The
+    arguments are as in `beyond_ledger`.
+    """
+    for (topic, partition), offset in read.items():
+        if offset > (end := ends.get((topic, partition), offset)):
+            where = {"topic": topic, "partition": partition}
+            yield Finding(
+                "wrong progress", topic, where, text=f"the processor has read up to {offset}, and it ends at {end}"
+            )
 
 
 def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str]:

@@ -38,7 +38,7 @@ from onefold.proof.placement import ALL
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
-from onefold.proof.verdict import CannotTell, Finding
+from onefold.proof.verdict import CannotTell, Finding, beyond_progress
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
 _WAITING_MAX = 200_000
@@ -91,6 +91,8 @@ class Following:
         self._letters: list[Source] = []
         self._gate: Gate | None = None
         self.findings, self.judged, self._records_before = list[Finding](), 0, 0
+        # The inputs of which the processor claims to have read more than there is.
+        self._beyond = set[tuple[str, int]]()
         # When all was read that the processor had said of how far it is.
         self._told_at = self._compared_at = time.monotonic()
         self._start(registry, kept)
@@ -269,6 +271,10 @@ class Following:
 
     def _next_gate(self) -> Gate:
         ends = self._owed.open(self._log.high_ends)
+        known = {place: end for place, end in self._progress.items() if place not in self._beyond}  # named once
+        for beyond in beyond_progress(known, ends):
+            self.findings.append(beyond)
+            self._beyond.add((beyond.key["topic"], beyond.key["partition"]))
         written = {place: ends[place] for place in self._written}
         return Gate(dict(self._progress), written, self._told_at, time.monotonic())
 
@@ -353,6 +359,9 @@ class Following:
         for table in self._work.outputs.values():
             self.findings += self.versions.unwritten(table)
         self._judge_letters()
+        if self._order is not None:
+            self.findings += self._order.findings(drained=False)
+            self._order.skipped.clear()
         self.findings += self._owed.judge(self._applied)
         self._is_applied = True
         return True

@@ -18,7 +18,7 @@ from onefold.proof.expect import Table, Workload
 from onefold.proof.invariants import invariants
 from onefold.proof.kinds import taking
 from onefold.proof.tables import ORIGIN, different, differing, extra, joined, row_of
-from onefold.proof.verdict import Finding
+from onefold.proof.verdict import Finding, beyond_ledger
 
 # Half a megabyte: some thousand rows, which are compared in some tens of milliseconds.
 _BLOCKS = 64
@@ -218,9 +218,8 @@ class Ledger:
             if topic_id != self._topic_ids[place[0]]:
                 text = "the sink has written another topic of this name, which has been recreated since"
                 yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
-            elif now > ends[place]:
-                text = f"the ledger says that {now} are written, and the topic ends at {ends[place]}"
-                yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
+            elif beyond := [*beyond_ledger({place: now}, ends)]:
+                yield from beyond
             else:
                 self.landed[place] = max(now, self.landed.get(place, 0))
 

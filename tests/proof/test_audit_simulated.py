@@ -96,6 +96,13 @@ def test_what_goes_on_rightly_stays_valid_and_each_output_is_judged_once(
     assert standing.records > records + COUNT
 
 
+def test_a_verifier_that_is_behind_gives_no_verdict_on_the_present(stage: SimulatedStage) -> None:
+    """It says so, until it is near again."""
+    with closing(of(stage, replace(EACH_TURN, behind_s=-1.0))) as auditor:
+        standing = ran(auditor, lambda standing: standing.cycle_s is not None and "behind" in standing.reason)
+    assert (standing.outcome, standing.findings) == (UNKNOWN, [])
+
+
 def test_a_changed_rule_is_named_by_its_first_output(
     stage: SimulatedStage, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +222,21 @@ def test_what_sql_has_done_is_named_and_once(
     turns = iter(range(5))
     standing = ran(auditor, lambda standing: next(turns, None) is None)
     assert sorted((found.kind, found.where) for found in standing.findings) == named_as
+
+
+@pytest.mark.promise("audit-names-wrong")
+def test_a_progress_that_is_ahead_of_the_log_is_named_once(stage: SimulatedStage, auditor: Auditor) -> None:
+    """The processor would skip the next thousand inputs."""
+    topic = stage.workload.inputs[0]
+    for ahead in (1000, 1001):
+        stage.ends[topic, 1] += ahead
+        stage.report_progress()
+        stage.ends[topic, 1] -= ahead
+        turns = iter(range(5))
+        standing = ran(auditor, lambda standing, turns=turns: next(turns, None) is None)  # type: ignore[misc]  # a default is how a loop's value is kept
+    assert [(found.kind, found.where, found.key) for found in standing.findings] == [
+        ("wrong progress", topic, {"topic": topic, "partition": 1})
+    ]
 
 
 TOTAL = "risk_type IS NULL AND region IS NULL AND trade_desk IS NULL"

@@ -1,5 +1,6 @@
 """The judge of a simulated log and real tables: what has not drained is unknown, and what is wrong is invalid."""
 
+import json
 from typing import Any, LiteralString
 
 import psycopg
@@ -8,8 +9,9 @@ import pytest
 from onefold.error_codes import Code
 from onefold.proof.fates import Fate
 from onefold.proof.log import Log
-from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Finding, decide
-from onefold.proof.workloads import runner
+from onefold.proof.record import Source
+from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Check, Finding, decide
+from onefold.proof.workloads import averages, runner, trades
 from onefold.proof.workloads.shaping import Shape
 from tests.support.coded import raises
 from tests.support.simulated_stage import SimulatedStage
@@ -131,6 +133,29 @@ def test_a_copy_that_is_doubled_or_needless_is_found(stage: SimulatedStage) -> N
     assert kinds(stage)["doubled copy"] == 2
 
 
+def test_what_was_asked_about_is_valid_though_input_arrives(stage: SimulatedStage) -> None:
+    """It is not waited for what comes meanwhile, also where there is time."""
+
+    def arrives(what: str) -> None:
+        if what == "comparing":
+            stage.log.append("runner.updates", b"x", b"junk", partition=0)
+
+    verdict = stage.judge(arrives, timeout_s=20.0)
+    assert (verdict.outcome, verdict.findings) == (VALID, [])
+
+
+def test_each_invariant_is_a_check_of_the_verdict(module_database: str) -> None:
+    """Kept or broken: how many rows break it."""
+    stage = SimulatedStage(module_database, trades.WORKLOAD)
+    stage.play(trades.generate(3, 40))
+    assert Check("invariant trades.levels_add_up", 0, 0) in stage.judge().checks
+    total = "risk_type IS NULL AND region IS NULL AND trade_desk IS NULL"
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute(f"UPDATE trades.risk SET trades = trades + 1 WHERE {total}")
+    (broken,) = [check for check in stage.judge().checks if check.what == "invariant trades.levels_add_up"]
+    assert (broken.expected, broken.found > 0) == (0, True)
+
+
 def test_rows_that_differ_while_input_arrives_are_unknown(stage: SimulatedStage) -> None:
     """They may be of what has come meanwhile. Without it, they are wrong."""
     change(stage, "DELETE FROM runner.stats WHERE ctid = (SELECT min(ctid) FROM runner.stats)")
@@ -147,3 +172,41 @@ def test_an_unread_log_proves_nothing() -> None:
     """Its broker does not answer."""
     with raises(CannotTell, Code.KAFKA_SILENT, "127.0.0.1:9"):
         Log({"bootstrap.servers": "127.0.0.1:9"}, ["runner.updates"], answer_s=0.2)
+
+
+class OrderedStage(SimulatedStage):
+    """Of a pipeline with two inputs, whose processor writes down in which order it reads them."""
+
+    @property
+    def topics(self) -> list[str]:
+        """With that of the order."""
+        return [*super().topics, f"{self.workload.name}.order"]
+
+    def order(self, skipped: Source | None = None) -> None:
+        """Write the order down: that in which the inputs came, a record a transaction, without the one that is skipped."""
+        for source in self.originals:
+            if source != skipped:
+                run = [source.topic, source.offset, source.offset + 1]
+                body = json.dumps({"version": 1, "runs": [run]}).encode()
+                self.log.append(f"{self.workload.name}.order", b"o", body, partition=source.partition)
+
+
+@pytest.mark.parametrize("place", ["between others", "last"])
+def test_a_record_that_a_pipeline_of_two_inputs_has_lost_for_good_is_wrong(module_database: str, place: str) -> None:
+    """The progress says that it was read; the order of the inputs leaves it out."""
+    stage = OrderedStage(module_database, averages.WORKLOAD)
+    stage.play(averages.generate(3, 60))
+    of_one = [source for source in stage.originals if source[:2] == next(iter(stage.originals))[:2]]
+    lost = of_one[-1 if place == "last" else 1]
+    stage.order(skipped=lost)
+    verdict = stage.judge()
+    assert verdict.outcome == INVALID
+    found = [one for one in verdict.findings if one.kind == "skipped input"]
+    assert [(one.where, one.source) for one in found] == [(lost.topic, str(lost))]
+
+
+def test_a_pipeline_of_two_inputs_is_valid_in_its_order(module_database: str) -> None:
+    stage = OrderedStage(module_database, averages.WORKLOAD)
+    stage.play(averages.generate(3, 60))
+    stage.order()
+    assert stage.judge().outcome == VALID

@@ -55,23 +55,40 @@ def test_however_the_topics_are_read_the_order_is_the_one_that_was_written_down(
 
 
 def test_what_no_order_speaks_of_is_left_over() -> None:
-    """It was folded by an older version, or not yet: nothing is known about it."""
+    """It was processed while there was no order, or not yet: nothing is known about it, also when the order begins after it."""
     order = Order((LEFT, RIGHT), lambda record: None)
     for record in read(LEFT, 0, 1, 2):
         order.feed(record)
-    order.add(written((LEFT, 0, 2)))
-    assert "merge order of join.left/0 is missing from offset 2 on" in order.left_over()
+    assert "merge order of join.left/0 is missing from offset 0 on" in order.left_over()
+    order.add(written((LEFT, 1, 2)))
+    assert "merge order of join.left/0 is missing from offset 0 on" in order.left_over()
+    assert order.findings(drained=True) == []
 
 
-def test_an_order_that_passes_over_a_record_never_gets_past_it() -> None:
-    """A processor that loses a record, and writes an order without it."""
+def test_a_record_between_two_runs_was_never_processed() -> None:
+    """A processor that loses a record, and writes an order without it: what comes after it goes on, as it did there."""
     taken: list[int] = []
     order = Order((LEFT, RIGHT), lambda record: taken.append(record.offset))
-    for record in read(LEFT, 0, 1, 2):
+    for record in read(LEFT, 0, 1, 2, 4):
         order.feed(record)
     order.add(written((LEFT, 0, 1), (LEFT, 2, 3)))
-    assert taken == [0]
-    assert "from offset 1 on" in order.left_over()
+    assert taken == [0, 2]
+    assert order.left_over() == ""
+    assert skipped(order, drained=False) == ["join.left/0/1"]
+    assert skipped(order, drained=True) == ["join.left/0/1", "join.left/0/4"], "nothing is to come"
+    order.add(written((RIGHT, 7, 8), (LEFT, 4, 5)))
+    for record in read(RIGHT, 5, 7):
+        order.feed(record)
+    assert skipped(order, drained=True) == ["join.left/0/1"]
+    assert "merge order of join.right/0 is missing from offset 5 on" in order.left_over(), (
+        "it may be older than the order"
+    )
+
+
+def skipped(order: Order, *, drained: bool) -> list[str | None]:
+    found = order.findings(drained=drained)
+    assert {(one.kind, one.where) for one in found} <= {("skipped input", LEFT)}
+    return [one.source for one in found]
 
 
 @pytest.mark.parametrize(

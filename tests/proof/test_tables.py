@@ -6,9 +6,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.proof.expect import Expected, Table
+from onefold.error_codes import Code
+from onefold.proof.expect import Column, Expected, Table, Workload
+from onefold.proof.record import Source
+from onefold.proof.summed import Gathered
 from onefold.proof.tables import Comparison, Snapshot
-from onefold.proof.verdict import Finding
+from onefold.proof.verdict import CannotTell, Finding
 from onefold.proof.workloads import trades
 from tests.proof.test_model_trades import A, B, applied, message
 from tests.support.migrated import migrate_all
@@ -123,3 +126,118 @@ def test_nor_one_that_takes_nulls_for_different(database: str, nulls: str, found
         connection.execute(f"INSERT INTO public.single VALUES (1), (NULL){', (NULL)' * len(found)}")
     with Snapshot(database) as snapshot:
         assert list(snapshot.doubled(Table("public.single", "single", ("a",)))) == found
+
+
+class Rows:
+    """A model that has just these rows of a table."""
+
+    def __init__(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        places = [[column.name for column in table.columns].index(name) for name in table.key]
+        keyed = {tuple(row[place] for place in places): (row, Source("t", 0, at)) for at, row in enumerate(rows)}
+        self.rows = {table.name: keyed}
+
+
+def compared(dsn: str, table: Table, rows: list[tuple[Any, ...]], made: str) -> list[Finding]:
+    """What the judge finds in a table that was made so, where its model has these rows."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute(made)
+    model: Any = Rows(table, rows)
+    written: dict[str, Any] = {
+        table.name: {
+            key: SimpleNamespace(partition=0, offset=source.offset, source=source)
+            for key, (_, source) in model.rows[table.name].items()
+        }
+    }
+    workload = Workload("sums", ("t",), (table,), lambda: model)
+    with Snapshot(dsn) as snapshot:
+        return list(Comparison(workload, snapshot, Expected(model), written).findings())
+
+
+ORIGINS = 'topic text, partition integer, "offset" bigint'
+# Of a table of sums there is an output topic as well; which fields it has is not asked here.
+SUMS: dict[str, Any] = {"topic": "trades.deltas", "summed": True}
+
+
+def test_a_row_of_a_fold_must_be_there_whatever_it_says(database: str) -> None:
+    """Of a table of sums a row of nothing may be missing; the rows of a fold are each what their records say together."""
+    columns = Column("id", "long"), Column("balance", "long"), Column("closed", "boolean")
+    fold = Gathered("trades.current", lambda row: row, lambda row, other: other)
+    table = Table("public.accounts", **SUMS, key=("id",), only=columns, sums=fold)
+    made = f"CREATE TABLE public.accounts (id bigint, balance bigint, closed boolean, {ORIGINS})"
+    (found,) = compared(database, table, [(7, 0, False)], made)
+    assert (found.kind, found.key) == ("missing row", {"id": 7})
+
+
+def test_a_grand_total_must_be_there_wherever_its_key_stands(database: str) -> None:
+    """What is nothing is told by the amounts: all columns but those of the key."""
+    columns = Column("amount", "long"), Column("who", "text")
+    table = Table("public.owed", **SUMS, key=("who",), only=columns)
+    made = f"CREATE TABLE public.owed (amount bigint, who text, {ORIGINS})"
+    (found,) = compared(database, table, [(12, None), (0, "nobody")], made)
+    assert (found.kind, found.key) == ("missing row", {"who": None})
+
+
+SINGLE: dict[str, Any] = {"topic": "trades.deltas", "key": ("id",)}
+
+
+def test_who_may_not_read_a_table_cannot_tell(database: str) -> None:
+    """To others PostgreSQL shows no columns in information_schema: that they are missing would be a false alarm."""
+    table = Table("public.closed", **SINGLE, only=(Column("id", "long"),))
+    made = f"CREATE TABLE public.closed (id bigint, {ORIGINS}); INSERT INTO public.closed VALUES (1, 'trades.deltas', 0, 0)"
+    assert compared(database, table, [(1,)], made) == []
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"CREATE ROLE {name}_reader LOGIN PASSWORD 'reader'")
+    reader = psycopg.conninfo.make_conninfo(database, user=f"{name}_reader", password="reader")
+    model: Any = Rows(table, [(1,)])
+    try:
+        with Snapshot(reader) as snapshot, pytest.raises(CannotTell) as told:
+            list(Comparison(Workload("w", ("t",), (table,), lambda: model), snapshot, Expected(model), {}).findings())
+    finally:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"DROP ROLE {name}_reader")
+    assert told.value.code is Code.POSTGRES_REFUSES
+    assert "public.closed" in str(told.value)
+
+
+def test_a_text_in_a_column_of_fixed_width_is_the_text_without_its_padding(database: str) -> None:
+    """PostgreSQL fills `character(8)` up with spaces, which mean nothing there; in a `text` they do."""
+    table = Table(
+        "public.codes", **SINGLE, only=(Column("id", "text"), Column("padded", "text"), Column("text", "text"))
+    )
+    made = (
+        f"CREATE TABLE public.codes (id character(8), padded character(4), text text, {ORIGINS}); "
+        "INSERT INTO public.codes VALUES ('one', 'ab', 'ab', 'trades.deltas', 0, 0), "
+        "('two', 'x', 'ab ', 'trades.deltas', 0, 1)"
+    )
+    (found,) = compared(database, table, [("one", "ab", "ab"), ("two", "x", "ab")], made)
+    assert (found.kind, found.key, found.columns) == ("different row", {"id": "two"}, {"text": ("ab", "ab ")})
+
+
+def test_a_name_that_postgresql_cuts_is_found(database: str) -> None:
+    """At 63 bytes, and never within a character."""
+    table_name, column = "t" * 62 + "ä", "c" * 70
+    table = Table(f"public.{table_name}", **SINGLE, only=(Column("id", "long"), Column(column, "long")))
+    made = (
+        f'CREATE TABLE public."{table_name}" (id bigint, "{column}" bigint, {ORIGINS}); '
+        f"INSERT INTO public.\"{table_name}\" VALUES (1, 2, 'trades.deltas', 0, 0)"
+    )
+    assert compared(database, table, [(1, 2)], made) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "is_", "not_"),
+    [
+        ("id integer", "integer", "bigint"),
+        ("other bigint", "missing", "bigint"),
+        ("id bigint GENERATED ALWAYS AS (1) STORED", "generated bigint", "bigint"),
+        ("id public.own", "", ""),
+        ("id bigint[]", "bigint[]", "bigint"),
+    ],
+)
+def test_a_column_of_another_type_is_named(database: str, made: str, is_: str, not_: str) -> None:
+    """A domain counts as the type that it is made of."""
+    table = Table("public.typed", **SINGLE, only=(Column("id", "long"),))
+    made = f"CREATE DOMAIN public.own AS bigint; CREATE TABLE public.typed ({made}, {ORIGINS})"
+    found = [one.text for one in compared(database, table, [], made)]
+    assert found == ([f"id is {is_}, not {not_}"] if is_ else [])

@@ -207,6 +207,17 @@ def test_a_changed_ledger_means_that_it_cannot_tell(runners: Stage) -> None:
     assert "the sink has written runner.stats/1" in verdict.reason
 
 
+@pytest.mark.promise("verify-finds-wrong")
+def test_a_ledger_that_is_ahead_of_the_log(runners: Stage) -> None:
+    """The sink would skip the next thousand outputs."""
+    ahead = "UPDATE onefold.ledger SET next_offset = next_offset {} 1000 WHERE topic = 'runner.stats' AND partition = 1"
+    found = fault(runners, ahead.format("+"), ahead.format("-"))
+    assert (found.kind, found.where) == ("wrong ledger", "onefold.ledger")
+    assert found.key == {"topic": "runner.stats", "partition": 1}
+    end = runners.ends["runner.stats", 1]
+    assert found.text == f"the ledger says that {end + 1000} are written, and the topic ends at {end}"
+
+
 def test_without_database_or_broker_it_cannot_tell(runners: Stage) -> None:
     verdict = verify("runner", client=runners.client, dsn="postgresql://127.0.0.1:1/none", timeout_s=0)
     assert (verdict.outcome, verdict.findings) == (UNKNOWN, [])
@@ -294,6 +305,21 @@ def test_wrong_counts(own: Stage) -> None:
     assert verdict.kinds() == {"wrong count": 1}
     counted = own.expected.counts.ignored
     assert verdict.findings[0].columns == {"ignored": (counted, 12345)}
+
+
+@pytest.mark.promise("verify-finds-wrong")
+def test_a_progress_that_is_ahead_of_the_log(own: Stage) -> None:
+    """The processor would skip the next thousand inputs."""
+    (topic,) = own.workload.inputs
+    end = own.ends[topic, 1]
+    own.ends[topic, 1] += 1000
+    own.report_progress()
+    own.ends[topic, 1] -= 1000
+    own.flush()
+    verdict = judged(own)
+    assert (verdict.outcome, verdict.kinds()) == (INVALID, {"wrong progress": 1})
+    assert verdict.findings[0].key == {"topic": topic, "partition": 1}
+    assert verdict.findings[0].text == f"the processor has read up to {end + 1000}, and it ends at {end}"
 
 
 @pytest.mark.promise("verify-finds-wrong")

@@ -225,3 +225,15 @@ def test_the_processor_and_the_judge_mean_the_same_records() -> None:
             assert (taken[0].timestamp_ms == 7) == ours, headers
         seen.add((taken == [], ours))
     assert seen == {(True, False), (False, True), (False, False)}
+
+
+@pytest.mark.parametrize("others", [(), (("traceparent", b"1"), ("x", None))])
+def test_of_a_record_of_others_a_handler_sees_the_headers_that_are_not_ours(others: Headers) -> None:
+    """The others all, with or without a value; none at all where each of them is ours."""
+    owner = Owner("here", "runner", "now")
+    headers = (("onefold-replays", b"orders.orders/1/0"), *others, (SIGNED, b"there/runner/now"))
+    (taken,) = owner.of(
+        [Record(UPDATES, 0, 0, b"k", b"v", SimulatedEnvelope(Entry(0, False, b"k", b"v", headers, SENT_MS)))]
+    )
+    assert taken.envelope is not None
+    assert taken.envelope.headers() == ([*others] or None)
