@@ -1,18 +1,38 @@
 """The offsets at which partitions begin and end.
 
-Every function raises `KafkaException` if Kafka does not answer for each of the partitions.
+Every function raises `KafkaException` if Kafka does not answer for each of the partitions. While a partition has no leader, the
+function asks again until its time-out.
 """
 
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 #: (topic, partition)
 Partition = tuple[str, int]
+T = TypeVar("T")
 
 _SPEC: Any = OffsetSpec  # its methods have no annotations
+
+# The errors of a question for offsets that Kafka's own clients repeat. The leader of the partition moves, or the broker has not
+# applied yet that it leads a new one.
+_NO_LEADER = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    # librdkafka's own, if none of the partitions in question has a leader: an admin client's and a consumer's.
+    KafkaError._NOENT,
+    KafkaError._UNKNOWN_PARTITION,
+)
+_ASK_AGAIN_S = 0.1  # as Kafka's own clients, `retry.backoff.ms`
 
 
 def partitions(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> list[Partition]:
@@ -43,10 +63,14 @@ def since(admin: AdminClient, places: Iterable[Partition], at_ms: int, timeout_s
 
 def bounds(consumer: Consumer, place: Partition, timeout_s: float) -> tuple[int, int]:
     """Ask for start and end of a partition over a consumer that is there already; the end is that of its isolation level."""
-    found: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(*place), timeout=timeout_s)
-    if found is None:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    return found
+
+    def question(left_s: float) -> tuple[int, int]:
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(*place), timeout=left_s)
+        if found is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return found
+
+    return _until_led(question, timeout_s)
 
 
 def _offsets(
@@ -57,9 +81,31 @@ def _offsets(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[Partition, int]:
     asked = {TopicPartition(*place): spec for place in places}
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s) if asked else {}
-    found = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
-    # If the leader of a partition changes meanwhile, librdkafka may return neither an error nor an offset.
-    if OFFSET_INVALID in found.values():
-        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-    return found
+
+    def question(left_s: float) -> dict[Partition, int]:
+        answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
+        found = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+        # If the leader of a partition changes meanwhile, librdkafka may return neither an error nor an offset.
+        if OFFSET_INVALID in found.values():
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return found
+
+    return _until_led(question, timeout_s) if asked else {}
+
+
+def _until_led(question: Callable[[float], T], timeout_s: float) -> T:
+    """Ask again while a partition has no leader.
+
+    Args:
+        question: asks once, with a time-out in seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    left_s = timeout_s
+    while True:
+        try:
+            return question(left_s)
+        except KafkaException as error:
+            left_s = deadline - time.monotonic() - _ASK_AGAIN_S
+            if error.args[0].code() not in _NO_LEADER or left_s <= 0:
+                raise
+        time.sleep(_ASK_AGAIN_S)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from onefold.cli.main import run
 from onefold.cli.starter import write
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate.reading import RECORDS_FIRST, RECORDS_MAX, LogReader, Silent, Stored
+from onefold.operate.reading import RECORDS_FIRST, RECORDS_MAX, LogReader, Stored
 from onefold.operate.values import printable
 from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.topology import Topology
@@ -355,8 +355,7 @@ def _decided(domain: Explained, partition: int) -> dict[int, Stored]:
     """The first proposal of each version, but for openings: all replicas here continue what was decided."""
     log = domain.topology.decisions
     found: dict[int, Stored] = {}
-    # A topic that is being made has no leader yet.
-    with closing(LogReader(domain.client, 20)) as reader, suppress(Silent):
+    with closing(LogReader(domain.client, 20)) as reader:
         if reader.partitions(log) <= partition or not reader.bounds(log, partition).end:
             return found
         for stored in reader.read(log, partition, *reader.bounds(log, partition)):

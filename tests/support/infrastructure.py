@@ -16,7 +16,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
-from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, lag
 from onefold.processor.loading import topology_of
@@ -160,16 +159,8 @@ def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topol
     topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
     delete_topics(admin, (*topics, topology.decisions, topology.replays))
     eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")
-    eventually(lambda: _answer(topology, client), 20, f"{domain}'s topics have leaders")
+    assert lag(topology, client) == 0
     return topology
-
-
-def _answer(topology: Topology, client: dict[str, str]) -> bool:
-    """A broker is told of a new topic before its partitions have a leader."""
-    try:
-        return lag(topology, client) == 0
-    except Retriable:
-        return False
 
 
 def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:

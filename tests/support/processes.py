@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,9 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from onefold.operate import logs
-from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import identity, lag
+from onefold.processor.io.admin import high_watermark, lag
 from onefold.proof import workloads
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import decode_output
@@ -156,9 +155,6 @@ def nobody_in(client: dict[str, str], *groups: str) -> None:
 
 # Who was killed may have left a transaction open: the broker aborts it after 15 s, and looks for such every 10.
 UNMARKED_S = 40.0
-# Until a new topic has its leaders; a moment, but on a machine that is very busy.
-LED_S = 20.0
-
 
 # The broker answers a fetch at once with records; where only a marker is left it waits that long for one.
 FETCH_WAIT_MS = 10
@@ -178,7 +174,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
         "fetch.wait.max.ms": FETCH_WAIT_MS,
     }
     partitions = sorted(admin.list_topics().topics[topic].partitions)
-    ends = {partition: end_of(admin, topic, partition) for partition in partitions}
+    ends = {partition: high_watermark(admin, topic, partition) for partition in partitions}
     found: dict[int, list[Record]] = {partition: [] for partition in partitions}
     unread = {partition for partition, end in ends.items() if end}
     with closing(Consumer({**client, **settings})) as consumer:
@@ -197,17 +193,6 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
             if position >= ends[partition]:
                 unread.discard(partition)
     return [record for partition in partitions for record in found[partition]]
-
-
-def end_of(admin: AdminClient, topic: str, partition: int) -> int:
-    """Its high watermark. Of a topic that was made a moment ago the broker may still say that nobody leads it."""
-
-    def asked() -> list[int]:
-        with suppress(Retriable):
-            return [identity(admin, topic, partition).end]
-        return []
-
-    return eventually(asked, LED_S, f"somebody leads {topic}/{partition}")[0]
 
 
 def judge(topology: Topology, client: dict[str, str]) -> Expected:

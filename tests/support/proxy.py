@@ -4,6 +4,7 @@
 a COMMIT, or its answer.
 """
 
+import re
 import socket
 import struct
 import threading
@@ -15,6 +16,7 @@ import pytest
 from psycopg import conninfo
 
 #: API keys of requests, from Kafka's protocol.
+FETCH, LIST_OFFSETS = 1, 2
 JOIN_GROUP, HEARTBEAT = 11, 12
 END_TXN = 26
 #: What a COMMIT loses: its request (it never happens) or its answer (it has happened, and nobody is told).
@@ -22,6 +24,8 @@ Loss = Literal["request", "answer"]
 # How a statement without parameters ends on Postgres' wire.
 _COMMIT = b"COMMIT\0"
 _CHUNK = 1 << 16
+# A partition in an answer about its first or last offset: its number, no error, and no timestamp.
+_OFFSET_OF = re.compile(rb"(\0\0\0.)\0\0(?=\xff{8})", re.DOTALL)
 # Of the protocol, with which a session begins.
 _VERSION = struct.pack(">HH", 3, 0)
 # What PgBouncer knows of a session by itself.
@@ -123,6 +127,9 @@ class KafkaProxy(Proxy):
         self._lost: frozenset[int] = frozenset()
         self._unanswered: frozenset[int] = frozenset()
         self._never = threading.Event()
+        self._offsets_failing = 0
+        self._offsets_error = b""
+        self._offsets_asked: set[tuple[socket.socket, bytes]] = set()
         super().__init__(host, int(port))
         self.bootstrap_servers = f"{host}:{self.port}"
         self._theirs = host.encode() + struct.pack(">i", int(port))
@@ -146,6 +153,10 @@ class KafkaProxy(Proxy):
     def lose_answers(self, *api_keys: int) -> None:
         """From now on let the broker have such a request, and drop the connection instead of the answer."""
         self._unanswered = frozenset(api_keys)
+
+    def fail_offsets(self, error: int, times: int) -> None:
+        """Put this error into the next answers about the first or last offsets of partitions."""
+        self._offsets_failing, self._offsets_error = times, struct.pack(">h", error)
 
     def slow(self, bytes_per_s: float | None) -> None:
         """From now on requests take that long on their way to the broker, or None: no time at all."""
@@ -171,12 +182,18 @@ class KafkaProxy(Proxy):
             self._held = (socket.create_connection(self.upstream), piece)
             self.held.set()
             raise Cut
+        if api_key == LIST_OFFSETS and self._offsets_failing:
+            self._offsets_failing -= 1
+            self._offsets_asked.add((upstream, piece[8:12]))
         if self._bytes_per_s:
             self._never.wait(len(piece) / self._bytes_per_s)
         return piece
 
     def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
         """With this proxy's address for the broker's."""
+        if (upstream, piece[4:8]) in self._offsets_asked:
+            self._offsets_asked.discard((upstream, piece[4:8]))
+            piece = _OFFSET_OF.sub(rb"\1" + self._offsets_error, piece)
         return piece.replace(self._theirs, self._ours)
 
 
