@@ -277,7 +277,7 @@ def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple
                 yield place, message
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(place)
-            elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+            else:
                 raise KafkaException(error)
 
 

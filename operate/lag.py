@@ -220,7 +220,7 @@ def _read(consumer: Consumer, seen: dict[Place, _Seen], names: Iterable[str], cl
                 one.at = one.end
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 one.forbidden = kafka_client.cannot_read(client, place[0]).sentence
-            if one.enough or (error is not None and not error.retriable()):
+            if one.enough or error is not None:
                 left.discard(place)
                 consumer.pause([TopicPartition(*place)])
 

@@ -177,10 +177,8 @@ class Log:
         error = message.error()
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            if not error.retriable():
-                code = Code.KAFKA_RIGHT if error.code() in kafka_client.FORBIDDEN else Code.KAFKA_CALL_FAILED
-                raise CannotTell(code, f"{topic or 'the log'} cannot be read: {error.str()}")
-            return  # librdkafka tries again
+            code = Code.KAFKA_RIGHT if error.code() in kafka_client.FORBIDDEN else Code.KAFKA_CALL_FAILED
+            raise CannotTell(code, f"{topic or 'the log'} cannot be read: {error.str()}")
         assert topic is not None, "records and ends are of a topic"
         assert partition is not None, "and of a partition"
         assert offset is not None, "and have their place there"

@@ -135,6 +135,6 @@ def _next(reader: Consumer, topic: str, partition: int, at: int) -> tuple[int | 
             return offset + 1, message
         if error is not None and error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
             return None, None
-        if error is not None and not error.retriable():
-            raise translate(error, f"reading {topic}")
+        if error is not None:
+            raise again_or_never(error, f"{topic} cannot be read")
     raise Retriable(Code.TOPIC_UNREADABLE, f"{topic}/{partition} cannot be read at offset {at}")

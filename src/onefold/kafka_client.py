@@ -87,8 +87,11 @@ def admin(settings: Mapping[str, Any]) -> Admin:
 
 
 class _Reader(Consumer):
-    """A consumer that joins no group. librdkafka asks for the coordinator of its group all the same, which takes the right to
-    describe that group, and reports a refusal among the records.
+    """A consumer that joins no group. An error among its records ends the reading: librdkafka asks again by itself while a leader
+    moves, and reports a dead broker to `error_cb`. It never calls an error of a record retriable.
+
+    librdkafka asks for the coordinator of the group all the same, which takes the right to describe that group, and reports a
+    refusal among the records.
     """
 
     def poll(self, timeout: float = -1) -> Message | None:
