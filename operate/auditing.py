@@ -119,7 +119,7 @@ def audit(
     finally:
         auditor.close()
     teller.keep(standing)
-    log.info("the audit has ended", domain=domain, outcome=standing.outcome, reason=standing.reason)
+    log.info("the audit has ended", domain=domain, **_outcome(standing))
     if stop.is_set() and standing.outcome != INVALID:
         return 0
     return EXIT_CODES[standing.outcome]
@@ -169,7 +169,7 @@ class Teller:
                 log.warning(standing.unkept, domain=self._domain)
         said = standing.outcome, standing.reason
         if said != self._said:
-            log.info("audited", domain=self._domain, outcome=standing.outcome, reason=standing.reason)
+            log.info("audited", domain=self._domain, **_outcome(standing))
             self._said = said
             self.keep(standing)
         elif now - self._kept_at > _KEEP_EVERY_S:
@@ -187,6 +187,7 @@ class Teller:
             counts=standing.counts,
             findings=standing.findings,
             offsets=standing.offsets,
+            code=standing.code,
         )
         if problem := self._keep(verdict):
             log.warning(problem, domain=self._domain)
@@ -226,6 +227,12 @@ class Teller:
             told.put(AUDIT_CYCLE_S, standing.cycle_s, domain=domain)
         told.stands(domain, "", self._moved_at, standing.reason)
         told.faulty(domain, _said(standing) if standing.findings else "")
+
+
+def _outcome(standing: Standing) -> dict[str, str]:
+    """The outcome for a log line."""
+    words = {"outcome": standing.outcome, "reason": standing.reason, "code": standing.code}
+    return {name: value for name, value in words.items() if value}
 
 
 def _said(standing: Standing) -> str:

@@ -157,7 +157,7 @@ class Judge:
                 still = self._log.stable_ends() == ends and not holdup
                 if still or late or not (findings or holdup):
                     verdict.findings = findings
-                    verdict.outcome, verdict.reason = decide(findings, holdup, still)
+                    verdict.outcome, verdict.reason, verdict.code = decide(findings, holdup, still)
                     return
             self._progress(holdup or "input is still arriving", self._read)
             time.sleep(CHECK_AGAIN_S)

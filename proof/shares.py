@@ -107,7 +107,7 @@ class Shares:
             if not holdup:
                 if self._is_right(verdict):
                     verdict.offsets, verdict.processes = by_topic(ends), len(self._pipes)
-                    verdict.outcome, verdict.reason = decide([], "", True)
+                    verdict.outcome, verdict.reason, verdict.code = decide([], "", True)
                     return True
                 if self._whole.ends() == ends:
                     return False

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onefold import exit_codes
-from onefold.error_codes import CodedError
+from onefold.error_codes import Code, CodedError
 
 VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
 EXIT_CODES = {VALID: exit_codes.OK, INVALID: exit_codes.FAILED, UNKNOWN: exit_codes.UNKNOWN}
@@ -95,7 +95,7 @@ class Verdict:
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
         processes: how many judged, each a share of the log.
-        code: of the error that keeps the verifier from a verdict, or "".
+        code: of what keeps the verifier from a verdict, or "".
     """
 
     domain: str
@@ -158,15 +158,15 @@ def beyond_progress(read: Mapping[tuple[str, int], int], ends: Mapping[tuple[str
             )
 
 
-def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str]:
-    """The outcome, and the reason for it."""
+def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str, str]:
+    """The outcome, the reason for it, and the code of what keeps the verifier from a verdict, or ""."""
     if holdup:
-        return UNKNOWN, f"the pipeline has not drained: {holdup}"
+        return UNKNOWN, f"the pipeline has not drained: {holdup}", str(Code.NOT_DRAINED)
     if not findings:
-        return VALID, "every row, dead letter and repartitioned copy is what follows from the input log"
+        return VALID, "every row, dead letter and repartitioned copy is what follows from the input log", ""
     if not still:
-        return UNKNOWN, "input is still arriving, and rows differ"
-    return INVALID, f"{len(findings)} differences from what follows from the input log"
+        return UNKNOWN, "input is still arriving, and rows differ", str(Code.NOT_DRAINED)
+    return INVALID, f"{len(findings)} differences from what follows from the input log", ""
 
 
 def _first_and_worst(findings: Iterable[Finding]) -> tuple[Finding, Finding]:

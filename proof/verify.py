@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.collecting import seldom
 from onefold.proof.judge import Judge, Progress
@@ -72,12 +73,11 @@ def verify(
         judge.run(verdict, timeout_s)
         if kept and verdict.outcome == VALID:
             verdict.note = judge.keep(kept) or verdict.note
-    except CannotTell as reason:
-        verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
-    except UnknownDomain as reason:
+    except (CannotTell, UnknownDomain) as reason:
         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
-        verdict.outcome, verdict.reason = UNKNOWN, f"the check itself failed: {type(error).__name__}: {error}"
+        verdict.outcome, verdict.code = UNKNOWN, str(Code.NO_VERDICT)
+        verdict.reason = f"the check itself failed: {type(error).__name__}: {error}"
     finally:
         if judge is not None:
             judge.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.live import Live
 from onefold.proof.audit.pace import PACE, Pace
@@ -42,7 +42,7 @@ _OPEN_S = 30.0
 _FINDINGS_MAX = 1000
 
 
-class _Over(Exception):
+class _Over(CodedError):
     """The topics are others now, and what was known of them is of no use: the text is one sentence."""
 
 
@@ -53,6 +53,7 @@ class Standing:
     Attributes:
         outcome: valid, invalid or unknown, as a verdict's.
         reason: one sentence.
+        code: of what keeps it from seeing everything just now, or "".
         found: what was found since the last time.
         findings: all that was found, the first ones if it is very much.
         offsets: per topic and partition, up to where everything was read.
@@ -69,6 +70,7 @@ class Standing:
 
     outcome: str = UNKNOWN
     reason: str = "it has just begun"
+    code: str = ""
     found: list[Finding] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -154,15 +156,16 @@ class Auditor:
                 if not self._turn():
                     pause = 0.0
             except CannotTell as reason:
-                self._unknown(str(reason))
+                self._unknown(reason)
                 self._drop_torn()
                 pause = _TRY_AGAIN_S
             except _Over as reason:
-                self._unknown(str(reason))
+                self._unknown(reason)
                 told(self.standing)
                 return self.standing
             except Exception as error:  # noqa: BLE001 - an auditor that fails, however it does, has proved nothing
-                self._unknown(f"the audit itself failed: {type(error).__name__}: {error}")
+                failed = f"the audit itself failed: {type(error).__name__}: {error}"
+                self._unknown(CodedError(Code.NO_VERDICT, failed))
                 told(self.standing)
                 return self.standing
             told(self.standing)
@@ -287,7 +290,10 @@ class Auditor:
     def _refuse_others(self) -> None:
         self._ask_at = time.monotonic() + self._pace.ask_every_s
         if self._following is not None and (topic := self._following.gone()):
-            raise _Over(f"{topic} was deleted or recreated: this run ends, and the next starts with the present topic")
+            raise _Over(
+                Code.TOPIC_RECREATED,
+                f"{topic} was deleted or recreated: this run ends, and the next starts with the present topic",
+            )
 
     def _take_figures(self) -> None:
         following, standing = self._following, self.standing
@@ -299,7 +305,7 @@ class Auditor:
 
     def _say(self, waits: str) -> None:
         standing = self.standing
-        standing.troubled = False
+        standing.troubled, standing.code = False, ""
         if standing.findings:
             standing.outcome = INVALID
             standing.reason = f"{len(standing.findings)} differences from what follows from the input log"
@@ -312,17 +318,18 @@ class Auditor:
             standing.outcome = VALID
             standing.reason = "every output record and every row so far is what follows from the input log"
 
-    def _unknown(self, reason: str) -> None:
+    def _unknown(self, reason: CodedError) -> None:
         try:
             self._name([])  # what was found before is worth more
         except CannotTell:
             pass  # it is named when Kafka is there again
         except _Over:
             self._ask_at = 0.0  # the next turn says so
-        self._say(reason)
-        self.standing.troubled = True
-        if not self.standing.findings:
-            self.standing.outcome, self.standing.reason = UNKNOWN, reason
+        standing = self.standing
+        self._say(str(reason))
+        standing.troubled = True
+        if not standing.findings:
+            standing.outcome, standing.reason, standing.code = UNKNOWN, str(reason), str(reason.code)
 
 
 def _by_topic(positions: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:

@@ -106,6 +106,7 @@ class Code(Enum):
     RECORD_UNREADABLE = 503, "A record of Onefold's own topics cannot be read."
     CHANGED_MEANWHILE = 504, "Dead letters were replayed while the verifier was reading."
     NO_VERDICT = 505, "`onefold verify` has ended without a verdict."
+    NOT_DRAINED = 506, "The pipeline has not drained, or its input is still arriving: there is no verdict yet."
 
     # Records, dead letters, and the handlers of pipelines.
     REJECTED = 601, "The pipeline's handler rejects the record."

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from onefold.operate import auditing
 from onefold.proof.audit.auditor import Standing
@@ -129,6 +130,20 @@ def test_a_verdict_that_stays_is_kept_now_and_then(audit: Audit) -> None:
     assert len(audit.kept) == 2
     audit.turn(after_s=60.0, outcome=INVALID, cycle_s=1.0)
     assert len(audit.kept) == 3
+
+
+def test_the_code_of_what_it_cannot_see_is_logged(audit: Audit) -> None:
+    with capture_logs() as lines:
+        audit.turn(reason="Kafka is away", code="OF-201", troubled=True)
+        audit.turn(outcome=VALID, reason="all is right", cycle_s=0.1)
+    assert lines == [
+        {"log_level": "info", "event": "audited", "domain": "orders", **told}
+        for told in (
+            {"outcome": UNKNOWN, "reason": "Kafka is away", "code": "OF-201"},
+            {"outcome": VALID, "reason": "all is right"},
+        )
+    ]
+    assert [verdict.code for verdict in audit.kept] == ["OF-201", ""]
 
 
 def test_its_figures_are_told(audit: Audit) -> None:

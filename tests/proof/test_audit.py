@@ -168,8 +168,9 @@ def test_a_record_that_was_taken_by_half_is_taken_anew(
     play(stage, 2)
     standing = ran(auditor, lambda standing: standing.troubled)
     assert (standing.outcome, standing.reason) == (UNKNOWN, "the schema registry does not answer")
+    assert standing.code == str(Code.KAFKA_SILENT)
     standing = ran(auditor, lambda standing: not standing.troubled and whole(standing) and standing.waiting == 0)
-    assert (standing.outcome, standing.findings) == (VALID, [])
+    assert (standing.outcome, standing.findings, standing.code) == (VALID, [], "")
     assert {name: standing.counts[name] for name in stage.expected.counts.as_stored()} == (
         stage.expected.counts.as_stored()
     )

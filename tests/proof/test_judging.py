@@ -36,8 +36,9 @@ WRONG = [Finding(next(iter(KINDS)), "somewhere")]
 def test_only_what_has_drained_and_stood_still_is_invalid(
     findings: list[Finding], holdup: str, still: bool, outcome: str
 ) -> None:
-    found, reason = decide(findings, holdup, still)
+    found, reason, code = decide(findings, holdup, still)
     assert found == outcome
+    assert code == (str(Code.NOT_DRAINED) if outcome == UNKNOWN else "")
     assert holdup in reason
 
 
@@ -80,7 +81,7 @@ def test_an_open_transaction_is_unknown_wherever_it_is(stage: SimulatedStage, to
     epoch = stage.log.init("somebody")
     stage.log.write("somebody", epoch, topic, 1, b"p", b"{}", ())
     verdict = stage.judge()
-    assert verdict.outcome == UNKNOWN
+    assert (verdict.outcome, verdict.as_data()["code"]) == (UNKNOWN, "OF-506")
     assert f"{topic}/1" in verdict.reason
 
 

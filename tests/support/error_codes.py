@@ -28,7 +28,7 @@ Each error has a code, for its kind; the sentence behind the code names the obje
 - A command ends with `error OF-210: Kafka has no topic runner.updates.dead` on stderr.
   With `--json`, stderr has an object with the fields `error`, `hint`, `code` and `exit_code`.
 - A service writes the code of an error that ends or delays the work into its log, as `code`.
-- `onefold verify --json` has `code` beside `reason` if the verifier could not read everything.
+- `onefold verify --json` has `code` beside `reason` if the verdict is *unknown*. `onefold audit` logs it as `code`.
 - A dead letter has the reason as a sentence, without a code.
 
 The codes do not change between versions; the sentences may. Search the log for the code.
@@ -81,6 +81,7 @@ def _order(end: str) -> tuple[bool, int, str]:
 def _ends(source: Source) -> dict[str, set[str]]:
     """By the name of a code what its errors end with."""
     found = {Code.REJECTED.name: {_ENDS["Rejected"]}}  # the code of an error that names none
+    found |= {code.name: {_ENDS["CannotTell"]} for code in (Code.NO_VERDICT, Code.NOT_DRAINED)}  # a verdict's own
     for name, path in source.product.items():
         if name != CATALOGUE and not name.startswith("onefold.processor.testing"):
             for node in source.nodes(path):
