@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.error_codes import Code
@@ -22,10 +22,9 @@ from onefold.pipelines import again_of as again_of
 from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.core.owner import PIPELINE_HEADER
-from onefold.processor.io import ask
-from onefold.processor.io.admin import RECORD_BYTES_MAX
+from onefold.processor.io.admin import RECORD_BYTES_MAX, create_missing, existing
 from onefold.processor.io.contracts import Contract
-from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
+from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.serde import decode_plain
 
 # What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
@@ -82,30 +81,16 @@ def create(admin: AdminClient, queue: str) -> list[str]:
         Retriable: the queue's own is not there yet, or the cluster does not answer.
         Refused: it is not allowed to.
     """
-    try:
-        existing = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
-        if queue not in existing:
-            check_visible(admin, [queue])
-            raise Retriable(Code.TOPIC_MISSING, f"topic {queue} does not exist; `onefold prepare` makes it")
-        retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
-        missing = [
-            NewTopic(
-                topic,
-                len(existing[queue].partitions),
-                config={"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)},
-            )
+    there = existing(admin)
+    if queue not in there:
+        check_visible(admin, [queue])
+        raise Retriable(Code.TOPIC_MISSING, f"topic {queue} does not exist; `onefold prepare` makes it")
+    retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
+    return create_missing(
+        admin,
+        [
+            NewTopic(topic, there[queue], config={"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)})
             for topic, kept in retention.items()
-            if topic not in existing
-        ]
-        made = []
-        for topic, future in (ask.create_topics(admin, missing, CALL_TIMEOUT_S) if missing else {}).items():
-            try:
-                future.result()
-                made.append(topic)
-            except KafkaException as error:
-                # Two workers that start at once make the same topics; either did.
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-        return made
-    except KafkaException as error:
-        raise unanswered(error, f"the topics of {queue} cannot be made", admin) from error
+            if topic not in there
+        ],
+    )

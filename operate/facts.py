@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_client
+from onefold import kafka_ask, kafka_client
 from onefold.operate import merges, pipelines
 from onefold.operate.errors import first_line
 from onefold.operate.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
@@ -22,7 +22,6 @@ from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
-from onefold.processor.io import ask
 
 if TYPE_CHECKING:
     import psycopg
@@ -147,8 +146,8 @@ def _answers(
 ) -> tuple[dict[str, TopicDescription], dict[str, dict[str, str]]]:
     """Both questions are under way at once."""
     resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
-    configs_of = ask.describe_configs(admin, list(resources.values()), CALL_S)
-    described_of = ask.describe_topics(admin, names, CALL_S)
+    configs_of = kafka_ask.describe_configs(admin, list(resources.values()), CALL_S)
+    described_of = kafka_ask.describe_topics(admin, names, CALL_S)
     asked, described = configs_of(), described_of()
     found = {name: answer for name in names if (answer := _answer(described[name], name, unknown)) is not None}
     configs = {

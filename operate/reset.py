@@ -31,7 +31,7 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onefold import kafka_client
+from onefold import kafka_ask, kafka_client
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import emptying, pipelines, positions, replicas, reset_session
@@ -45,7 +45,7 @@ from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io import admin, ask
+from onefold.processor.io import admin
 from onefold.processor.io.kafka_errors import unanswered
 from onefold.processor.io.static_member import session_ms
 
@@ -320,7 +320,7 @@ class Reset:
         if not there:
             return
         session.still()
-        for topic, answer in ask.delete_topics(self._kafka, there, _CALL_S).items():
+        for topic, answer in kafka_ask.delete_topics(self._kafka, there, _CALL_S).items():
             try:
                 answer.result()
             except KafkaException as error:
@@ -342,7 +342,7 @@ class Reset:
 
     def _there(self, topics: Sequence[str]) -> bool:
         """Whether one of them can still be described."""
-        for answer in ask.describe_topics(self._kafka, topics, _CALL_S)().values():
+        for answer in kafka_ask.describe_topics(self._kafka, topics, _CALL_S)().values():
             try:
                 answer.result()
                 return True

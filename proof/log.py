@@ -7,8 +7,7 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,11 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
 
-from onefold import kafka_client, kafka_offsets
+from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
 from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
@@ -33,8 +31,6 @@ Place = tuple[str, int]
 
 # A broker that is there answers these in milliseconds; one that restarts is back within seconds.
 _ANSWER_S = 15.0
-# One broker's answer to a question that any broker can answer.
-_TRY_S = 2.0
 # Without any record or end of a partition for so long, no more will come.
 _NO_PROGRESS_S = 30.0
 _BATCH = 2000
@@ -193,7 +189,7 @@ class Log:
 
     def gone(self) -> str:
         """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""
-        asked = self._ask([*self.topics])
+        asked = kafka_ask.describe_topics(self._admin, [*self.topics], self._answer_s)()
         for name, topic in self.topics.items():
             try:
                 if str(asked[name].result().topic_id) != topic.topic_id:
@@ -217,21 +213,8 @@ class Log:
         except KafkaException as error:
             raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
 
-    def _ask(self, names: list[str]) -> "dict[str, Future[Any]]":
-        """Futures of the topics' descriptions, all ended. The client asks the broker that its metadata name as the controller,
-        also a dead broker. New metadata may name another one.
-        """
-        deadline = time.monotonic() + self._answer_s
-        while True:
-            asked: dict[str, Future[Any]] = self._admin.describe_topics(TopicCollection(names), request_timeout=_TRY_S)
-            errors = [error.args[0].code() for answer in asked.values() if (error := answer.exception()) is not None]
-            if not {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} & {*errors} or time.monotonic() > deadline:
-                return asked
-            with suppress(KafkaException):
-                self._admin.list_topics(timeout=_TRY_S)
-
     def _describe(self, names: list[str]) -> dict[str, Topic]:
-        asked = self._ask(names)
+        asked = kafka_ask.describe_topics(self._admin, names, self._answer_s)()
         found = {}
         for name in names:
             try:

@@ -7,13 +7,12 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_client, kafka_offsets
+from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io import ask
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
 from onefold.processor.io.reading import between
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
@@ -68,7 +67,7 @@ def create_topics(
         wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
     there = existing(admin)
-    return _create(
+    return create_missing(
         admin,
         [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
     )
@@ -83,21 +82,21 @@ def create_replays(topology: Topology, client: Mapping[str, str]) -> None:
     """
     admin = connect(client)
     if topology.replays not in existing(admin):
-        _create(admin, [NewTopic(topology.replays, 1, config=_KEEP)])
+        create_missing(admin, [NewTopic(topology.replays, 1, config=_KEEP)])
 
 
-def _create(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
-    """Make these topics; says which were made here."""
+def create_missing(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
+    """Make these topics; says which were made here. Raises as `create_topics`."""
     if not missing:
         return []
     check_visible(admin, [topic.topic for topic in missing])
     created = []
-    for topic, future in ask.create_topics(admin, missing, CALL_TIMEOUT_S).items():
+    for topic, future in kafka_ask.create_topics(admin, missing, CALL_TIMEOUT_S).items():
         try:
             future.result()
             created.append(topic)
         except KafkaException as error:
-            # Two processors that start at once make the same topics; either did.
+            # Two processes that start at once make the same topics; either did.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise unanswered(error, f"topic {topic} could not be made", admin) from error
     return created
@@ -134,7 +133,7 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
     does not answer, `Refused` when it does not allow it.
     """
     found = {}
-    for topic, asked in ask.describe_topics(admin, topics, CALL_TIMEOUT_S)().items():
+    for topic, asked in kafka_ask.describe_topics(admin, topics, CALL_TIMEOUT_S)().items():
         try:
             found[topic] = len(asked.result().partitions)
         except KafkaException as error:
@@ -147,7 +146,7 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
     """Which topic the name stands for now, and what the partition holds (up to the high watermark)."""
     at = topic, partition
     try:
-        described = ask.describe_topics(admin, [topic], CALL_TIMEOUT_S)()[topic].result()
+        described = kafka_ask.describe_topics(admin, [topic], CALL_TIMEOUT_S)()[topic].result()
         start = kafka_offsets.starts(admin, [at], CALL_TIMEOUT_S)[at]
         end = kafka_offsets.high_watermarks(admin, [at], CALL_TIMEOUT_S)[at]
     except KafkaException as error:
@@ -194,7 +193,7 @@ def record_bytes_max(admin: AdminClient, topics: Iterable[str]) -> dict[str, int
 def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, int | None]:
     """A number, per topic; None where we may not ask."""
     asked = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
-    answers = ask.describe_configs(admin, list(asked.values()), CALL_TIMEOUT_S)()
+    answers = kafka_ask.describe_configs(admin, list(asked.values()), CALL_TIMEOUT_S)()
     found: dict[str, int | None] = {}
     for topic, resource in asked.items():
         try:
@@ -216,7 +215,7 @@ def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dic
     """Ask which topics the names stand for, and return what waits for the answer. The waiting is free when there was
     something else to do meanwhile.
     """
-    wait = ask.describe_topics(admin, topics, CALL_TIMEOUT_S)
+    wait = kafka_ask.describe_topics(admin, topics, CALL_TIMEOUT_S)
 
     def answer() -> dict[str, str]:
         try:

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_client, kafka_offsets
+from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
-from onefold.processor.io import ask
 from onefold.spark_sink.errors import Refused, Unauthenticated, Waiting
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
@@ -85,13 +84,13 @@ class Topics:
         """May Kafka remove single records of the topic, because a later one has the same key?"""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with _kafka_errors(self._servers, self._admin):
-            settings = ask.describe_configs(self._admin, [resource], self._patience_s)()[resource].result()
+            settings = kafka_ask.describe_configs(self._admin, [resource], self._patience_s)()[resource].result()
         return "compact" in str(settings["cleanup.policy"].value)
 
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
         with _kafka_errors(self._servers, self._admin):
-            for topic, future in ask.describe_topics(self._admin, topics, self._patience_s)().items():
+            for topic, future in kafka_ask.describe_topics(self._admin, topics, self._patience_s)().items():
                 try:
                     found[topic] = future.result()
                 except KafkaException as error:

@@ -10,14 +10,13 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
+from onefold import kafka_ask
 from onefold.error_codes import Code
 from onefold.kafka_probe import LOGIN, START, probe
 from onefold.kafka_probe import Trouble as Trouble  # what every caller handles
@@ -46,8 +45,6 @@ FORBIDDEN = (
 _LEAVE_S = 15.0
 # A broker that runs answers in milliseconds; a refused login takes a third of a second.
 _ANSWER_S = (0.5, 1.5, 3.0)
-# A question that any broker can answer; one that is busy has longer with each try.
-_TRY_S, _TRY_MAX_S = 0.5, 2.0
 # Many tasks fail at the same moment and for the same reason.
 _CACHED_S = 1.0
 
@@ -181,7 +178,7 @@ def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) 
     if not names:
         return []
     found = []
-    for name, asked in _described(client, names, timeout_s).items():
+    for name, asked in kafka_ask.describe_topics(client, names, timeout_s)().items():
         try:
             asked.result()
         except KafkaException as error:
@@ -191,22 +188,6 @@ def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) 
             elif code in UNREACHABLE:
                 raise
     return found
-
-
-def _described(client: AdminClient, names: list[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-    """Futures that have ended. The client asks the broker that its metadata name as the controller, also a dead one, and no
-    other: so it waits for that one a moment, and asks for new metadata (as `processor.io.ask`, which is not below this).
-    """
-    deadline = time.monotonic() + timeout_s
-    try_s = min(_TRY_S, timeout_s)
-    while True:
-        asked = client.describe_topics(TopicCollection(names), request_timeout=try_s)
-        codes = {error.args[0].code() for one in asked.values() if isinstance(error := one.exception(), KafkaException)}
-        if not codes & {KafkaError._TIMED_OUT, KafkaError._TRANSPORT} or time.monotonic() > deadline:
-            return asked
-        with suppress(KafkaException):
-            client.list_topics(timeout=try_s)
-        try_s = min(2 * try_s, _TRY_MAX_S)
 
 
 def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:

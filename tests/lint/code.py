@@ -153,22 +153,20 @@ def makers_of_kafka_clients(source: Source) -> Iterator[str]:
 
 # What librdkafka sends to the broker that its metadata name as the controller.
 _TO_THE_CONTROLLER = {"describe_topics", "create_topics", "delete_topics"}
-# The judge shares no code with the processor, and kafka_client is below it: each has a loop of its own.
-_ASKERS = {"onefold.processor.io.ask", "onefold.kafka_client", "onefold.proof.log"}
 
 
 def askers_of_the_controller(source: Source) -> Iterator[str]:
     """One module asks what any broker can answer, so that a dead controller is not waited for."""
     for name, path in source.product.items():
-        ours = {here for here, _ in _named(source, path, "onefold.")}
-        for node in source.nodes(path) if name not in _ASKERS and not name.startswith("onefold.bench") else ():
+        ours = {here for here, _ in _named(source, path, "onefold")}
+        for node in source.nodes(path) if name != "onefold.kafka_ask" and not name.startswith("onefold.bench") else ():
             called = node.func if isinstance(node, ast.Call) else None
             if (
                 isinstance(called, ast.Attribute)
                 and called.attr in _TO_THE_CONTROLLER
                 and ast.unparse(called.value) not in ours
             ):
-                yield f"{place(path, called.lineno)}: ask through onefold.processor.io.ask"
+                yield f"{place(path, called.lineno)}: ask through onefold.kafka_ask"
 
 
 def openers_of_sessions(source: Source) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onefold.processor.io import ask
+from onefold import kafka_ask
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Cluster:
         return {"topic": future}
 
     def answer(self) -> int:
-        return ask.any_broker(cast("AdminClient", cast("Any", self)), self.ask, 60.0)()["topic"].result()
+        return kafka_ask.any_broker(cast("AdminClient", cast("Any", self)), self.ask, 60.0)()["topic"].result()
 
 
 @pytest.mark.parametrize("error", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
