@@ -19,7 +19,7 @@ from onefold.dashboard.windows import Window
 from onefold.dashboard.words import rounded, sentence
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
 from onefold.jobs.apps.sheets.chunks import Readable
-from onefold.jobs.apps.sheets.entries import Entries, PostgresEntries
+from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.protocols import Missing, Refuse
@@ -123,7 +123,7 @@ class _Reading:
         self._open_objects = open_objects
         self._objects: Readable | None = None
         self._connection: Blocking | None = None
-        self._entries = PostgresEntries(self._connect)
+        self._entries = Entries(self._connect)
 
     def read(self, sheet_id: str, window: Window, before: Grid | None) -> Grid:
         """See `Grids.read`. Blocks."""

@@ -4,13 +4,14 @@ That topic is the log of intentions. Whatever else is lost, messages, rows or ob
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
 from onefold import kafka_client, kafka_offsets
 from onefold.jobs import topics
-from onefold.jobs.protocols import Done, Effect, Job
+from onefold.jobs.pending import PostgresPending
+from onefold.jobs.protocols import Effect, Job
 from onefold.processor.core.errors import Rejected
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, unanswered
@@ -23,19 +24,6 @@ class Lacking(NamedTuple):
     job: Job
     why: str
     first: bool
-
-
-class Rows(Protocol):
-    """What of the rows a redrive needs."""
-
-    def done(self, job: Job) -> Done | None:
-        """What came of it, when it is done."""
-
-    def add(self, job: Job) -> None:
-        """Insert its row, if there is none."""
-
-    def forget(self, job: Job, *, later: bool) -> int:
-        """Delete from `done` this job, and with `later` those of its log that come after it."""
 
 
 def intentions(
@@ -72,7 +60,7 @@ def intentions(
                 complain(f"{queue}/{message.partition()}/{message.offset()} is no job: {rejected}")
 
 
-def lacking(jobs: Iterable[Job], effect: Effect, rows: Rows) -> Iterator[Lacking]:
+def lacking(jobs: Iterable[Job], effect: Effect, rows: PostgresPending) -> Iterator[Lacking]:
     """Of these jobs, in the order in which they were put, those that have to be done.
 
     Those of a log with order build on one another: all that come after one that is missing have to be done again.
@@ -89,7 +77,7 @@ def lacking(jobs: Iterable[Job], effect: Effect, rows: Rows) -> Iterator[Lacking
         yield Lacking(job, "it is not done" if done is None else "what it did is not there any more", True)
 
 
-def put_back(found: Lacking, effect: Effect, rows: Rows, put: Callable[[Job], None]) -> None:
+def put_back(found: Lacking, effect: Effect, rows: PostgresPending, put: Callable[[Job], None]) -> None:
     """Have one done. Cut off anywhere, the next redrive finds it again, not done; and a job that has to wait for it puts it into
     the queue (`Worker`).
     """

@@ -139,16 +139,16 @@ class Desk:
         step: Callable[[str], None],
     ) -> None:
         """Begin."""
-
-        def live() -> None:
-            try:
-                while not stop.is_set():
-                    self._spell(stop, prepare, limits, step)
-            except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
-                self.error = error
-
-        self._thread = threading.Thread(target=live, name=self._queue, daemon=True)
+        self._stop, self._prepare, self._limits, self._step = stop, prepare, limits, step
+        self._thread = threading.Thread(target=self._live, name=self._queue, daemon=True)
         self._thread.start()
+
+    def _live(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._spell()
+        except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
+            self.error = error
 
     def join(self) -> None:
         """Until it has ended."""
@@ -169,7 +169,7 @@ class Desk:
         self._telemetry.put(WORKER_WAITS, bool(self.waits_for), **self._labels)
         self._telemetry.stands(self._pipeline.name, self._queue, self._moved_at, why)
 
-    def _came_to(self, outcome: Outcome | None, pending: PostgresPending, limits: Limits) -> None:
+    def _came_to(self, outcome: Outcome | None, pending: PostgresPending) -> None:
         """After a message, or after a while without one."""
         now = time.monotonic()
         if outcome is not None:
@@ -180,33 +180,23 @@ class Desk:
             self._moved_at = now
         elif self._telemetry.listens and now - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = now
-            self._moved_at = max(self._moved_at, now - pending.quiet_s(self._queue, limits.timeout_s))
+            self._moved_at = max(self._moved_at, now - pending.quiet_s(self._queue, self._limits.timeout_s))
 
-    def _noting(self, step: Callable[[str], None]) -> Callable[[str], None]:
-        """The same steps. A message came with the first, and each checkpoint is a move."""
+    def _note(self, step: str) -> None:
+        """A message came with the first step, and each checkpoint is a move."""
+        if step == "received":
+            self._received_at = time.monotonic()
+        elif step == "checkpointed":
+            self._moved_at = time.monotonic()
+        self._step(step)
 
-        def note(name: str) -> None:
-            if name == "received":
-                self._received_at = time.monotonic()
-            elif name == "checkpointed":
-                self._moved_at = time.monotonic()
-            step(name)
-
-        return note
-
-    def _spell(
-        self,
-        stop: threading.Event,
-        prepare: Callable[[], object],
-        limits: Limits,
-        step: Callable[[str], None],
-    ) -> None:
+    def _spell(self) -> None:
         """Work until asked to stop, or until a server is away: then everything is opened anew."""
         with ExitStack() as open_now:
             try:
                 contract = contract_of(self._pipeline, self._queue)
                 declared(self._pipeline, self._queue)  # what is wrong with it no server can mend: it is not waited for
-                prepare()
+                self._prepare()
                 pending = PostgresPending(self._context.dsn, self._instance, self._pipeline.name)
                 open_now.callback(pending.close)
                 context = self._context.held_by(pending.still)
@@ -221,16 +211,16 @@ class Desk:
                     still=pending.still,
                 )
                 open_now.callback(queue.close)
-                worker = self._worker(queue, pending, effect, limits, step, stop)
+                worker = self._worker(queue, pending, effect)
                 self.waits_for, self._began = "", True
-                while not stop.is_set():
+                while not self._stop.is_set():
                     outcome = worker.work(_ROUND_S)
                     self.waits_for = f"{self._queue}: {why}" if (why := queue.waits_for) else ""
-                    self._came_to(outcome, pending, limits)
+                    self._came_to(outcome, pending)
                     if outcome is Outcome.FAILED:
                         # What it holds may be broken, as a connection that was cut: the next try has a new one.
                         effect = effect_of(self._pipeline, self._queue, context)
-                        worker = self._worker(queue, pending, effect, limits, step, stop)
+                        worker = self._worker(queue, pending, effect)
             except (Retriable, psycopg.Error) as error:
                 if isinstance(error, Unauthenticated) and not self._began:
                     raise Refused(error.code, str(error)) from error
@@ -239,24 +229,16 @@ class Desk:
                     code = error.code if isinstance(error, Retriable) else Code.POSTGRES_SILENT
                     log.warning("waiting", queue=self._queue, reason=first, code=str(code))
                 self.waits_for = f"{self._queue}: {first}"
-                stop.wait(_PAUSE_S)
+                self._stop.wait(_PAUSE_S)
 
-    def _worker(
-        self,
-        queue: Queue,
-        pending: PostgresPending,
-        effect: Effect,
-        limits: Limits,
-        step: Callable[[str], None],
-        stop: threading.Event,
-    ) -> Worker:
+    def _worker(self, queue: Queue, pending: PostgresPending, effect: Effect) -> Worker:
         return Worker(
             queue,
             pending,
             effect,
-            limits,
+            self._limits,
             clock=time.monotonic,
             dice=random.random,  # noqa: S311 - the jitter of a retry is no secret
-            step=self._noting(step),
-            stopping=stop.is_set,
+            step=self._note,
+            stopping=self._stop.is_set,
         )

@@ -108,7 +108,7 @@ class AvroCodec:
             )
         first = data[0]
         if first == 0xC3:
-            return self._decode_single_object(record.topic, data)
+            return _single_object(self._inputs[record.topic], data)
         if first == 0:
             return self._decode_confluent(record.topic, data)
         try:
@@ -120,9 +120,6 @@ class AvroCodec:
             return (checked if _BACKSLASH in data and _NUL_ESCAPED in data else unchecked)(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Rejected(f"not JSON of {self._inputs[record.topic].name}: {error}", Code.VALUE_UNREADABLE) from None
-
-    def _decode_single_object(self, topic: str, data: bytes) -> Any:
-        return _single_object(self._inputs[topic], data)
 
     def _decode_confluent(self, topic: str, data: bytes) -> Any:
         if len(data) < _CONFLUENT_HEADER_BYTES:

@@ -34,10 +34,6 @@ class SimulatedFiles:
         """Others may have what that one had."""
         self._owners = {name: other for name, other in self._owners.items() if other is not owner}
 
-    def owned(self, owner: object) -> bool:
-        """Whether it still has files."""
-        return owner in self._owners.values()
-
 
 class SimulatedDisk:
     """Of one task."""

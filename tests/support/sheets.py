@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from onefold.jobs.apps.sheets.cells import name_of
-from onefold.jobs.apps.sheets.entries import PostgresEntries
+from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.merge import Bounds
 from onefold.jobs.apps.sheets.snapshot import Finished, Snapshots
 from onefold.jobs.protocols import Done, Job, Objects, Place
@@ -147,7 +147,7 @@ def finish_in_tables(dsn: str, told: Finished) -> None:
 @contextmanager
 def effect(dsn: str, objects: Objects, bounds: Bounds | None = None) -> Iterator[Snapshots]:
     """One worker's, which writes what it tells straight into the tables."""
-    entries = PostgresEntries(lambda: connect(dsn, "test"))
+    entries = Entries(lambda: connect(dsn, "test"))
     try:
         yield Snapshots(entries, objects, lambda told: finish_in_tables(dsn, told), bounds)
     finally:

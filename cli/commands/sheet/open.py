@@ -55,7 +55,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
     """{"sheet", "entry", "snapshot", "tail", "bytes_read", "rows_read", "cells": {name: {"kind", "held", "shown"}}}"""
     import psycopg
 
-    from onefold.jobs.apps.sheets.entries import PostgresEntries
+    from onefold.jobs.apps.sheets.entries import Entries
     from onefold.jobs.apps.sheets.reading import NotThere, Reading
     from onefold.jobs.objects import open_to_read
     from onefold.jobs.protocols import Missing, Refuse
@@ -64,7 +64,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
     settings = load()
     dsn, store = settings.postgres(), open_to_read(settings.object_store(), settings.objects_endpoint)
     try:
-        with closing(PostgresEntries(lambda: connect(dsn, "sheet open"))) as entries:
+        with closing(Entries(lambda: connect(dsn, "sheet open"))) as entries:
             reading = Reading(entries, store, sheet, at)
             shown = _cells(reading, rect, formulas)
             return {

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 
-from onefold.jobs.apps.sheets.entries import PostgresEntries
+from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.snapshot import Finished, Snapshots
 from onefold.jobs.apps.sheets.uploads import KeepOrDiscard
 from onefold.jobs.context import Context
@@ -16,7 +16,7 @@ FINISHED = "sheets.finished"
 
 def snapshots(context: Context) -> Snapshots:
     """Of the queue sheets.jobs."""
-    entries = PostgresEntries(lambda: connect(context.dsn, "snapshots", "worker"))
+    entries = Entries(lambda: connect(context.dsn, "snapshots", "worker"))
     return Snapshots(entries, context.objects(), _to_the_log(context.writer()))
 
 

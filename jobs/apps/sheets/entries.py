@@ -6,7 +6,7 @@ there ever changes, so what has been proven once stays true, and no read here ne
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, LiteralString, NamedTuple, Protocol
+from typing import Any, LiteralString, NamedTuple
 
 from onefold.jobs.apps.sheets.cells import BEGIN, COLS_MAX, ROWS_MAX, Cell, Rect, Value, value_of
 from onefold.jobs.protocols import Place
@@ -40,39 +40,8 @@ class Finished(NamedTuple):
     root: str
 
 
-class Entries(Protocol):
-    """The log of sheets."""
-
-    def landed(self, sheet: str, after: int, upto: int | None = None) -> int:
-        """The highest number up to which no entry is missing, given that none is missing up to `after`. With `upto` it may stop
-        there.
-        """
-
-    def segment_of_snapshot(self, sheet: str, entry: int) -> int | None:
-        """The segment of a snapshot entry; None: the entry is none, or has not landed."""
-
-    def snapshots_between(self, sheet: str, after: int, before: int) -> list[Place]:
-        """The snapshot entries with numbers strictly between, in order."""
-
-    def edits(
-        self, sheet: str, after: int, upto: int, from_cell: Cell = BEGIN, rect: Rect = EVERYWHERE
-    ) -> Iterator[Edit]:
-        """Of each cell the newest edit after `after` and up to `upto`, in the order of cells, streamed: cells from `from_cell` on
-        that are inside of `rect`.
-        """
-
-    def imports(self, sheet: str, after: int, upto: int) -> list[Import]:
-        """The payloads that entries after `after` and up to `upto` name, in order of entries."""
-
-    def finished(self, sheet: str, upto: int | None = None) -> Finished | None:
-        """The newest finished snapshot at or before an entry; of all when none is given."""
-
-    def known(self, sheet: str) -> bool:
-        """Whether anything of the sheet has landed."""
-
-
-class PostgresEntries:
-    """The tables sheets.entries and sheets.snapshots.
+class Entries:
+    """The log of sheets, in the tables sheets.entries and sheets.snapshots.
 
     Attributes:
         rows_read: rows that were fetched so far.
@@ -84,7 +53,9 @@ class PostgresEntries:
         self._connect, self._connection, self._names = connect, None, count(1)  # type: Any, Connection | None, count[int]
 
     def landed(self, sheet: str, after: int, upto: int | None = None) -> int:
-        """See `Entries`. Raises psycopg.Error, as everything here: Postgres fails, or does not answer."""
+        """The highest number up to which no entry is missing, given that none is missing up to `after`. With `upto` it may stop
+        there. Raises psycopg.Error, as everything here: Postgres fails, or does not answer.
+        """
         if upto is not None:
             there = self._one(
                 "SELECT count(*) FROM sheets.entries WHERE sheet_id = %s AND entry > %s AND entry <= %s",
@@ -101,7 +72,7 @@ class PostgresEntries:
         return after if found[0] is None else int(found[0])
 
     def segment_of_snapshot(self, sheet: str, entry: int) -> int | None:
-        """See `Entries`."""
+        """The segment of a snapshot entry; None: the entry is none, or has not landed."""
         rows = self._all(
             "SELECT segment FROM sheets.entries WHERE sheet_id = %s AND entry = %s AND kind = 'snapshot'",
             (sheet, entry),
@@ -109,7 +80,7 @@ class PostgresEntries:
         return int(rows[0][0]) if rows else None
 
     def snapshots_between(self, sheet: str, after: int, before: int) -> list[Place]:
-        """See `Entries`."""
+        """The snapshot entries with numbers strictly between, in order."""
         rows = self._all(
             "SELECT segment, entry FROM sheets.entries WHERE sheet_id = %s AND entry > %s AND entry < %s"
             " AND kind = 'snapshot' ORDER BY entry",
@@ -120,7 +91,9 @@ class PostgresEntries:
     def edits(
         self, sheet: str, after: int, upto: int, from_cell: Cell = BEGIN, rect: Rect = EVERYWHERE
     ) -> Iterator[Edit]:
-        """See `Entries`. The server sorts and keeps the result, outside of any transaction: a long job holds none open."""
+        """Of each cell the newest edit after `after` and up to `upto`, in the order of cells, streamed: cells from `from_cell` on
+        that are inside of `rect`. The server sorts and keeps the result outside of any transaction: a long job holds none open.
+        """
         with self._open().cursor(f"edits_{next(self._names)}", withhold=True) as rows:
             rows.itersize = _FETCH_ROWS
             rows.execute(
@@ -134,7 +107,7 @@ class PostgresEntries:
                 yield Edit((row, col), entry, value_of(number, text, formula))
 
     def imports(self, sheet: str, after: int, upto: int) -> list[Import]:
-        """See `Entries`."""
+        """The payloads that entries after `after` and up to `upto` name, in order of entries."""
         rows = self._all(
             "SELECT entry, object_id FROM sheets.entries WHERE sheet_id = %s AND entry > %s AND entry <= %s"
             " AND kind = 'import' ORDER BY entry",
@@ -143,7 +116,7 @@ class PostgresEntries:
         return [Import(*row) for row in rows]
 
     def finished(self, sheet: str, upto: int | None = None) -> Finished | None:
-        """See `Entries`."""
+        """The newest finished snapshot at or before an entry; of all when none is given."""
         rows = self._all(
             "SELECT segment, entry, root FROM sheets.snapshots WHERE sheet_id = %s AND entry <= coalesce(%s, entry)"
             " ORDER BY entry DESC LIMIT 1",
@@ -152,7 +125,7 @@ class PostgresEntries:
         return Finished(Place(*rows[0][:2]), rows[0][2]) if rows else None
 
     def known(self, sheet: str) -> bool:
-        """See `Entries`."""
+        """Whether anything of the sheet has landed."""
         return bool(self._one("SELECT EXISTS (SELECT FROM sheets.entries WHERE sheet_id = %s)", (sheet,))[0])
 
     def close(self) -> None:

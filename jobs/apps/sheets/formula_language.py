@@ -9,6 +9,7 @@ formula is made into steps for a stack, so that however deep its brackets are no
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -49,6 +50,10 @@ class Step(NamedTuple):
 Steps = tuple[Step, ...]
 
 
+def _operation(op: str) -> Callable[[Any, list[Any]], Any]:
+    return lambda _, found: (Step(op), tuple(found))
+
+
 class _Steps(Transformer[Any, Any]):
     """A tree into steps, from the leaves up: each rule gives (its own step, what comes before it)."""
 
@@ -79,20 +84,7 @@ class _Steps(Transformer[Any, Any]):
     def start(self, found: list[Any]) -> Any:
         return found[0]
 
-    def add(self, found: list[Any]) -> Any:
-        return Step("add"), tuple(found)
-
-    def sub(self, found: list[Any]) -> Any:
-        return Step("sub"), tuple(found)
-
-    def mul(self, found: list[Any]) -> Any:
-        return Step("mul"), tuple(found)
-
-    def div(self, found: list[Any]) -> Any:
-        return Step("div"), tuple(found)
-
-    def neg(self, found: list[Any]) -> Any:
-        return Step("neg"), tuple(found)
+    add, sub, mul, div, neg = map(_operation, ("add", "sub", "mul", "div", "neg"))
 
 
 _parser = Lark(_GRAMMAR, parser="lalr", transformer=_Steps(), propagate_positions=False, maybe_placeholders=False)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onefold.jobs.apps.sheets.cells import Rect, Value
-from onefold.jobs.apps.sheets.entries import PostgresEntries
+from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.formulas import Formulas
 from onefold.jobs.apps.sheets.reading import Reading
 from onefold.jobs.apps.sheets.snapshot import Finished
@@ -79,7 +79,7 @@ def test_a_million_cells(log: SheetLog, folder: Path) -> None:
     assert result["cells"] == 1_000_000
 
     finish_in_tables(log.dsn, Finished(log.sheet, *log.job(log.entry).place, **result))
-    entries = PostgresEntries(lambda: connect(log.dsn, "test"))
+    entries = Entries(lambda: connect(log.dsn, "test"))
     reading = Reading(entries, store, log.sheet)
     whole = Formulas(reading).shown((1, 30), Value("f", "=SUM(A1:T50000)"))
     entries.close()

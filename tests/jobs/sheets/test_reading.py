@@ -16,7 +16,7 @@ from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.jobs.apps.sheets.cells import Rect, Value
-from onefold.jobs.apps.sheets.entries import EVERYWHERE, PostgresEntries
+from onefold.jobs.apps.sheets.entries import EVERYWHERE, Entries
 from onefold.jobs.apps.sheets.merge import Bounds
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.objects.local import LocalStore
@@ -44,8 +44,8 @@ def tables(database: str) -> str:
 
 
 @pytest.fixture
-def entries(tables: str) -> Iterator[PostgresEntries]:
-    made = PostgresEntries(lambda: connect(tables, "test"))
+def entries(tables: str) -> Iterator[Entries]:
+    made = Entries(lambda: connect(tables, "test"))
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ OPS = st.lists(
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, unfinished=st.integers(0, 2), corners=st.tuples(CELLS, CELLS))
 def test_every_entry_can_be_read(
-    ops: list[object], unfinished: int, corners: tuple[tuple[int, int], ...], tables: str, entries: PostgresEntries
+    ops: list[object], unfinished: int, corners: tuple[tuple[int, int], ...], tables: str, entries: Entries
 ) -> None:
     """As the model has it after that entry, in any range, with any number of the last snapshots not finished."""
     one, other = corners
@@ -107,7 +107,7 @@ def test_every_entry_can_be_read(
         assert (newest.entry, dict(newest.cells(EVERYWHERE)) == {}) == (log.entry, after[-1] == {})
 
 
-def test_what_is_not_there_is_said(tables: str, entries: PostgresEntries, store: LocalStore) -> None:
+def test_what_is_not_there_is_said(tables: str, entries: Entries, store: LocalStore) -> None:
     log = SheetLog(tables, next(NAMES))
     for row in range(1, 6):
         log.edit((row, 1), Decimal(row))
@@ -148,7 +148,7 @@ def million(tables: str, sheet: str, store: LocalStore, upto: int) -> int:
 @pytest.mark.long  # 9 s
 @pytest.mark.slow  # tens of seconds: a million rows
 def test_a_sheet_of_a_million_edits_is_the_snapshot_and_the_tail(
-    tables: str, entries: PostgresEntries, store: LocalStore
+    tables: str, entries: Entries, store: LocalStore
 ) -> None:
     """Counted: the root, its page, the chunks of the range, and 37 rows."""
     size = million(tables, "big", store, 1_000_000)
@@ -169,7 +169,7 @@ def test_a_sheet_of_a_million_edits_is_the_snapshot_and_the_tail(
 
 
 def test_of_a_payload_after_the_snapshot_only_the_part_of_the_range_is_read(
-    tables: str, entries: PostgresEntries, store: LocalStore
+    tables: str, entries: Entries, store: LocalStore
 ) -> None:
     log = SheetLog(tables, next(NAMES))
     name = log.take_in({(row, col): Decimal(row) for row in range(1, 20_001) for col in range(1, 6)})
