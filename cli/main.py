@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from onefold.cli import extras, process, troubles
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from onefold.operate.errors import UserError
 
@@ -176,7 +176,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = build().main(args=list(arguments), prog_name="onefold", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except UserError as error:
+    except CodedError as error:
         _print_error(error, arguments)
         return error.exit_code
     except ModuleNotFoundError as error:
@@ -200,17 +200,9 @@ def run(arguments: Sequence[str]) -> int:
         _print_error(found, arguments)
         return found.exit_code
     except Exception as error:
-        if hasattr(error, "hint") and hasattr(error, "exit_code"):
-            return _unfit(error, arguments)
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise
         return _usage(error, arguments)
-
-
-def _unfit(error: Any, arguments: Sequence[str]) -> int:
-    """A database that cannot be used (`onefold.postgres.Unfit`, which is not imported here: most commands need no client)."""
-    _print_error(UserError(error.code, error.message, error.hint, error.exit_code), arguments)
-    return int(error.exit_code)
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> int:
@@ -231,7 +223,7 @@ def _verb(arguments: Sequence[str]) -> str:
     return next((word for word in arguments if word in VERBS), "")
 
 
-def _print_error(error: UserError, arguments: Sequence[str]) -> None:
+def _print_error(error: CodedError, arguments: Sequence[str]) -> None:
     sys.stderr.write((error.as_json() if "--json" in arguments else error.as_text()) + "\n")
 
 

@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from onefold.error_codes import Code
-from onefold.exit_codes import OK, REFUSED, USAGE
+from onefold.exit_codes import OK
 from onefold.jobs import topics
 from onefold.jobs.context import Context
 from onefold.jobs.loading import contract_of, declared, effect_of
@@ -22,7 +22,7 @@ from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
 from onefold.pipelines import Pipeline
-from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
+from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
 from onefold.status_file import Status
 from onefold.telemetry import JOB_S, JOBS, SILENT, WORKER_WAITS, Telemetry
@@ -85,7 +85,7 @@ def run(
     if not isinstance(ended_by, Refused):
         raise ended_by
     log.error(str(ended_by), code=str(ended_by.code))
-    return USAGE if isinstance(ended_by, Misconfigured) else REFUSED
+    return ended_by.exit_code
 
 
 def _summary(desks: list["Desk"]) -> tuple[str, str]:

@@ -95,8 +95,6 @@ def transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
     try:
         with postgres.connect(dsn, "onefold reset", autocommit=False) as connection:
             yield connection
-    except postgres.Unfit:
-        raise
     except psycopg.Error as error:
         raise of_postgres(error, "PostgreSQL did not do it", hint) from None
 

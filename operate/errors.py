@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.processor.core.errors import Misconfigured, ProcessorError, Refused, Retriable, Unauthenticated
+from onefold.processor.core.errors import ProcessorError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
@@ -26,12 +25,7 @@ def first_line(error: BaseException) -> str:
 
 
 class UserError(CodedError):
-    """Something that the user can put right.
-
-    Attributes:
-        hint: what to do about it, may be empty.
-        exit_code: the process's exit code, of `onefold.exit_codes`.
-    """
+    """Something that the user can put right."""
 
     def __init__(self, code: Code, message: str, hint: str = "", exit_code: int = FAILED) -> None:
         super().__init__(code, message)
@@ -43,22 +37,16 @@ class UserError(CodedError):
         """Kafka cannot be used: 3 where a person has to mend something, 69 where something is not there."""
         return cls(trouble.code, trouble.sentence, trouble.remedy, trouble.exit_code)
 
-    def as_text(self) -> str:
-        """The error as two lines for a terminal."""
-        return f"error {self.code}: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
 
-    def as_json(self) -> str:
-        """The error as one JSON object for a program."""
-        said = {"error": self.message, "hint": self.hint, "code": str(self.code), "exit_code": self.exit_code}
-        return json.dumps(said, ensure_ascii=False)
-
-
-def of_postgres(error: Exception, sentence: str, hint: str = "") -> UserError:
-    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 1 where it refuses.
+def of_postgres(error: Exception, sentence: str, hint: str = "") -> CodedError:
+    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 1 where it refuses. An `Unfit`
+    says it by itself.
 
     Args:
         sentence: what was not done; the first line of `error` follows.
     """
+    if isinstance(error, CodedError):
+        return error
     code, exit_code = (Code.POSTGRES_SILENT, UNAVAILABLE) if is_silent(error) else (Code.POSTGRES_REFUSES, FAILED)
     return UserError(getattr(error, "code", code), f"{sentence}: {first_line(error)}", hint, exit_code)
 
@@ -82,9 +70,7 @@ def of_processor(error: ProcessorError, what: str = "") -> UserError:
         what: has failed, as the sentence's beginning.
     """
     sentence = f"{what}: {error}" if what else str(error)
-    if isinstance(error, Refused | Unauthenticated):
-        return UserError(error.code, sentence, exit_code=USAGE if isinstance(error, Misconfigured) else REFUSED)
-    return UserError(error.code, sentence, SEE_STATUS, UNAVAILABLE if isinstance(error, Retriable) else FAILED)
+    return UserError(error.code, sentence, "" if error.exit_code in (USAGE, REFUSED) else SEE_STATUS, error.exit_code)
 
 
 def of_kafka(error: KafkaException, what: str, client: AdminClient | Mapping[str, Any]) -> UserError:

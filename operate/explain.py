@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import landings, merges, pipelines, positions, rows, transactions, waiting
 from onefold.operate.errors import UserError, of_postgres
@@ -357,6 +357,6 @@ def _batch(row: Row, last: positions.LastBatch | None, noted: landings.Landing |
     return Batch(None, at, at is not None, last.next_offset, last.updated_at.isoformat(), last.writer)
 
 
-def problem_of(error: psycopg.Error) -> UserError:
+def problem_of(error: psycopg.Error) -> CodedError:
     """What to say when the database does not answer."""
     return of_postgres(error, "the database does not answer")

@@ -130,15 +130,12 @@ def migrate(names: Sequence[str], settings: Settings) -> list[str]:
 def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     import psycopg
 
-    from onefold import postgres
     from onefold.spark_sink.errors import SinkError
     from onefold.spark_sink.postgres import schema
 
     dsn = settings.postgres()
     try:
         return [file for name, root in roots.items() for file in schema.migrate(dsn, name, root)]
-    except postgres.Unfit:
-        raise
     except SinkError as error:
         raise UserError(error.code, f"the tables could not be made: {error}") from None
     except psycopg.Error as error:

@@ -369,8 +369,6 @@ def _landed(dsn: str, sink: str) -> dict[Place, int]:
     """{} before the sink has made its tables."""
     try:
         return positions.landed(dsn, sink)
-    except postgres.Unfit:
-        raise
     except psycopg.Error as error:
         raise of_postgres(error, "PostgreSQL does not answer", "Nothing was changed; run it again.") from None
 

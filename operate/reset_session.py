@@ -18,7 +18,6 @@ from onefold.exit_codes import REFUSED
 from onefold.operate import worker_lock
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.worker_lock import Holder
-from onefold.postgres import Unfit
 from onefold.spark_sink.postgres.connection import connect
 
 # It is idle while Kafka deletes, and large tables take their time: nothing of that is a reason to end it. Which of these there
@@ -63,8 +62,6 @@ def alone(dsn: str, name: str) -> Iterator[Session]:
             while not worker_lock.take(connection, name):
                 refuse_beside_others(connection, name)  # else they have left in between
             yield Session(connection)
-    except Unfit:
-        raise
     except psycopg.Error as error:
         raise of_postgres(error, "PostgreSQL did not do it", AGAIN) from None
 

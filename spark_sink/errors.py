@@ -11,16 +11,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from onefold.error_codes import Code, CodedError
-from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
+from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 
 if TYPE_CHECKING:
     import psycopg
 
 
 class SinkError(CodedError):
-    """The root. `exit_code` is the process's exit code if the sink cannot continue."""
-
-    exit_code = FAILED
+    """The root."""
 
 
 class Waiting(SinkError):

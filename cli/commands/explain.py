@@ -47,15 +47,12 @@ def command(
     """
     import psycopg  # these import clients of Postgres and Kafka, which `--help` does not need
 
-    from onefold import postgres
     from onefold.operate import explain
 
     settings = load()
     dsn = settings.postgres()
     try:
         found = explain.explain(settings, dsn, table, given(key or ()), limit=limit, records_max=records)
-    except postgres.Unfit:
-        raise
     except psycopg.Error as error:
         raise explain.problem_of(error) from None
     typer.echo(json.dumps(found.as_data(), indent=1) if as_json else "\n".join(_text(found)))

@@ -15,6 +15,7 @@ ProcessorError
 """
 
 from onefold.error_codes import Code, CodedError
+from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 
 
 class ProcessorError(CodedError):
@@ -24,9 +25,13 @@ class ProcessorError(CodedError):
 class Retriable(ProcessorError):
     """The same call may succeed: call it again within the deadline."""
 
+    exit_code = UNAVAILABLE
+
 
 class Unauthenticated(Retriable):
     """Kafka refuses the client's login, certificate or protocol: a start ends with it, and a service that runs goes on trying."""
+
+    exit_code = REFUSED
 
 
 class Abortable(ProcessorError):
@@ -71,6 +76,8 @@ class Rejected(ProcessorError):
 class Refused(ProcessorError):
     """The log is not the log that was read before, or a setting is wrong: stop, a human decides."""
 
+    exit_code = REFUSED
+
 
 class Forbidden(Refused):
     """Kafka refuses the client a right: stop, a person allows it."""
@@ -78,3 +85,5 @@ class Forbidden(Refused):
 
 class Misconfigured(Refused):
     """A pipeline's declaration or a contract is wrong: stop, nothing but an edit can help."""
+
+    exit_code = USAGE

@@ -6,7 +6,10 @@ used for another kind. `python -m tests.support.error_codes` makes docs/errors.m
 
 from __future__ import annotations
 
+import json
 from enum import Enum
+
+from onefold.exit_codes import FAILED
 
 
 class Code(Enum):
@@ -176,12 +179,17 @@ class Code(Enum):
 
 
 class CodedError(Exception):
-    """An error with a code.
+    """An error with a code. A command that raises it prints the sentence and the hint, and no stack trace.
 
     Attributes:
         code: the kind of error.
         message: one sentence for a person, which is the text of the error.
+        hint: what to do about it, may be empty.
+        exit_code: of a process that cannot go on, of `onefold.exit_codes`.
     """
+
+    hint = ""
+    exit_code = FAILED
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(code, message)
@@ -193,3 +201,12 @@ class CodedError(Exception):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code}, {self.message!r})"
+
+    def as_text(self) -> str:
+        """The error as two lines for a terminal."""
+        return f"error {self.code}: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
+
+    def as_json(self) -> str:
+        """The error as one JSON object for a program."""
+        said = {"error": self.message, "hint": self.hint, "code": str(self.code), "exit_code": self.exit_code}
+        return json.dumps(said, ensure_ascii=False)

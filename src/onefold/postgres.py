@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import USAGE
 
 #: How long a server may take to open a session, in seconds; libpq knows no shorter time than 2.
@@ -111,21 +111,13 @@ WHERE pid = %s AND coalesce(state, 'hidden') NOT LIKE 'idle%%' -- what may not b
 _COMMENTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*", re.DOTALL)
 
 
-class Unfit(psycopg.Error):
-    """This database, or what stands before it, cannot be used; the text is one sentence.
+class Unfit(CodedError, psycopg.Error):
+    """This database, or what stands before it, cannot be used."""
 
-    Attributes:
-        code: the kind of error.
-        hint: what to do about it.
-        exit_code: of a process that cannot go on.
-    """
-
-    code = Code.POSTGRES_UNFIT
     exit_code = USAGE
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
+        super().__init__(Code.POSTGRES_UNFIT, message)
         self.hint = hint
 
 

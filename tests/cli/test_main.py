@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from onefold import postgres
 from onefold.cli import main
-from onefold.error_codes import Code
-from onefold.exit_codes import USAGE
+from onefold.error_codes import Code, CodedError
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
+from onefold.processor.core import errors as processor
+from onefold.spark_sink import errors as sink
 from onefold.stack import control
 from tests.support.coded import code_of
 from tests.support.rooms import ROOMS
@@ -160,6 +163,31 @@ def test_a_disk_that_takes_nothing_more_is_one_sentence(
     assert main.run(["up"]) == 1
     told = capsys.readouterr().err
     assert code_of(told, os.strerror(number)) is Code.DISK_FULL
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "hint"),
+    [
+        (postgres.Unfit("the database has the encoding LATIN1", "Make another one."), USAGE, "Make another one."),
+        (UserError(Code.TOPIC_MISSING, "there is no topic", exit_code=UNAVAILABLE), UNAVAILABLE, ""),
+        (processor.Misconfigured(Code.PIPELINE_WRONG, "no handler"), USAGE, ""),
+        (processor.Forbidden(Code.KAFKA_RIGHT, "no right"), REFUSED, ""),
+        (processor.Unauthenticated(Code.KAFKA_LOGIN, "no login"), REFUSED, ""),
+        (processor.Retriable(Code.KAFKA_SILENT, "no answer"), UNAVAILABLE, ""),
+        (processor.Corrupted(Code.CHANGELOG_WRONG, "no sense"), FAILED, ""),
+        (sink.Refused(Code.RECORDS_LOST, "no records"), REFUSED, ""),
+        (sink.Waiting(Code.TABLE_MISSING, "no table"), UNAVAILABLE, ""),
+    ],
+)
+def test_an_error_with_a_code_is_a_sentence_with_its_exit_code(
+    error: CodedError, code: int, hint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(control, "up", fails)
+    assert main.run(["up"]) == code
+    assert capsys.readouterr().err == f"error {error.code}: {error}\n" + (f"  {hint}\n" if hint else "")
 
 
 def test_a_user_error_prints_its_hint_below_its_message() -> None:

@@ -118,3 +118,5 @@ def test_what_the_server_refuses_is_a_failure(error: psycopg.Error, code: int) -
 def test_an_error_of_postgresql_keeps_its_code() -> None:
     assert of_postgres(postgres.HeldUp("a lock"), "not done").code is Code.POSTGRES_HELD_UP
     assert of_postgres(psycopg.OperationalError("gone"), "not done").code is Code.POSTGRES_SILENT
+    unfit = postgres.Unfit("the database has the encoding LATIN1", "Make another one.")
+    assert of_postgres(unfit, "not done") is unfit
