@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message
 from onefold.jobs.writer import Writer
-from onefold.processor.core.errors import Refused, Rejected, Retriable
+from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.io.away import Away
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.static_member import StaticMember
@@ -172,12 +172,7 @@ class KafkaQueue:
     @property
     def waits_for(self) -> str:
         """Why it has nothing to give, when its group has fenced it; else ""."""
-        if self._member.consumer is not None:
-            return ""
-        return (
-            f"the group {topics.group_of(self._queue)} has fenced this worker; it joins again, unless the group shows another "
-            f"live one of the same name"
-        )
+        return self._member.fenced if self._member.consumer is None else ""
 
     @property
     def held(self) -> int:
@@ -207,7 +202,8 @@ class KafkaQueue:
                 self._partitions.clear()
                 return
             else:
-                self._raise(error)
+                self._member.check(error)
+                raise Retriable(Code.KAFKA_CALL_FAILED, f"reading {self._queue}: {error.name()}: {error.str()}")
         for key, at in self._partitions.items():
             self._pace(consumer, key, at)
         if self._clock() >= self._commit_at:
@@ -298,9 +294,3 @@ class KafkaQueue:
                 consumer.commit(offsets=offsets, asynchronous=True)
             for key, offset in changed.items():
                 self._partitions[key].committed = offset
-
-    def _raise(self, error: KafkaError) -> None:
-        self._member.check_session(error)
-        if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {topics.group_of(self._queue)}: {error.str()}")
-        raise Retriable(Code.KAFKA_CALL_FAILED, f"reading {self._queue}: {error.name()}: {error.str()}")

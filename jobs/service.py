@@ -21,6 +21,7 @@ from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
+from onefold.operate.errors import first_line
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
@@ -224,7 +225,7 @@ class Desk:
             except (Retriable, psycopg.Error) as error:
                 if isinstance(error, Unauthenticated) and not self._began:
                     raise Refused(error.code, str(error)) from error
-                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                first = first_line(error)
                 if self.waits_for != f"{self._queue}: {first}":
                     code = error.code if isinstance(error, Retriable) else Code.POSTGRES_SILENT
                     log.warning("waiting", queue=self._queue, reason=first, code=str(code))

@@ -110,7 +110,7 @@ def _write(producer: Producer, batch: list[Message]) -> None:
         producer.begin_transaction()
         for topic, key, value in batch:
             _add(producer, topic, key, value)
-        _commit(producer)
+        commit(producer)
     except KafkaException as error:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)
@@ -134,7 +134,7 @@ def _add(producer: Producer, topic: str, key: bytes | None, value: bytes | None)
             producer.poll(0.1)  # the queue is full: let some go out
 
 
-def _commit(producer: Producer) -> None:
+def commit(producer: Producer) -> None:
     """Commits; after a timeout only the same call is allowed, so it is repeated while there is patience."""
     deadline = time.monotonic() + PATIENCE_S
     while True:

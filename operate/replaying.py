@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
 from onefold.error_codes import Code
-from onefold.operate import pipelines
+from onefold.operate import pipelines, producing
 from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, said
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
@@ -41,7 +41,6 @@ TRANSACTION_MS = 30_000
 _CALL_S = 15.0
 # What a broker, or the client itself, says of a record that is too large.
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-_PATIENCE_S = 60.0
 
 #: The steps of one transaction, for tests that end a replay there.
 STEPS = ("after_open", "after_receipts", "after_begin", "after_produce", "before_commit", "after_commit")
@@ -240,7 +239,7 @@ def _write(
         with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the commit says
             producer.flush(_CALL_S)
         step("before_commit")
-        _commit(producer)
+        producing.commit(producer)
     step("after_commit")
 
 
@@ -327,18 +326,6 @@ def _add(
         except BufferError:
             with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the next record is told
                 producer.poll(0.1)
-
-
-def _commit(producer: Producer) -> None:
-    """After a timeout only the same call is allowed, so it is repeated while there is patience."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            producer.commit_transaction(_CALL_S)
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold.error_codes import Code
-from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import group_of
 from onefold.processor.io.away import Away
@@ -77,7 +77,7 @@ class Membership:
         """
         if not self._member.rejoin() or (consumer := self._member.consumer) is None:
             time.sleep(timeout_s)
-            raise Retriable(Code.GROUP_LEFT, _fenced(self._topology))
+            raise Retriable(Code.GROUP_LEFT, self._member.fenced)
         message = consumer.poll(timeout_s)
         error = message.error() if message is not None else None
         if error is None:
@@ -85,10 +85,8 @@ class Membership:
             return
         if self._member.is_fence(error):
             self._take_away(self._has)
-            raise Retriable(Code.GROUP_LEFT, _fenced(self._topology))
-        self._member.check_session(error)
-        if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {group_of(self._topology)}: {error.str()}")
+            raise Retriable(Code.GROUP_LEFT, self._member.fenced)
+        self._member.check(error)
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise Retriable(
                 Code.GROUP_LEFT,
@@ -138,10 +136,3 @@ class Membership:
     def _take_away(self, partitions: Set[int]) -> None:
         self._has -= partitions
         self._revoked(sorted(partitions))
-
-
-def _fenced(topology: Topology) -> str:
-    return (
-        f"the group {group_of(topology)} has fenced this processor; it joins again, unless the group shows another live one of "
-        f"the same name"
-    )

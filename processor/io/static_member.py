@@ -136,9 +136,19 @@ class StaticMember:
             self._ours.add(member_id)
         return bool(member_id)
 
-    def check_session(self, error: KafkaError) -> None:
-        """Raises `Misconfigured` when the error says that the brokers do not allow the session's time-out."""
+    @property
+    def fenced(self) -> str:
+        """Why there is no consumer, as a sentence."""
+        return (
+            f"the group {self._group} has fenced this {self._who}; it joins again, unless the group shows another live one of "
+            f"the same name"
+        )
+
+    def check(self, error: KafkaError) -> None:
+        """Raises `Misconfigured` for a session's time-out that the brokers do not allow, and `Refused` for a missing right."""
         check_session(error, self._session_ms)
+        if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {self._group}: {error.str()}")
 
     def is_fence(self, error: KafkaError) -> bool:
         """Whether the consumer can do nothing more. If so, it is closed, which does not call back what is revoked."""
