@@ -36,7 +36,6 @@ from onefold.processor.core.errors import Retriable
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, existing
-from onefold.processor.testing.jobs import SimulatedQueue
 from onefold.proof.verify import verify
 from onefold.proof.workloads import sheets
 from tests.support.coded import code_of, raises
@@ -46,6 +45,7 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, nobody_in, records, send
 from tests.support.rooms import ROOT
 from tests.support.sheets import SheetLog
+from tests.support.simulated_jobs import SimulatedQueue
 from tests.support.sink import SinkHere, supervised
 from tests.support.waiting import eventually
 

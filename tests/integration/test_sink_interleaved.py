@@ -15,10 +15,10 @@ import pytest
 
 from onefold.processor.loading import topology_of
 from onefold.processor.testing import TopologyDriver
-from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.landing.steps import STEPS
 from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all
+from tests.support.scheduler import Scheduler
 from tests.support.simulated_processors import Processors
 from tests.support.simulated_sinks import World, live, plan_of
 from tests.support.simulated_topics import NAME, TOPIC

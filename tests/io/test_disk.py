@@ -15,8 +15,8 @@ from onefold.error_codes import Code
 from onefold.processor.core.abc import Disk
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.io.disk import RocksDisk
-from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from tests.support.coded import raises
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 MEMORY = 8 << 20
 

@@ -10,8 +10,8 @@ import pytest
 
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Pending
-from onefold.processor.testing.jobs import SimulatedPending
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
+from tests.support.simulated_jobs import SimulatedPending
 
 
 @dataclass

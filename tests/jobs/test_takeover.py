@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from onefold.jobs.worker import Limits, Outcome
-from onefold.processor.testing.jobs import SimulatedQueue
 from tests.support.model_effect import Model, expected, job_of, worker_of
+from tests.support.simulated_jobs import SimulatedQueue
 from tests.support.waiting import eventually
 
 TIMEOUT_S = 1.5

@@ -16,11 +16,11 @@ from onefold.processor.runtime.checkpoint import VERSION
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store
 from onefold.processor.testing import TopologyDriver
-from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from tests.simulation.test_crashes import CAMPAIGNS_INPUT, RUNNER_INPUT, feed, outcome, update
 from tests.support.coded import raises
 from tests.support.crashes import crashed_at_every_hit
 from tests.support.disk_driver import DiskDriver
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 pytestmark = pytest.mark.promise("states-on-disk")
 

@@ -14,7 +14,6 @@ from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime import takeover
 from onefold.processor.testing import TopologyDriver
-from onefold.processor.testing.scheduler import Scheduler
 from onefold.proof.workloads import workload
 from tests.support.interleaved_replicas import Interleaved
 from tests.support.replicas import (
@@ -30,6 +29,7 @@ from tests.support.replicas import (
     transfers,
     updates,
 )
+from tests.support.scheduler import Scheduler
 
 # Of two inputs the seed whose life has by far the most turns.
 LONGEST = 2

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from onefold.processor.testing.scheduler import Scheduler, Stuck
+from tests.support.scheduler import Scheduler, Stuck
 
 
 def two_of_three_steps(seed: int) -> tuple[list[str], list[str]]:

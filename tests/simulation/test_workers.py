@@ -9,9 +9,9 @@ import pytest
 
 from onefold.jobs.protocols import Job, Message, PendingRow
 from onefold.jobs.worker import Limits, Outcome, Worker
-from onefold.processor.testing.jobs import SimulatedPending, SimulatedQueue
-from onefold.processor.testing.scheduler import Scheduler
 from tests.support.model_effect import Model, expected, jobs_of
+from tests.support.scheduler import Scheduler
+from tests.support.simulated_jobs import SimulatedPending, SimulatedQueue
 
 pytestmark = pytest.mark.promise("jobs-in-order")
 

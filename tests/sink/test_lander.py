@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.threads import Threads
+from tests.support.scheduler import Scheduler
 from tests.support.waiting import eventually
 
 

@@ -5,8 +5,8 @@ from typing import Any
 from onefold.processor.core.steps import DISK_STEPS, STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.keeping import AUTO, Keeping
-from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from onefold.testing import TopologyDriver
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 
 class DiskDriver(TopologyDriver):

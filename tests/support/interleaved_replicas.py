@@ -25,9 +25,9 @@ from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.thread import LifeThread
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
-from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
-from onefold.processor.testing.scheduler import Scheduler
 from onefold.processor.testing.session import SimulatedInputs
+from tests.support.scheduler import Scheduler
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 # Of each switch point, while there are kills to come; so that a process gets to publish, too. Of one where nobody has been
 # killed yet it is more, for some are come to but once in a life.

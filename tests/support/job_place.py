@@ -6,8 +6,8 @@ from typing import Any
 
 from onefold.jobs.protocols import Effect
 from onefold.jobs.worker import Outcome, Worker
-from onefold.processor.testing.jobs import SimulatedQueue
 from tests.support.model_effect import worker_of
+from tests.support.simulated_jobs import SimulatedQueue
 
 
 @dataclass

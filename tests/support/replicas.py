@@ -19,7 +19,6 @@ from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
-from onefold.processor.testing.disk import SimulatedDisk, SimulatedFiles
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
 from onefold.proof.expect import Expected, Oracle
@@ -28,6 +27,7 @@ from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.record import Record
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import workload
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 RUNNER, AVERAGES, BANK = topology_of("runner"), topology_of("averages"), topology_of("bank")
 #: In each life that `killed_25_times` leads.

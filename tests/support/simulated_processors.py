@@ -11,9 +11,9 @@ from onefold.processor.core.abc import Write
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
-from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.protocols import Reach
+from tests.support.scheduler import Scheduler
 
 KILL_CHANCE = 0.02
 # Who was fenced tries again after that, as the pool has it; else two would fence each other for ever.

@@ -25,7 +25,6 @@ import psycopg
 import pyarrow as pa
 
 from onefold.error_codes import Code
-from onefold.processor.testing.scheduler import Scheduler
 from onefold.spark_sink.contracts import Column, Target, load_domain
 from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import identity
@@ -36,6 +35,7 @@ from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage,
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.supervisor import QuerySupervisor
+from tests.support.scheduler import Scheduler
 from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryTopic, Topic
 
 #: Staged through the driver up to this many offsets, and by "executors" above.

@@ -26,11 +26,11 @@ from onefold.operate.errors import UserError
 from onefold.processor.apps.sheets import TOPOLOGY
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
-from onefold.processor.testing.jobs import SimulatedQueue
 from onefold.spark_sink.postgres.connection import connect
 from onefold.testing import Crash, TopologyDriver
 from tests.support.landed_lines import Lander
 from tests.support.model_effect import worker_of
+from tests.support.simulated_jobs import SimulatedQueue
 from tests.support.uploads import CONTENT, NAME, Produce, World
 
 QUEUE = "sheets.objects"

@@ -71,8 +71,8 @@ class Scheduler:
         """`answer_s`: an actor that neither comes to a switch point nor is blocked for so long fails the run."""
         self.seed = seed
         self.schedule: list[str] = []
-        self.dice = random.Random(f"dice {seed}")  # noqa: S311 - to be repeated, not to be secret
-        self._choices = random.Random(f"choices {seed}")  # noqa: S311 - likewise
+        self.dice = random.Random(f"dice {seed}")
+        self._choices = random.Random(f"choices {seed}")
         self._answer_s = answer_s
         self._now = 0.0
         self._actors: list[_Actor] = []
