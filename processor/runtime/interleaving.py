@@ -11,6 +11,8 @@ the transaction that commits them, and nothing of it is ever compacted.
 
 import json
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 
 from onefold.processor.core.values import Record
 
@@ -19,14 +21,8 @@ VERSION = 1
 
 def encode(records: Iterable[Record]) -> bytes:
     """The value for one transaction, of its records in the order in which they were folded."""
-    runs: list[tuple[str, int, int]] = []
-    topic, start, end = "", 0, 0
-    for record in records:
-        if record.topic != topic:
-            if topic:
-                runs.append((topic, start, end))
-            topic, start = record.topic, record.offset
-        end = record.offset + 1
-    if topic:
-        runs.append((topic, start, end))
+    runs = []
+    for topic, run in groupby(records, attrgetter("topic")):
+        offsets = [record.offset for record in run]
+        runs.append((topic, offsets[0], offsets[-1] + 1))
     return json.dumps({"version": VERSION, "runs": runs}, separators=(",", ":")).encode()
