@@ -30,7 +30,18 @@ from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.tables import Comparison, Snapshot
-from onefold.proof.verdict import CannotTell, Check, Finding, Verdict, beyond_ledger, beyond_progress, decide
+from onefold.proof.verdict import (
+    INVALID,
+    OF_GONE_INPUT,
+    UNKNOWN,
+    CannotTell,
+    Check,
+    Finding,
+    Verdict,
+    beyond_ledger,
+    beyond_progress,
+    decide,
+)
 from onefold.proof.workloads import workload
 
 #: Called with what is being done, and how many records were read so far.
@@ -158,9 +169,20 @@ class Judge:
                 if still or late or not (findings or holdup):
                     verdict.findings = findings
                     verdict.outcome, verdict.reason, verdict.code = decide(findings, holdup, still)
+                    if verdict.outcome == INVALID and verdict.kinds().keys() <= OF_GONE_INPUT:
+                        self._doubt(verdict)
                     return
             self._progress(holdup or "input is still arriving", self._read)
             time.sleep(CHECK_AGAIN_S)
+
+    def _doubt(self, verdict: Verdict) -> None:
+        """Of what is written, nothing is wrong that the records may explain which compaction has deleted."""
+        if compacted := self._log.compacted(self._work.reads):
+            verdict.outcome, verdict.code = UNKNOWN, str(Code.RECORDS_DELETED)
+            verdict.reason = (
+                f"{len(verdict.findings)} differences from what follows from the input log, but {', '.join(compacted)} is "
+                "compacted (cleanup.policy): records that explain the differences may be gone from it"
+            )
 
     def is_apart(self) -> bool:
         """Do all outputs of this share name inputs of it, too, as far as it was read?"""

@@ -7,7 +7,7 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # exported, as no checker sees
 
 from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
@@ -186,6 +186,18 @@ class Log:
             self.records += 1
             take(Record(topic, partition, offset, message.key(), message.value(), headers))
             positions[place] = offset + 1
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics from whose middle Kafka may delete records; none where it does not say how they are set."""
+        named = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        answers = kafka_ask.describe_configs(self._admin, named, self._answer_s)()
+        with suppress(KafkaException):
+            return [
+                topic.name
+                for topic, asked in answers.items()
+                if "compact" in str(asked.result()["cleanup.policy"].value)
+            ]
+        return []
 
     def gone(self) -> str:
         """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""

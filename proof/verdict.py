@@ -47,6 +47,20 @@ KINDS = {
 }
 
 
+#: Kinds that a right result has as well if records were deleted from the middle of an input.
+OF_GONE_INPUT = {
+    "phantom output",
+    "extra row",
+    "different row",
+    "wrong output",
+    "doubled copy",
+    "extra dead letter",
+    "missing replay",
+    "wrong origin",
+    "wrong count",
+}
+
+
 class CannotTell(CodedError):
     """Something keeps the judge from seeing everything; the text is the reason, in one sentence."""
 

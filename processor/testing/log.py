@@ -69,6 +69,8 @@ class SimulatedLog:
         self._topic_ids = 0
         #: Topics that take no larger records than so many bytes; the others take any.
         self.bytes_max: dict[str, int] = {}
+        #: Topics from which Kafka may delete records whose key came again.
+        self.compacted = set[str]()
 
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic; one of that name is deleted first, as an administrator would."""

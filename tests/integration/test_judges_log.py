@@ -63,3 +63,18 @@ def test_what_came_with_a_record_that_failed_is_read_as_well(client: dict[str, s
         assert found == [b"%d" % number for number in range(10)]
     finally:
         delete_topics(admin, (TOPIC,))
+
+
+def test_an_input_that_is_compacted_is_known(client: dict[str, str]) -> None:
+    """Also beside a time of retention."""
+    admin, kept = AdminClient({**client}), f"{TOPIC}.kept"
+    made = [NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact,delete"}), NewTopic(kept, 1, 1)]
+    for future in admin.create_topics(made).values():
+        future.result()
+    try:
+        eventually(lambda: {TOPIC, kept} <= admin.list_topics(timeout=10).topics.keys(), 10, "the topics are there")
+        with closing(Log(client, [TOPIC, kept])) as log:
+            assert log.compacted([TOPIC, kept]) == [TOPIC]
+            assert log.compacted([kept]) == []
+    finally:
+        delete_topics(admin, (TOPIC, kept))

@@ -126,6 +126,20 @@ def test_the_processors_own_counts_are_judged(stage: SimulatedStage, name: str, 
     assert (found.kind, found.columns) == ("wrong count", {name: (counts[name], counts[name] + difference)})
 
 
+def test_what_records_explain_that_compaction_may_have_deleted_is_unknown(stage: SimulatedStage) -> None:
+    """Where nothing else is wrong; and only for an input that is compacted."""
+    change(stage, "UPDATE runner.stats SET total_meters = 1 WHERE ctid = (SELECT min(ctid) FROM runner.stats)")
+    stage.log.compacted = {"runner.changelog"}
+    assert kinds(stage) == {"different row": 1}
+    stage.log.compacted = {"runner.changelog", "runner.updates"}
+    verdict = stage.judge()
+    assert (verdict.outcome, verdict.code) == (UNKNOWN, str(Code.RECORDS_DELETED))
+    assert "runner.updates is compacted" in verdict.reason
+    assert verdict.kinds() == {"different row": 1}
+    change(stage, "DELETE FROM runner.stats WHERE total_meters = 1")
+    assert kinds(stage) == {"missing row": 1}, "no record of the input can explain that"
+
+
 def test_a_copy_that_is_doubled_or_needless_is_found(stage: SimulatedStage) -> None:
     for fate, partition_after in ((Fate.REPARTITIONED, 1), (Fate.ACCEPTED, 0)):
         source = next(source for source in stage.originals if stage.expected.fate(source) == fate)

@@ -32,6 +32,9 @@ class JudgesLog(Log):
     def hold(self, places: Iterable[Place], held: bool) -> None:
         (self._held.update if held else self._held.difference_update)(places)
 
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        return [topic for topic in topics if topic in self._simulated.compacted]
+
     def gone(self) -> str:
         now = ((name, self._simulated.identity(name, 0).topic_id) for name in self.topics)
         return next((name for name, topic_id in now if topic_id != self.topics[name].topic_id), "")
