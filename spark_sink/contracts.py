@@ -37,8 +37,6 @@ class Column:
 
 # Every staged row says which output record it came from.
 ORIGIN = (Column("topic", "text"), Column("partition", "integer"), Column("offset", "bigint"))
-#: The column of a staging table that says which attempt of which task wrote a row.
-ATTEMPT = "attempt"
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> N
     fields, origin = [column.name for column in columns], [column.name for column in ORIGIN]
     advice = "give the field another name"
     for name in fields:
-        fault = names.added(name.lower(), origin) if reduced else names.fault_of_column(name, (*origin, ATTEMPT))
+        fault = names.added(name.lower(), origin) if reduced else names.fault_of_column(name, origin)
         if fault:
             raise Misconfigured(Code.SCHEMA_WRONG, f"{path}: field {name!r} {fault}: {advice}")
     if twice := names.alike(fields):

@@ -144,21 +144,16 @@ def may_blame_a_row(error: psycopg.Error) -> bool:
     return found in (Verdict.ROW, Verdict.UNKNOWN) or (found is Verdict.STOP and inside_a_function)
 
 
-# Spark wraps a task's Python exception into a text with Spark's sentence first, and the exception below.
-_TRACE = "Traceback (most recent call last):"
-
 # Java wraps the exception of Kafka's client; the reason comes last.
 _KAFKA = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception)(?:: (.+))?")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(\w+)(?:: (.+))?$", re.MULTILINE)
 
 
 def sentence(error: BaseException) -> str:
-    """The first line of an error, for a status file or a log line, without a stack trace. For an error in a task of Spark, the
-    task's exception; for an error of Kafka's Java client, the cause."""
-    if _TRACE not in str(error) and (kafka := _KAFKA.search(str(error))) is not None:
+    """The first line of an error, for a status file or a log line, without a stack trace. For an error of Kafka's Java client,
+    the cause."""
+    if (kafka := _KAFKA.search(str(error))) is not None:
         name, reason = (_CAUSE.findall(str(error)) or [kafka.groups(default="")])[-1]
         return f"Kafka's client in Spark: {name}: {reason}".removesuffix(": ")
-    before, trace, raised = str(error).rpartition(_TRACE)
-    lines = [line for line in raised.splitlines() if line.strip() and not (trace and line[:1].isspace())]
-    lines = lines or before.strip().splitlines()
+    lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__

@@ -12,11 +12,9 @@ from onefold.telemetry import SILENT, Telemetry
 # How many offsets a batch covers at most, about: no larger batch has been measured.
 MAX_OFFSETS_PER_BATCH = 400_000
 
-# Batches of at most this many offsets are staged through the driver: all that there are, since the next one is read while one
-# is landed (docs/decisions/0043). Executors copy on all cores, which are not idle then.
-DRIVER_STAGING_OFFSETS = MAX_OFFSETS_PER_BATCH
-# But not more lines than this: of two batches they are in the memory of the JVM, which has 1 GB, and of the sink.
-DRIVER_STAGING_LINES = 100_000_000
+# The most bytes of lines that one transaction writes. The lines of two transactions are in memory, of the JVM, which has 1 GB,
+# and of the sink: those that are written, and the next. A batch of MAX_OFFSETS_PER_BATCH usual records has fewer.
+LINE_BYTES_MAX = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,7 @@ class Plan:
     checkpoint_root: Path
     step: Callable[[str], None]
     map_fails: Callable[[], bool] = lambda: False
-    driver_staging_offsets: int = DRIVER_STAGING_OFFSETS
-    driver_staging_lines: int = DRIVER_STAGING_LINES
+    line_bytes_max: int = LINE_BYTES_MAX
     max_offsets: int = MAX_OFFSETS_PER_BATCH
     interval_s: float = 0.0
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None

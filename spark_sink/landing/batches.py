@@ -1,11 +1,13 @@
-"""What happens to one micro-batch: which offsets it covers, where it is staged, and that it lands.
+"""What happens to one micro-batch: which offsets it covers, into which parts it is cut, and that each of them lands.
 
-Spark's thread stages it; the lander's lands it, while Spark plans and reads the next one (docs/decisions/0015).
+Spark's thread reads the rows of a part; the lander's thread lands it, while Spark reads the next part, or plans and reads the
+next batch (docs/decisions/0015).
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 import structlog
@@ -19,8 +21,7 @@ from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
 from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
-from onefold.spark_sink.landing.sizes import mean_bytes
-from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage, Staged, empty_unlogged
+from onefold.spark_sink.landing.stage import Stage, Staged
 from onefold.spark_sink.landing.stages import Stages
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection
@@ -33,10 +34,8 @@ log = structlog.get_logger()
 # as a batch may be there is no larger one, and the next is read meanwhile as well.
 AHEAD_OFFSETS = 25_000
 
-# Up to this many offsets a batch goes through the driver unseen. Of the first larger one some records are looked at: a line has
-# at most about so many times the bytes of its record, with numbers as text.
-_UNSEEN_OFFSETS = 25_000
-_LINE_PER_RECORD = 2
+# Of the largest record that Kafka takes by default.
+_RECORD_BYTES = 1_000_000
 
 
 class Batches:
@@ -57,8 +56,7 @@ class Batches:
     ) -> None:
         """Begin at the offsets `start` of the topics with these `ids`.
 
-        `connection` lands; beside it `reader` reads the ledger, and empties the tables for the executors. `ends` gives the end
-        offsets of a batch by its id.
+        `connection` lands; beside it `reader` reads the ledger. `ends` gives the end offsets of a batch by its id.
         `bound`: how many rows may still be set aside.
         """
         self._plan = plan
@@ -74,7 +72,7 @@ class Batches:
         self._stages = Stages(plan.telemetry, plan.domain.name, plan.clock)
         self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
-        self._bytes_per_offset: float | None = None  # of the lines of the last batch that was not small
+        self._bytes_per_offset: float = _RECORD_BYTES  # of the lines that were read last, and were not few
         self._noted = landed_batches.PRUNED_AFTER  # after the first batch, too: many a sink never gets far
         self.landed = 0
 
@@ -99,14 +97,14 @@ class Batches:
             ends = self._ends(batch_id)
             batch = self._cover(ends)
             if ledger.landed(self._reader, batch):
-                self._lander.hand_over(lambda: self._count(batch, ends, began_at))  # a concurrent sink was faster
+                self._lander.hand_over(lambda: self._count(batch, began_at))  # a concurrent sink was faster
             else:
-                self._stage_and_hand_over(batch, ends, rows, began_at)
+                self._read_and_hand_over(batch, rows, began_at)
             if batch.offsets > AHEAD_OFFSETS and not self._full(batch):
                 self._lander.finish()
             self._next = self._next | ends
         except BaseException as error:  # noqa: BLE001 - kept for the query; even an exit must not pass unanswered
-            # What was staged before is worth landing. What that fails with the lander keeps.
+            # What was read before is worth landing. What that fails with the lander keeps.
             with suppress(BaseException):
                 self._lander.finish()
             self._failure = error
@@ -125,27 +123,39 @@ class Batches:
         covered = tuple(part for part in ranges if part.start < part.end)
         return Batch(self._plan.domain.name, self._plan.writer, covered)
 
-    def _stage_and_hand_over(self, batch: Batch, ends: dict[Partition, int], rows: Rows, began_at: float) -> None:
+    def _read_and_hand_over(self, batch: Batch, rows: Rows, began_at: float) -> None:
+        measured = self._bytes_per_offset * batch.offsets > self._plan.line_bytes_max
         with ExitStack() as stack:
-            held = stack.enter_context(rows.held(batch.offsets))
-            # The batch before may be merged at this moment, from the other set of tables; the one before that has landed.
-            stage = self._stage = self._stage.other()
+            held = stack.enter_context(rows.held(batch.offsets, reread=measured))
             with self._stages.reading():
-                staged = self._staged(batch, held, stage, self._reader)
-            if batch.offsets > _UNSEEN_OFFSETS:
-                self._bytes_per_offset = staged.bytes / batch.offsets
-            self._lander.finish()
-            kept = stack.pop_all()
+                parts = self._in_parts(batch, held) if measured else [batch]
+            for part in parts:
+                of_part = held if part is batch else held.within(part.spans, part.offsets)
+                with self._stages.reading():
+                    staged = Staged(self._stage, of_part.to_arrow())
+                if part.offsets * _RECORD_BYTES > self._plan.line_bytes_max:
+                    self._bytes_per_offset = staged.bytes / part.offsets
+                self._lander.finish()
+                kept = stack.pop_all() if part is parts[-1] else None
+                self._lander.hand_over(partial(self._land_part, part, of_part, staged, began_at, kept))
+                began_at = self._plan.clock()
 
-        def land_it() -> None:
-            with kept:
-                self._land_all(batch, held, staged, stage)
-            self._count(batch, ends, began_at)
+    def _in_parts(self, batch: Batch, rows: Rows) -> list[Batch]:
+        """Cut the batch until the lines of each part are few enough, or the part has one offset."""
+        if batch.offsets == 1 or rows.bytes() <= self._plan.line_bytes_max:
+            return [batch]
+        return [part for half in batch.halves() for part in self._in_parts(half, rows.within(half.spans, half.offsets))]
 
-        self._lander.hand_over(land_it)
+    def _land_part(self, part: Batch, rows: Rows, staged: Staged, began_at: float, kept: ExitStack | None) -> None:
+        """`kept`: what the last part of a batch lets go of."""
+        with kept or nullcontext():
+            self._land_all(part, rows, staged)
+        self._count(part, began_at)
+        if kept:
+            self._bound.end_batch()
 
-    def _count(self, batch: Batch, ends: dict[Partition, int], began_at: float) -> None:
-        self._reached = self._reached | ends
+    def _count(self, batch: Batch, began_at: float) -> None:
+        self._reached = self._reached | {part.key: part.end for part in batch.ranges}
         self.landed += batch.offsets
         tell, domain = self._plan.telemetry, self._plan.domain.name
         tell.add(BATCHES, domain=domain)
@@ -155,7 +165,7 @@ class Batches:
     def _merged(self, rows: int) -> None:
         self._plan.telemetry.add(ROWS, rows, domain=self._plan.domain.name)
 
-    def _land_all(self, batch: Batch, rows: Rows, staged: Staged, stage: Stage) -> None:
+    def _land_all(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         """As often as a concurrent sink lands a part of it first; each time there is less left."""
         while True:
             try:
@@ -167,45 +177,45 @@ class Batches:
                 if not batch.ranges:
                     return
                 rows = rows.within(batch.spans, batch.offsets)
-                staged = self._staged(batch, rows, stage, self._connection)
+                staged = Staged(self._stage, rows.to_arrow())
 
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
         identity.same_topics(self._topics, self._ids)
         known_contracts.refuse_newer(self._connection, self._plan.domain)
         self._refuse_written(staged)
-        if not staged.copied:
-            self._sift(batch, rows, staged.bytes)
-            return
         batch, targets = _with_last_records(batch, staged), self._stage.targets
         try:
             if self._enter(batch, staged, targets):
-                self._bound.landed(dict.fromkeys(staged.targets, 1), {})
-                self._bound.end_batch()
+                self._bound.landed(self._rows_of(batch, staged), {})
                 self._say_set_aside(batch, staged.rejected)
         except psycopg.Error as error:
             if self._connection.closed or not may_blame_a_row(error):
                 raise
-            self._sift(batch, rows, staged.bytes)
+            self._sift(batch, rows)
 
-    def _sift(self, batch: Batch, rows: Rows, line_bytes: int) -> None:
-        """Land what PostgreSQL does not refuse. The driver takes as much of a batch as it has memory for, in one transaction."""
+    def _rows_of(self, batch: Batch, staged: Staged) -> dict[str, int]:
+        """How many rows each table has in the batch; of a reduction, how many offsets its topic has."""
+        return {
+            name: sum(part.end - part.start for part in batch.ranges if part.topic == target.reads)
+            if target.reduced
+            else staged.counts.get(name, 0)
+            for name, target in self._stage.targets.items()
+        }
+
+    def _sift(self, batch: Batch, rows: Rows) -> None:
+        """Land what PostgreSQL does not refuse."""
         reduced = any(target.reduced for target in self._stage.targets.values())
-        fits = line_bytes <= self._plan.driver_staging_lines
-        with rows.cached() if reduced or not fits else nullcontext(rows) as kept:
-            left = [batch]
-            while left:
-                part = left.pop()
-                of_part = kept.within(part.spans, part.offsets)
-                too_many = reduced and part.offsets > REDUCED_OFFSETS
-                if part.offsets > 1 and (too_many or (not fits and of_part.bytes() > self._plan.driver_staging_lines)):
-                    left += reversed(part.halves())
-                    continue
-                try:
-                    self._sift_part(part, of_part)
-                except Overlap as overlap:
-                    rest = remaining(part, overlap.start_offsets)
-                    left += [rest] if rest.ranges else []
-        self._bound.end_batch()
+        left = [batch]
+        while left:
+            part = left.pop()
+            if reduced and part.offsets > REDUCED_OFFSETS:
+                left += reversed(part.halves())
+                continue
+            try:
+                self._sift_part(part, rows.within(part.spans, part.offsets))
+            except Overlap as overlap:
+                rest = remaining(part, overlap.start_offsets)
+                left += [rest] if rest.ranges else []
 
     def _sift_part(self, batch: Batch, rows: Rows) -> None:
         sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._topics, self._bound)
@@ -221,7 +231,7 @@ class Batches:
 
     def _refuse_written(self, staged: Staged) -> None:
         if not self._plan.unknown_contracts:
-            known_contracts.refuse_written(self._plan.domain, staged.set_aside(self._connection), self._topics)
+            known_contracts.refuse_written(self._plan.domain, staged.set_aside(), self._topics)
 
     def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
         if not rows:
@@ -253,29 +263,9 @@ class Batches:
             self._plan.telemetry.add(RETRIES, domain=batch.sink)
             return land(self._connection, batch, staged, targets, step, self._merged)
 
-    def _on_driver(self, batch: Batch) -> bool:
-        few = batch.offsets <= self._plan.driver_staging_offsets
-        return few and self._lines_of(batch) <= self._plan.driver_staging_lines
-
-    def _lines_of(self, batch: Batch) -> float:
-        """How many bytes its lines have, about: by the last batch that was not small, or by some of this one's records."""
-        if batch.offsets <= _UNSEEN_OFFSETS:
-            return 0
-        if self._bytes_per_offset is not None:
-            return self._bytes_per_offset * batch.offsets
-        self._lander.finish()  # which may ask Kafka for records as well
-        return _LINE_PER_RECORD * batch.offsets * mean_bytes(self._topics, batch.ranges)
-
     def _full(self, batch: Batch) -> bool:
         """Is it as large as a batch may be? Spark rounds down in each partition."""
         return batch.offsets + len(batch.ranges) >= self._plan.max_offsets
-
-    def _staged(self, batch: Batch, rows: Rows, stage: Stage, connection: Connection) -> Staged:
-        """`connection`: which no other thread uses at this time."""
-        if self._on_driver(batch):
-            return DriverStaged(stage, rows.to_arrow())
-        empty_unlogged(connection, stage)
-        return ExecutorStaged(stage, rows.copy_by_executors(stage))
 
 
 def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:

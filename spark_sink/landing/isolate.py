@@ -3,8 +3,7 @@
 PostgreSQL names the error, not the row. So the rows are merged in the order in which they were written, in halves of halves, each
 beside what was merged before it: a half that PostgreSQL refuses goes back to its savepoint. A row that is refused alone is to
 blame. Rows of a reduction stand for the records of the batch together: there the records are halved, and each half is reduced
-and merged by itself. Everything happens inside the transaction that lands the batch, under the locks of the ledger, and on the
-driver: `Batches` cuts a batch that is too large for that.
+and merged by itself. Everything happens inside the transaction that lands the batch, under the locks of the ledger.
 """
 
 import csv
@@ -18,7 +17,6 @@ from typing import NamedTuple
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 
 from onefold.error_codes import Code
@@ -26,7 +24,7 @@ from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records, Rows
-from onefold.spark_sink.landing.stage import DriverStaged, Stage
+from onefold.spark_sink.landing.stage import Stage, Staged, by
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 from onefold.spark_sink.postgres.connection import Connection, awake
 
@@ -88,7 +86,7 @@ class _Row(NamedTuple):
     origin: tuple[str, int, int]
 
 
-class Sifted(DriverStaged):
+class Sifted(Staged):
     """A batch that PostgreSQL refuses as a whole: `fill` merges the rows that it takes, and leaves the others to be set aside.
 
     Attributes:
@@ -110,9 +108,9 @@ class Sifted(DriverStaged):
         super().__init__(stage, read)
         self._sink, self._all_targets, self._records, self._bound = sink, targets, records, bound
         self._source = rows
-        self._parts = _by(read, "target")
+        self._parts = by(read, "target")
         self._reduced = [name for name in sorted(targets) if targets[name].reduced]
-        self._reduced_rows = in_order(_by(rows.reduced_places(), "reads")) if self._reduced else []
+        self._reduced_rows = in_order(by(rows.reduced_places(), "reads")) if self._reduced else []
         self._merging = ""  # the target at which a merge of reduced rows has arrived
         self._single = [name for name in sorted(self._parts) if name != REJECTED and not targets[name].reduced]
         self._rows = in_order({name: self._parts[name] for name in self._single})
@@ -191,7 +189,7 @@ class Sifted(DriverStaged):
             connection.execute(
                 sql.SQL(
                     "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT 0::bigint AS {}, {} FROM {} LIMIT 0"
-                ).format(self._table(name), _NUMBER, columns, self._stage.temporary(name))
+                ).format(self._table(name), _NUMBER, columns, self._stage.table(name))
             )
             connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self._table(name), _NUMBER))
             for at, error in _halve(connection, len(numbers), partial(self._copy, connection, name)):
@@ -248,7 +246,7 @@ class Sifted(DriverStaged):
     def _reduce(self, connection: Connection, records: Sequence[tuple[str, int, int]]) -> dict[str, pa.Table]:
         """Have Spark run the queries over these records alone."""
         with awake(connection):
-            return _by(self._source.only(records).to_arrow(), "target")
+            return by(self._source.only(records).to_arrow(), "target")
 
     def _try_with_none(self, connection: Connection) -> None:
         """A row that PostgreSQL refuses although a query made it of no record is no record's fault. Changes nothing."""
@@ -279,10 +277,10 @@ class Sifted(DriverStaged):
         for name in self._reduced:
             if name in parts:
                 self._merging = name
-                staged = DriverStaged(self._stage, parts[name])
+                staged = Staged(self._stage, parts[name])
                 staged.fill(connection)
                 changed += self._merge(connection, name, staged.relation(name))
-                connection.execute(sql.SQL("TRUNCATE {}").format(self._stage.temporary(name)))
+                connection.execute(sql.SQL("TRUNCATE {}").format(self._stage.table(name)))
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         self.written += changed
 
@@ -312,14 +310,6 @@ class Sifted(DriverStaged):
 
 # No field of a contract has such a name.
 _NUMBER = sql.Identifier("onefold number")
-
-
-def _by(rows: pa.Table, column: str) -> dict[str, pa.Table]:
-    """The rows by their text in a column, without those that have none."""
-    names = pc.unique(rows[column]).to_pylist()
-    if len(names) == 1:  # nothing to copy
-        return {name: rows for name in names if name is not None}
-    return {name: rows.filter(pc.equal(rows[column], name)) for name in names if name is not None}
 
 
 def in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:

@@ -13,17 +13,18 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
-from onefold.spark_sink.landing.stage import Stage
 
 
 class Rows(Protocol):
     """The records of one micro-batch, as rows to be staged (`spark/read.py` has their columns). Read when they are asked for."""
 
-    def held(self, offsets: int) -> AbstractContextManager[Self]:
-        """These rows while they are in use: they may be asked for more than once. `offsets`: how many the batch covers."""
+    def held(self, offsets: int, reread: bool) -> AbstractContextManager[Self]:
+        """These rows while they are in use.
 
-    def cached(self) -> AbstractContextManager[Self]:
-        """These rows while parts of them are read one after the other: Kafka is read once for all parts."""
+        Args:
+            offsets: how many the batch covers.
+            reread: the rows are read more than once, and Kafka only once.
+        """
 
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
         """The rows made of the records whose `offset` lies in their partition's span, and of no partition without one.
@@ -44,9 +45,6 @@ class Rows(Protocol):
 
     def to_arrow(self) -> pa.Table:
         """All rows, on the driver."""
-
-    def copy_by_executors(self, stage: Stage) -> pa.Table:
-        """Copy the rows into the UNLOGGED tables of `stage`, each task by `stage.copy_as_attempt`; all that they report."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The sink's one door to Postgres: a connection that cannot hang for ever, and a commit that cannot lie."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -28,8 +28,6 @@ _SETTINGS = {
 }
 # Before the server ends a session that idles in a transaction.
 _ASK_EVERY_S = 5.0
-# What is staged beside the tables is lost with the server anyway: its COMMIT waits for no standby.
-STAGING = {"synchronous_commit": "local"}
 
 
 def connect(
@@ -39,7 +37,6 @@ def connect(
     *,
     patience_s: float = postgres.PATIENCE_S,
     held: Held | None = None,
-    settings: Mapping[str, str] | None = None,
 ) -> Session:
     """A connection in autocommit mode, whose transactions are opened by `transaction` alone. `service` and `writer` are what
     the server's own views show it as. `patience_s`, `held`: see `onefold.postgres.Session`.
@@ -51,7 +48,7 @@ def connect(
     return postgres.connect(
         dsn,
         f"onefold-{service} {writer}",
-        settings={**_SETTINGS, **(settings or {})},
+        settings=_SETTINGS,
         patience_s=patience_s,
         held=held,
     )

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
 
 from onefold.error_codes import Code
@@ -32,14 +33,14 @@ def scratch(root: Path) -> Path:
     return ours / str(root.absolute()).strip("/").replace("/", "-")
 
 
-def fresh(root: Path, writer: str, name: str, number: int) -> Path:
-    """A new folder for start `number` of `name` in this process. Those of dead processes of `writer` are removed."""
+def fresh(root: Path, writer: str, name: str) -> Path:
+    """A new folder for a start of `name` in this process. Those of dead processes of `writer` are removed."""
     for home in root.glob(f"{writer}.*"):
         if not _alive(home.name.rpartition(".")[2]):
             shutil.rmtree(home, ignore_errors=True)
-    path = root / f"{writer}.{os.getpid()}" / name / str(number)
-    path.mkdir(parents=True)
-    return path
+    ours = root / f"{writer}.{os.getpid()}" / name
+    ours.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=ours))
 
 
 def ends(path: Path, batch_id: int) -> dict[Partition, int]:

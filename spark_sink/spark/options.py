@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 from onefold import jvm
@@ -57,9 +56,6 @@ _SETTINGS = {
     # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
     # (docs/decisions/0012)
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # larger buffers, fewer COPY statements in executor staging
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # a line may have some MB, and a buffer holds no more than 2 GB
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # how long an idle query waits before it asks Kafka again: by default an idle sink takes much more of a core
@@ -113,7 +109,5 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
             ]
         ),
         "spark.local.dir": str(scratch / "local"),
-        # the tasks of executor staging import this very package
-        "spark.executorEnv.PYTHONPATH": str(Path(str(resources.files("onefold"))).parent),
         **_SETTINGS,
     }

@@ -28,7 +28,7 @@ from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.postgres.connection import STAGING, Connection, connect
+from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
 from onefold.spark_sink.spark.rows import SparkRows
@@ -144,8 +144,7 @@ class Query:
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         said = partial(plan.held, self.name)
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
-        # It writes nothing but what is staged.
-        reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said, settings=STAGING)))
+        reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
@@ -154,7 +153,7 @@ class Query:
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
-        folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name, stage.number)
+        folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name)
         lines = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
         parallelism = self._spark.sparkContext.defaultParallelism
         ends = partial(checkpoint.ends, folder)
@@ -179,7 +178,7 @@ def _rehearse(connection: Connection, stage: Stage) -> None:
         connection.execute("BEGIN")
         try:
             # in brackets, as `land` has it: before PostgreSQL 16 that takes an alias
-            connection.execute(merge(target, sql.SQL("(SELECT * FROM {})").format(stage.temporary(name))))
+            connection.execute(merge(target, sql.SQL("(SELECT * FROM {})").format(stage.table(name))))
         except psycopg.Error as error:
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise

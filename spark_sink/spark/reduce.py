@@ -55,7 +55,7 @@ def targets(spark: SparkSession, domain: Domain, sql_root: Path) -> dict[str, Ta
 def _check_names(reduction: Reduction, columns: list[str]) -> None:
     where = f"sql/reduce/{reduction.name}.sql"
     for name in columns:
-        if fault := names.fault_of_column(name, (contracts.ATTEMPT,)):
+        if fault := names.fault_of_column(name, ()):
             raise Misconfigured(Code.SQL_WRONG, f"{where}: column {name!r} {fault}: give the column another name")
     if twice := names.alike(columns) or next(((n, n) for n in columns if columns.count(n) > 1), None):
         raise Misconfigured(

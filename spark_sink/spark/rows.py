@@ -1,18 +1,14 @@
-"""The rows of a micro-batch in Spark: reduced, read, trimmed, and copied by the executors."""
+"""The rows of a micro-batch in Spark: reduced, read and trimmed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.landing.stage import REPORT, Stage, copy_as_attempt
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.read import record_column
 
@@ -49,28 +45,16 @@ class SparkRows:
         self._offsets = offsets
 
     @contextmanager
-    def held(self, offsets: int) -> Iterator[Self]:
-        """The rows; where several queries read the records, these are kept meanwhile, so that Kafka is read only once."""
+    def held(self, offsets: int, reread: bool) -> Iterator[Self]:
+        """The records are in memory meanwhile, and on disk what does not fit, if more than one job of Spark reads them."""
         lines = self._but_failing(self._lines)
-        if not self._plan.domain.reductions:
+        if not (reread or self._plan.domain.reductions):
             yield self._of(lines, offsets)
             return
         # coalesced before they are kept, each of the queries has that many tasks
         lines = lines.coalesce(self._tasks(offsets)).persist()
         try:
             yield self._of(lines, offsets)
-        finally:
-            lines.unpersist()
-
-    @contextmanager
-    def cached(self) -> Iterator[Self]:
-        """The lines in memory, and on disk what does not fit; nothing more where `held` keeps them."""
-        if self._lines.is_cached:
-            yield self
-            return
-        lines = self._lines.coalesce(self._parallelism).persist()
-        try:
-            yield self._of(lines, self._offsets)
         finally:
             lines.unpersist()
 
@@ -98,20 +82,7 @@ class SparkRows:
 
     def to_arrow(self) -> pa.Table:
         """One Spark job, its rows on the driver."""
-        return self._rows.toArrow()
-
-    def copy_by_executors(self, stage: Stage) -> pa.Table:
-        """One Spark job whose tasks copy their rows into Postgres themselves."""
-        dsn, writer = self._plan.postgres_dsn, self._plan.writer
-
-        def copy_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return copy_as_attempt(batches, stage, dsn, writer)
-
-        return map_in_arrow(self._rows, copy_all, REPORT).toArrow()
-
-    @cached_property
-    def _rows(self) -> DataFrame:
-        return self._reduced(self._lines).coalesce(self._tasks(self._offsets))
+        return self._reduced(self._lines).coalesce(self._tasks(self._offsets)).toArrow()
 
     def _but_failing(self, lines: DataFrame) -> DataFrame:
         """`lines`, whose tasks fail when that is asked for."""
@@ -135,14 +106,3 @@ def within(frame: DataFrame, spans: Mapping[Partition, range]) -> DataFrame:
         here = (sf.col("topic") == topic) & (sf.col("partition") == partition)
         keep = keep | (here & (sf.col("offset") >= span.start) & (sf.col("offset") < span.stop))
     return frame.where(keep)
-
-
-def map_in_arrow(
-    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], gives: str
-) -> DataFrame:
-    """DataFrame.mapInArrow, `gives` being the schema of its rows, without its demand for pandas, which it then does not use:
-    pandas and numpy would more than double what a user has to download. Private names of pyspark, which is pinned to one
-    version."""
-    udf = UserDefinedFunction(function, gives, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    columns = udf(*[frame[name] for name in frame.columns])
-    return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)

@@ -4,7 +4,6 @@ import logging
 import os
 import pwd
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +45,6 @@ def spark_session(jars: Sequence[Path], java_home: str, scratch: Path) -> SparkS
     for name in _FOREIGN:
         os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = java_home
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     nameless = not _has_a_name()
     if nameless:
         os.environ.setdefault("SPARK_USER", _NAMELESS)
@@ -58,7 +56,7 @@ def spark_session(jars: Sequence[Path], java_home: str, scratch: Path) -> SparkS
     except FileNotFoundError:
         os.environ["TMPDIR"] = str(scratch / "tmp")
     with (scratch / _PRINTED).open("wb") as printed:
-        # The JVM greets with warnings, its Python workers say goodbye with stack traces, and why it cannot start is on stdout.
+        # The JVM greets with warnings, and why it cannot start is on stdout.
         pipes = {"stdout": printed, "stderr": subprocess.STDOUT}
         gateway = launch_gateway(asked, pipes)  # type: ignore[no-untyped-call]  # PySpark has types for users only
     if nameless:

@@ -13,7 +13,7 @@ TOPIC_CHARACTERS_MAX = 249
 
 # System columns of every table of PostgreSQL.
 _SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
-# Schemas of PostgreSQL, of foreign objects, or of the sink's staging tables.
+# Schemas of PostgreSQL, of foreign objects, or of the staging tables of earlier sinks.
 _SCHEMAS = {"information_schema", "public", "onefold_stage"}
 _KAFKAS_OWN = {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")

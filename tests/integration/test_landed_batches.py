@@ -12,7 +12,7 @@ import pytest
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import landed_batches, ledger
 from onefold.spark_sink.landing.ledger import Batch
-from onefold.spark_sink.landing.stage import DriverStaged
+from onefold.spark_sink.landing.stage import Staged
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import transaction
 from tests.support.landing import ID, SENT_MS, Landed, Sink, once
@@ -196,7 +196,7 @@ def test_what_a_rebuild_brings_along_is_noted(sink: Sink, plan: Plan, reader: Re
 
 
 def test_two_targets_of_one_partition_are_counted_together(sink: Sink) -> None:
-    made = DriverStaged(sink.stage, sink.table(100, 101, 105))
+    made = Staged(sink.stage, sink.table(100, 101, 105))
     assert made.contents == {(sink.topic, 0): ledger.Contents(3, SENT_MS + 100)}
 
 
@@ -208,14 +208,14 @@ def test_spark_says_how_many_and_of_when(
     client: dict[str, str],
     reader: Reader,
 ) -> None:
-    """By the driver and by the executors, and what was set aside included."""
+    """Whole and in parts, and what was set aside included."""
     made_up.send(range(20))
     one = query()
     until_landed(one)
     one.stop()
     made_up.send(range(20, 40))
     made_up.send_raw([(f"{made_up.name}.notes", 0, b"no contract")])
-    until_landed(query(driver_staging_offsets=0))
+    until_landed(query(line_bytes_max=1_000))
     found = noted_beside_the_log(reader, client)
     assert len(found) >= 8, "two topics of two partitions, and two batches"
     assert [(one.records, one.oldest_ms) for one in found] == [(len(one.times), min(one.times)) for one in found]

@@ -27,7 +27,7 @@ from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
 from onefold.spark_sink.landing.protocols import Record
-from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
+from onefold.spark_sink.landing.stage import Stage, Staged, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
 from tests.support import previous
 from tests.support.coded import raises
@@ -226,7 +226,7 @@ def test_lag_does_not_read_a_newer_changelog(client: dict[str, str]) -> None:
 
 def _batch(
     driver: TopologyDriver, stage: Stage, starts: dict[Any, int], stored: dict[Any, Position]
-) -> tuple[Batch, DriverStaged]:
+) -> tuple[Batch, Staged]:
     """All output records of the driver from those offsets on, as Spark would stage them."""
     lines: list[dict[str, Any]] = []
     ranges = []
@@ -245,7 +245,7 @@ def _batch(
         ranges.append(OffsetRange(topic, partition, start, end, stored[topic, partition].topic_id, last))
     kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
     schema = pa.schema([*kinds, ("fingerprint", pa.int64()), ("at_ms", pa.int64()), ("line", pa.string())])
-    return Batch("runner", "one", tuple(ranges)), DriverStaged(stage, pa.Table.from_pylist(lines, schema))
+    return Batch("runner", "one", tuple(ranges)), Staged(stage, pa.Table.from_pylist(lines, schema))
 
 
 def _columns(reader: Reader) -> dict[tuple[str, str], tuple[str, bool]]:

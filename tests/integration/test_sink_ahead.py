@@ -89,15 +89,15 @@ def test_no_batch_is_read_before_a_large_one_has_landed(
     made_up.check(reader)
 
 
-def test_behind_a_batch_as_large_as_may_be_the_next_is_staged_while_it_is_landed(
+def test_behind_a_batch_as_large_as_may_be_the_next_is_read_while_it_is_landed(
     made_up: MadeUp,
     query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It could not become larger by waiting. Executors fill tables of which nobody reads at that time."""
-    original = SparkRows.copy_by_executors
+    """It could not become larger by waiting."""
+    original = SparkRows.to_arrow
     staged: list[Any] = []
     both = threading.Event()
     waited: list[bool] = []
@@ -113,10 +113,10 @@ def test_behind_a_batch_as_large_as_may_be_the_next_is_staged_while_it_is_landed
             # below the 15 s after which PostgreSQL ends a session that idles in a transaction
             waited.append(both.wait(10))
 
-    monkeypatch.setattr(SparkRows, "copy_by_executors", noted)
+    monkeypatch.setattr(SparkRows, "to_arrow", noted)
     monkeypatch.setattr(batches, "AHEAD_OFFSETS", 0)
     made_up.send(range(60))
-    until_landed(query(max_offsets=30, driver_staging_offsets=0, step=step))
+    until_landed(query(max_offsets=30, step=step))
     assert waited == [True]
     made_up.check(reader)
 

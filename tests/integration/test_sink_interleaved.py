@@ -74,13 +74,15 @@ def test_a_seed_is_a_schedule(run: Run, reduced: bool) -> None:
 
 @pytest.mark.long  # 4 s
 def test_the_seeds_reach_what_they_are_for(run: Run) -> None:
-    """Kills at every step of a landing, waits for the other sink's lock, and batches of which the other one has landed a part."""
+    """Kills at every step of a landing, waits for the other sink's lock, batches that are cut, and batches of which the other
+    sink has landed a part.
+    """
     seen: Counter[str] = Counter()
     for seed in SEEDS[:2]:
         world = run(seed, True)
         seen.update(world.counts)
         seen.update(entry.partition("@")[2] or "blocked" for entry in world.scheduler.schedule)
-    assert {name for name in ("kills", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()
+    assert {name for name in ("kills", "cut", "trimmed", "failures", "blocked", *STEPS) if not seen[name]} == set()
 
 
 @pytest.mark.long  # 4 s

@@ -1,25 +1,21 @@
 """What becomes of rows and positions at the edges of the landing transaction, on a real Postgres and without Spark."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 
 from onefold.error_codes import Code
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Rewind
-from onefold.spark_sink.landing import identity, ledger, stage
+from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, Position
 from onefold.spark_sink.landing.protocols import Reach, Record
-from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, copy_as_attempt
+from onefold.spark_sink.landing.stage import Staged
 from onefold.spark_sink.plan import Plan
-from onefold.spark_sink.spark import rows as spark_rows
 from tests.support.coded import raises
 from tests.support.landing import ID, Landed, Sink, once
 
@@ -68,7 +64,7 @@ def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
         if len(seen) == 1:
             ledger.open_partition(sink.connection, name, key, 100, ID, "one")
             batch = sink.batch(100, 104, partition=1)
-            rows = DriverStaged(sink.stage, sink.table(*range(100, 104), partition=1))
+            rows = Staged(sink.stage, sink.table(*range(100, 104), partition=1))
             assert landing.land(sink.connection, batch, rows, plan.domain.targets, nothing)
         return seen[-1]
 
@@ -99,7 +95,7 @@ def test_a_batch_of_two_partitions_of_which_one_is_landed_moves_the_other(
     left, right = sink.batch(100, 104).ranges + sink.batch(50, 53, partition=1).ranges
     rows = pa.concat_tables([sink.table(100, 103), sink.table(50, 52, partition=1)])
     both = Batch(plan.domain.name, "one", (left, right))
-    assert landing.land(sink.connection, both, DriverStaged(sink.stage, rows), plan.domain.targets, nothing)
+    assert landing.land(sink.connection, both, Staged(sink.stage, rows), plan.domain.targets, nothing)
     stored = ledger.positions(sink.connection, plan.domain.name)
     assert stored == {
         (sink.topic, 0): Position(110, ID, LastRecord(109, 110)),
@@ -164,93 +160,3 @@ def test_rows_that_stand_for_a_batch_are_landed_whatever_their_offsets(
     """They belong to no record: none of them may be held against a start offset."""
     assert landing.land(sink.connection, sink.batch(100, 104), sink.rows(7, 8), reduced, nothing)
     assert landed() == (104, [(7, 1), (8, 1)])
-
-
-# --- executor staging
-
-
-def attempt(sink: Sink, dsn: str, *offsets: int) -> pa.Table:
-    return pa.Table.from_batches(copy_as_attempt(sink.table(*offsets).to_batches(), sink.stage, dsn, "x"))
-
-
-def staged_rows(sink: Sink) -> int:
-    table = sink.stage.unlogged(sink.topic).as_string(None)
-    row = sink.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    return row[0] if row else 0
-
-
-def test_rows_of_every_reported_attempt_count(sink: Sink, plan: Plan, database: str, landed: Landed) -> None:
-    reports = pa.concat_tables([attempt(sink, database, 100, 102), attempt(sink, database, 101, 103)])
-    staged = ExecutorStaged(sink.stage, reports)
-    assert staged.last_records == {(sink.topic, 0): LastRecord(103, 103)}
-    assert landing.land(sink.connection, sink.batch(100, 104), staged, plan.domain.targets, nothing)
-    assert landed() == once(100, 104)
-
-
-@pytest.mark.parametrize("loss", ["TRUNCATE {}", "DELETE FROM {} WHERE id = 101"])
-def test_a_batch_of_which_staged_rows_are_lost_is_not_landed(
-    sink: Sink, plan: Plan, database: str, landed: Landed, loss: str
-) -> None:
-    staged = ExecutorStaged(sink.stage, attempt(sink, database, 100, 101, 102))
-    sink.connection.execute(loss.replace("{}", sink.stage.unlogged(sink.topic).as_string(None)))
-    with raises(Rewind, Code.POSITIONS_MOVED, "of 3"):
-        landing.land(sink.connection, sink.batch(100, 103), staged, plan.domain.targets, nothing)
-    assert landed() == (100, [])
-
-
-def test_a_task_reports_what_is_committed_and_nothing_else(sink: Sink, other_sink: Sink, database: str) -> None:
-    batches = sink.table(100, 101).to_batches()
-    running = copy_as_attempt(batches, sink.stage, database, "x")
-    reported = next(running)
-    assert reported["rows"].to_pylist() == [2]
-    assert staged_rows(sink) == 2
-    assert list(running) == []
-
-    def fails() -> Any:
-        yield batches[0]
-        raise OSError("the task is lost")
-
-    with pytest.raises(OSError, match="the task is lost"):
-        list(copy_as_attempt(fails(), sink.stage, database, "x"))
-    staged = ExecutorStaged(sink.stage, pa.Table.from_batches([reported]))
-    counted = f"SELECT count(*) FROM ({staged.relation(sink.topic).as_string(None)}) AS counted"
-    assert (staged_rows(sink), sink.connection.execute(counted).fetchone()) == (4, (2,))
-    assert list(copy_as_attempt([], sink.stage, database, "x")) == []
-
-
-def test_a_task_that_waits_for_rows_is_in_no_transaction(sink: Sink, database: str) -> None:
-    """Postgres ends a session that is idle inside one, and where no core is idle the next rows may take longer than that."""
-    idle = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onefold-sink waits' AND state LIKE %s"
-
-    def waits() -> Any:
-        yield sink.table(100, 101).to_batches()[0]
-        assert sink.connection.execute(idle, ["idle in transaction%"]).fetchone() == (0,)
-        assert sink.connection.execute(idle, ["idle"]).fetchone() == (1,)
-        yield sink.table(102).to_batches()[0]
-
-    reports = pa.Table.from_batches(copy_as_attempt(waits(), sink.stage, database, "waits"))
-    assert reports["rows"].to_pylist() == [2, 1]
-    assert len(set(reports["attempt"].to_pylist())) == 2
-    assert staged_rows(sink) == 3
-
-
-def test_what_the_batch_before_has_staged_is_gone_before_a_task_copies(
-    sink: Sink, plan: Plan, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the tables would grow for as long as the sink runs."""
-    attempt(sink, database, 100, 101)
-    left: list[int] = []
-
-    def toArrow(copy_all: Callable[..., Any]) -> pa.Table:  # noqa: N802 - PySpark's own name
-        left.append(staged_rows(sink))
-        return pa.Table.from_batches(copy_all(sink.table(102).to_batches()))
-
-    monkeypatch.setattr(
-        spark_rows, "map_in_arrow", lambda frame, copy_all, gives: SimpleNamespace(toArrow=lambda: toArrow(copy_all))
-    )
-    frame = cast("DataFrame", SimpleNamespace(coalesce=lambda tasks: None))
-    one = spark_rows.SparkRows(plan, frame, lambda frame: frame, 1)
-    stage.empty_unlogged(sink.connection, sink.stage)
-    made = ExecutorStaged(sink.stage, one.copy_by_executors(sink.stage))
-    assert left == [0]
-    assert made.last_records == {(sink.topic, 0): LastRecord(102, 102)}

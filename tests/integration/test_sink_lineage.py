@@ -189,23 +189,17 @@ def test_one_of_the_version_before_that_still_runs_ends_and_sets_nothing_aside(
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (0,)
 
 
-@pytest.mark.parametrize(
-    "driver_staging_offsets",
-    [1_000_000, pytest.param(0, marks=pytest.mark.matrix)],
-    ids=["driver staging", "executor staging"],
-)
 def test_what_a_newer_processor_wrote_is_not_set_aside_by_a_sink_that_cannot_read_it(
     notes: Notes,
     made_up: MadeUp,
     query: MakeQuery,
     until_landed: Callable[..., None],
     reader: Reader,
-    driver_staging_offsets: int,
 ) -> None:
     """Processors were upgraded before any sink. A stranger's record of the same contract is set aside, and stops nobody."""
     notes.send(WAS, {"id": 1, "text": "one"}, source=b"in/0/0")
     notes.send(IS, {"id": 2, "body": "of a stranger", "lang": "de"}, partition=1)
-    old = query(domain=notes.become(WAS), driver_staging_offsets=driver_staging_offsets)
+    old = query(domain=notes.become(WAS))
     until_landed(old)
     rejected = [(notes.topic, 1, 0)]
     assert reader.execute('SELECT topic, partition, "offset" FROM onefold.rejected').fetchall() == rejected
@@ -226,7 +220,7 @@ def test_what_a_newer_processor_wrote_is_not_set_aside_by_a_sink_that_cannot_rea
     old.stop()
     assert [row[0] for row in notes.rows(reader)] in ([1], [1, 3]), "no batch with such a record"
 
-    until_landed(query(domain=notes.become(IS, WAS), driver_staging_offsets=driver_staging_offsets))
+    until_landed(query(domain=notes.become(IS, WAS)))
     assert [row[::2] for row in notes.rows(reader)] == [(1, 1), (3, 1), (4, 1), (9, 1)], "it can read a stranger's too"
     assert reader.execute("SELECT count(*) FROM onefold.rejected").fetchone() == (len(rejected),)
 

@@ -3,7 +3,6 @@ PostgreSQL, without Spark."""
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +109,7 @@ def _error(reader: Reader, name: str, text: str) -> psycopg.Error | None:
     return None
 
 
-@pytest.mark.parametrize("offsets", [1_000_000, 0], ids=["driver", "executors"])
-def test_a_value_that_no_column_holds_is_found_in_the_copy(pipeline: Pipeline, offsets: int) -> None:
-    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=offsets)
+def test_a_value_that_no_column_holds_is_found_in_the_copy(pipeline: Pipeline) -> None:
     assert pipeline.lands(note(100), ("no number,x", ""), note(102), ("9223372036854775808,x", "")) is None
     assert [row[0] for row in pipeline.notes()] == [100, 102]
     assert pipeline.places() == [(0, 101), (0, 103)]

@@ -22,7 +22,6 @@ from tests.support.made_up_domain import MadeUp
 from tests.support.refused import OTHER, SUMS, Pipeline, Rows, domain_in, emptied, note, plan_of, summed
 
 Reader = psycopg.Connection[Any]
-EXECUTORS, DRIVER = 0, 1_000_000
 TOTAL = {"target": SUMS, "line": "total,1\n"}
 
 
@@ -68,13 +67,11 @@ REFUSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("offsets", [DRIVER, EXECUTORS], ids=["driver", "executors"])
 @pytest.mark.parametrize(("made", "bad"), REFUSES.values(), ids=REFUSES)
 def test_the_record_to_blame_is_set_aside_and_the_others_count(
-    pipeline: Pipeline, made_up: MadeUp, reader: Reader, made: str, bad: str, offsets: int
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, made: str, bad: str
 ) -> None:
     reader.execute(made.format(name=made_up.name))
-    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=offsets)
     assert pipeline.lands_table(pipeline.adds(("a", "10"), ("b", "1"), ("a", bad), ("a", "20"), ("c", "3"))) is None
     assert pipeline.sums() == {"a": 30, "b": 1, "c": 3}
     assert pipeline.places() == [(0, 102)]
@@ -164,13 +161,13 @@ def test_a_row_that_a_query_makes_of_no_record_is_no_record_s_fault(
 ) -> None:
     """A query may give a total where it has no record. The sink rejects no record for that total."""
     of_none = {"target": SUMS, "line": "none,-1\n"}
-    made = Rows._reduced
+    made = Rows.to_arrow
 
     def with_total(rows: Rows) -> pa.Table:
         found = made(rows)
         return pa.concat_tables([found, pa.Table.from_pylist([of_none], schema=found.schema)])
 
-    monkeypatch.setattr(Rows, "_reduced", with_total)
+    monkeypatch.setattr(Rows, "to_arrow", with_total)
     reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total >= 0)")
     failure = pipeline.lands_table(pipeline.adds(("a", "1"), ("b", "1"), ("c", "1")))
     assert isinstance(failure, Stopped)
@@ -182,14 +179,14 @@ def test_a_total_of_no_record_that_postgres_takes_is_added_once(
     pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To look whether a record is to blame changes nothing."""
-    made = Rows._reduced
+    made = Rows.to_arrow
 
     def with_total(rows: Rows) -> pa.Table:
         found = made(rows)
         empty = not any(found["line"].is_null().to_pylist())
         return pa.concat_tables([found, pa.Table.from_pylist([TOTAL] if empty else [], schema=found.schema)])
 
-    monkeypatch.setattr(Rows, "_reduced", with_total)
+    monkeypatch.setattr(Rows, "to_arrow", with_total)
     reader.execute(f"ALTER TABLE {made_up.name}.sums ADD CHECK (total < 100)")
     assert pipeline.lands_table(pipeline.adds(("a", "1"), ("a", "100"), ("b", "1"))) is None
     assert pipeline.sums() == {"a": 1, "b": 1}
@@ -247,15 +244,15 @@ def test_a_large_batch_that_is_reduced_is_looked_at_in_parts(
 
 
 @pytest.mark.parametrize("bad", ["1001,x", "no number,x"], ids=["merge", "copy"])
-def test_the_driver_is_given_no_more_of_a_refused_batch_than_it_has_memory_for(
+def test_the_driver_is_given_no_more_of_a_batch_than_it_has_memory_for(
     pipeline: Pipeline, made_up: MadeUp, reader: Reader, bad: str
 ) -> None:
-    """Whether PostgreSQL refuses the row in the table or already in the copy; the rest of the batch lands."""
+    """Also where PostgreSQL refuses a row, in the table or already in the copy; the rest of the batch lands."""
     most = 20_000
     reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 1001)")
     rows = [note(number, "x" * 100) for number in range(1_000)]
     rows[700] = bad, ""
-    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=most)
+    pipeline.plan = replace(pipeline.plan, line_bytes_max=most)
     assert pipeline.lands(*rows) is None
     assert [row[0] for row in pipeline.notes()] == [number for number in range(1_000) if number != 700]
     assert pipeline.places() == [(0, 800)]
@@ -268,7 +265,7 @@ def test_a_wrong_table_does_not_slip_through_part_by_part(pipeline: Pipeline, ma
     name = made_up.name
     reader.execute(f"ALTER TABLE {name}.notes ADD CONSTRAINT wrong CHECK (id % 11 <> 10)")
     rows = [note(number, "x" * 100) for number in range(2_200)]
-    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=20_000)
+    pipeline.plan = replace(pipeline.plan, line_bytes_max=20_000)
     failure = pipeline.lands(*rows)
     assert isinstance(failure, Stopped)
     assert f"refuses more than {REFUSED_MAX} of" in str(failure)
@@ -287,7 +284,7 @@ def test_a_wrong_table_does_not_slip_through_part_by_part(pipeline: Pipeline, ma
 
 def test_two_partitions_of_one_offset_each_are_cut_as_well(pipeline: Pipeline, made_up: MadeUp, reader: Reader) -> None:
     reader.execute(f"ALTER TABLE {made_up.name}.notes ADD CHECK (id <> 2)")
-    pipeline.plan = replace(pipeline.plan, driver_staging_offsets=EXECUTORS, driver_staging_lines=1)
+    pipeline.plan = replace(pipeline.plan, line_bytes_max=1)
     left, right = pipeline.table(note(1)), pipeline.table(note(2), partition=1)
     assert pipeline.lands_table(pa.concat_tables([left, right])) is None
     assert ([row[0] for row in pipeline.notes()], pipeline.places()) == ([1], [(1, 100)])

@@ -19,9 +19,8 @@ from onefold.processor.io.admin import connect
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.plan import LINE_BYTES_MAX, Plan
 from onefold.spark_sink.spark.query import Query
-from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
@@ -44,9 +43,7 @@ pytestmark = pytest.mark.usefixtures("made_up_topics")
 def test_records_that_cannot_be_landed_are_kept_with_the_reason(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    """Whatever is in the topic, staged by executors or by the driver: the committed records around it are written, and it is
-    kept with its bytes.
-    """
+    """Whatever is in the topic, in parts or whole: the committed records around it are written, and it is kept with its bytes."""
     good = made_up.encode(made_up.notes, {"id": 5000, "text": "x"})
     nul = made_up.encode(made_up.notes, {"id": 5001, "text": "a\0b"})
     refused = made_up.encode(made_up.readings, {"key": 99, "version": 1, "label": "", "amount": 13})
@@ -62,12 +59,12 @@ def test_records_that_cannot_be_landed_are_kept_with_the_reason(
         (made_up.notes, 0, good[:-1] + b"\xff"),  # no UTF-8
         (made_up.readings, 0, refused),  # the table's own CHECK
     ]
-    for times, driver_staging_offsets in enumerate((0, 1_000_000), 1):
+    for times, line_bytes_max in enumerate((500, LINE_BYTES_MAX), 1):
         made_up.send(range(20 * times, 20 * times + 10))
         made_up.send_raw(bad)
         made_up.send(range(1000, 1010), commit=False)
         made_up.send(range(20 * times + 10, 20 * times + 20))
-        one = query(driver_staging_offsets=driver_staging_offsets)
+        one = query(line_bytes_max=line_bytes_max)
         until_landed(one)
         one.stop()
         made_up.check(reader)
@@ -103,13 +100,13 @@ def test_batches_start_no_more_often_than_asked_for(
     made_up.check(reader)
 
 
-# The driver's staging: `test_sink_trades.py`, with sums.
+# Of whole batches: `test_sink_trades.py`, with sums.
 @pytest.mark.promise("rows-with-offsets")
 @pytest.mark.long  # 15 s
-def test_a_crash_after_executor_staging_changes_nothing(
+def test_a_crash_in_a_part_of_a_batch_changes_nothing(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
-    """The same sink crashes at each step once, batch after batch, and goes on by itself."""
+    """The same sink crashes at each step once, part after part, and goes on by itself behind the last part that landed."""
     waiting = ["sink.before_cas", "sink.after_copy", "sink.before_commit"]
     crashed_in_this_batch: list[str] = []
 
@@ -122,7 +119,7 @@ def test_a_crash_after_executor_staging_changes_nothing(
         elif name == "sink.after_commit":
             crashed_in_this_batch.clear()
 
-    one = query(driver_staging_offsets=0, step=step, max_offsets=40)
+    one = query(line_bytes_max=300, step=step, max_offsets=40)
     made_up.send(range(30))
     until_landed(one)
     while waiting:
@@ -218,7 +215,7 @@ def test_two_sinks_at_once_land_everything_once(
     made_up: MadeUp, query: MakeQuery, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """With batches of different sizes, so that they overlap in every possible way."""
-    pair = query(writer="one", max_offsets=30), query(writer="two", max_offsets=70, driver_staging_offsets=0)
+    pair = query(writer="one", max_offsets=30), query(writer="two", max_offsets=70, line_bytes_max=500)
     made_up.send(range(100))
     until_landed(*pair)
     made_up.send(range(100, 150))
@@ -279,32 +276,6 @@ def test_postgres_rewound_to_an_old_backup_is_filled_up_again(
     made_up.check(reader)
     rewind()
     until_landed(one)
-    made_up.check(reader)
-
-
-def test_staged_rows_that_postgres_lost_in_a_crash_are_staged_again(
-    made_up: MadeUp,
-    query: MakeQuery,
-    until_landed: Callable[..., None],
-    reader: Reader,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """UNLOGGED tables are empty after a crash of the server; what the executors reported is not there any more."""
-    original, crashes = SparkRows.copy_by_executors, iter([True])
-
-    def copy_then_crash(*arguments: Any) -> Any:
-        reports = original(*arguments)
-        if next(crashes, False):
-            for (table,) in reader.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = 'onefold_stage'"
-            ).fetchall():
-                reader.execute(f"TRUNCATE onefold_stage.{table}")
-        return reports
-
-    monkeypatch.setattr(SparkRows, "copy_by_executors", copy_then_crash)
-    made_up.send(range(20))
-    until_landed(query(driver_staging_offsets=0))
-    assert next(crashes, None) is None
     made_up.check(reader)
 
 

@@ -31,7 +31,6 @@ from tests.support.sink import LANDED_IN_S, supervising
 
 Reader = psycopg.Connection[Any]
 MakeQuery = Callable[..., Query]
-SHORT, LONG = 1_000_000, 0
 # Before the first change to the database, and after each. At the other steps the transaction is as at one of these.
 CHANGES = ("sink.before_cas", "sink.after_cas", "sink.after_copy", "sink.after_merge", "sink.after_commit")
 
@@ -102,7 +101,7 @@ class Auditor:
                 self.looks += 1
 
 
-def test_every_level_is_right_wherever_it_is_staged(
+def test_every_level_is_right_by_one_task_and_by_several(
     deltas: Deltas,
     trades_query: MakeQuery,
     until_landed: Callable[..., None],
@@ -110,13 +109,11 @@ def test_every_level_is_right_wherever_it_is_staged(
     client: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By one task, by the driver, by executors. Values with six digits after the point, moves between leaves, names that need
-    quotes; nothing of what was aborted.
-    """
-    ways = ((SHORT, spark_rows.ONE_TASK_OFFSETS), (SHORT, 0), (LONG, 0))
-    for driver_staging_offsets, one_task_offsets in ways:
+    """Values with six digits after the point, moves between leaves, names that need quotes; nothing of what was aborted."""
+    ways = spark_rows.ONE_TASK_OFFSETS, 0
+    for one_task_offsets in ways:
         monkeypatch.setattr(spark_rows, "ONE_TASK_OFFSETS", one_task_offsets)
-        one = trades_query(driver_staging_offsets=driver_staging_offsets, max_offsets=60)
+        one = trades_query(max_offsets=60)
         deltas.send(50)
         deltas.send(30, commit=False)
         deltas.send_raw(b"no delta")
@@ -198,7 +195,7 @@ def test_two_sinks_at_once_add_everything_once(
     """With batches of different sizes, so that they overlap in every possible way."""
     pair = (
         trades_query(writer="one", max_offsets=30),
-        trades_query(writer="two", max_offsets=70, driver_staging_offsets=LONG),
+        trades_query(writer="two", max_offsets=70),
     )
     for count in (300, 100, 50):
         deltas.send(count)
@@ -248,9 +245,9 @@ CREATE TRIGGER unlucky AFTER INSERT ON trades.risk FOR EACH ROW EXECUTE FUNCTION
 
 @pytest.mark.promise("failed-transactions-once")
 @pytest.mark.parametrize(
-    ("failures", "starts", "driver_staging_offsets"),
-    [(1, 1, SHORT), pytest.param(2, 2, LONG, marks=pytest.mark.long)],  # 9 s
-    ids=["one deadlock, driver staging", "two in a row, executor staging"],
+    ("failures", "starts"),
+    [(1, 1), pytest.param(2, 2, marks=pytest.mark.long)],  # 9 s
+    ids=["one deadlock", "two in a row"],
 )
 def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query_is_started_anew(
     deltas: Deltas,
@@ -262,7 +259,6 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     monkeypatch: pytest.MonkeyPatch,
     failures: int,
     starts: int,
-    driver_staging_offsets: int,
 ) -> None:
     migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:
@@ -276,7 +272,7 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
 
     monkeypatch.setattr(Query, "start", noted)
     deltas.send(100)
-    until_landed(trades_query(driver_staging_offsets=driver_staging_offsets))
+    until_landed(trades_query())
     deltas.check(reader)
     assert len(started) == starts
 

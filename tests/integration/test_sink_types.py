@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.plan import LINE_BYTES_MAX, Plan
 from onefold.spark_sink.spark.query import Query
 from tests.support.made_up_domain import MadeUp
 
@@ -113,21 +113,21 @@ def same(name: str, found: Any, right: Any) -> bool:
     return type(found) is type(right) and found == right
 
 
-@pytest.mark.parametrize("driver_staging_offsets", [1_000_000, 0], ids=["driver staging", "executor staging"])
+@pytest.mark.parametrize("line_bytes_max", [LINE_BYTES_MAX, 1_000], ids=["whole", "in parts"])
 def test_every_type_is_landed_exactly(
     made_up: MadeUp,
     plan: Plan,
     query: Callable[..., Query],
     until_landed: Callable[..., None],
     reader: Reader,
-    driver_staging_offsets: int,
+    line_bytes_max: int,
 ) -> None:
     topic = made_up.topics[-1]
     made_up.create_topics(partitions=1)
     stories = [values for values in (LEAST, MOST, ODD, INFINITE, TINY) for _ in range(2)]
     rows = [record(number, values) for number, values in enumerate(stories)]
     made_up.send_raw([(topic, 0, made_up.encode(topic, row)) for row in rows])
-    until_landed(query(domain=plan.domain, driver_staging_offsets=driver_staging_offsets))
+    until_landed(query(domain=plan.domain, line_bytes_max=line_bytes_max))
 
     assert reader.execute("SELECT reason FROM onefold.rejected").fetchall() == []
     names = ", ".join(rows[0])

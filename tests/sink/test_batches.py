@@ -13,7 +13,7 @@ from onefold.spark_sink.landing.batches import AHEAD_OFFSETS, Batches
 from onefold.spark_sink.landing.landed_batches import PRUNED_AFTER
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
 from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE, STAGE_S
-from tests.support.frames import ANSWER_S, BYTES, LEFT, RIGHT, TOPIC, Rows, World, ended, run
+from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 
 Make = Callable[..., Batches]
 
@@ -61,7 +61,7 @@ def test_what_a_concurrent_sink_has_landed_is_neither_read_nor_landed(world: Wor
     world.stored = {LEFT: Position(5, "id-1", None), RIGHT: Position(5, "id-1", None)}
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, Rows())
     one.close()
-    assert (world.staged_by, world.tried) == ([], [])
+    assert (world.staged, world.tried) == ([], [])
     assert (one.reached, one.landed) == ({LEFT: 5, RIGHT: 4}, 9)
 
 
@@ -146,7 +146,7 @@ def test_a_transaction_that_failed_by_itself_is_entered_once_more(world: World, 
     first, second = world.tried
     assert first == second
     assert world.told.counted == {RETRIES: 1, BATCHES: 1, OFFSETS: 5, ROWS: 3, STAGE_S: 0}
-    assert world.staged_by == ["driver"], "what is staged is still there"
+    assert len(world.staged) == 1, "what is staged is still there"
 
 
 def test_a_transaction_that_fails_twice_ends_the_query(world: World, make: Make) -> None:
@@ -194,15 +194,6 @@ def test_a_row_that_postgres_refuses_is_set_aside_and_the_others_land(world: Wor
     assert world.told.counted[ROWS] == 3 + 2
 
 
-def test_a_refused_batch_is_sifted_in_parts_that_fit_into_the_driver(world: World, make: Make) -> None:
-    """Lines of BYTES each, of which the driver may hold one: a part of two offsets is still too large."""
-    one = make(driver_lines=BYTES)
-    world.outcomes = [psycopg.errors.CheckViolation("row")]
-    run(world, one, 0, {LEFT: 4}, Rows(*((*LEFT, offset) for offset in range(4))))
-    assert ended(one) is None
-    assert [arguments[2].records for arguments in world.set_aside] == [[(*LEFT, offset)] for offset in range(4)]
-
-
 def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -> None:
     one = make()
     world.go.clear()
@@ -211,12 +202,9 @@ def test_a_small_batch_is_landed_while_spark_goes_on(world: World, make: Make) -
     assert (world.tried, one.reached[LEFT], one.landed) == ([], 0, 0), "not yet"
 
 
-@pytest.mark.parametrize("driver_offsets", [4, 2 * AHEAD_OFFSETS], ids=["executor staging", "driver staging"])
-def test_a_batch_as_large_as_may_be_is_landed_while_spark_goes_on(
-    world: World, make: Make, driver_offsets: int
-) -> None:
+def test_a_batch_as_large_as_may_be_is_landed_while_spark_goes_on(world: World, make: Make) -> None:
     """Spark rounds down in each partition: two fewer is all that two of them give."""
-    one = make(max_offsets=2 * AHEAD_OFFSETS + 2, driver_offsets=driver_offsets)
+    one = make(max_offsets=2 * AHEAD_OFFSETS + 2)
     world.go.clear()
     run(world, one, 0, {LEFT: AHEAD_OFFSETS, RIGHT: AHEAD_OFFSETS}, Rows((*LEFT, 4)))
     assert world.landing.wait(ANSWER_S)

@@ -19,7 +19,7 @@ from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
-from onefold.spark_sink.landing.stage import DriverStaged
+from onefold.spark_sink.landing.stage import Staged
 from tests.support.landing import ID, Sink
 from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all
@@ -188,7 +188,7 @@ class Landing(RuleBasedStateMachine):
             for name, target in self.plan.domain.targets.items()
         }
         try:
-            return land(sink.connection, batch, DriverStaged(sink.stage, pa.concat_tables(tables)), targets, step)
+            return land(sink.connection, batch, Staged(sink.stage, pa.concat_tables(tables)), targets, step)
         except (Rewind, Overlap) as refused:
             return type(refused)
 

@@ -23,18 +23,22 @@ def test_one_task_reads_a_small_batch_that_is_reduced(
 ) -> None:
     monkeypatch.setattr(rows, "ONE_TASK_OFFSETS", 5)
     frame = Frame((*LEFT, 4))
-    with spark_rows(frame, reduced=reduced).held(offsets) as held:
+    with spark_rows(frame, reduced=reduced).held(offsets, reread=False) as held:
         assert held.to_arrow() == [(*LEFT, 4)]
     assert set(frame.coalesced) == tasks
 
 
-@pytest.mark.parametrize(("reduced", "kept"), [(True, 1), (False, 0)], ids=["reduced", "as it comes"])
-def test_records_that_several_queries_read_are_kept_while_they_are_needed(reduced: bool, kept: int) -> None:
+@pytest.mark.parametrize(
+    ("reduced", "reread", "kept"),
+    [(True, False, 1), (False, True, 1), (True, True, 1), (False, False, 0)],
+    ids=["reduced", "in parts", "both", "as it comes"],
+)
+def test_records_that_several_jobs_read_are_kept_while_they_are_needed(reduced: bool, reread: bool, kept: int) -> None:
     """Whatever happens meanwhile; otherwise each of them would read Kafka."""
     frame, seen = Frame((*LEFT, 4)), []
 
     def fail() -> None:
-        with spark_rows(frame, reduced=reduced).held(1):
+        with spark_rows(frame, reduced=reduced).held(1, reread=reread):
             seen.append(frame.kept)
             raise ValueError("meanwhile")
 

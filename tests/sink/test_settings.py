@@ -30,8 +30,9 @@ def test_only_checkpoints_of_dead_processes_are_removed(tmp_path: Path) -> None:
     gone.wait()
     for name in (f"me.{gone.pid}", f"me.{os.getppid()}", f"you.{gone.pid}"):
         (tmp_path / name).mkdir()
-    made = checkpoint.fresh(tmp_path, "me", "domain", 7)
+    made = checkpoint.fresh(tmp_path, "me", "domain")
     assert made.is_dir()
+    assert checkpoint.fresh(tmp_path, "me", "domain") != made
     assert {path.name for path in tmp_path.iterdir()} == {f"me.{os.getppid()}", f"you.{gone.pid}", f"me.{os.getpid()}"}
 
 

@@ -1,4 +1,4 @@
-"""Lines on their way to COPY, and what tasks report of them. Without Spark and Postgres."""
+"""Lines on their way to COPY, and what is known of them. Without Spark and Postgres."""
 
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import stage
 from onefold.spark_sink.landing.batches import remaining
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, advance, overlaps
-from onefold.spark_sink.landing.stage import DriverStaged, ExecutorStaged, Stage
+from onefold.spark_sink.landing.stage import Stage, Staged
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.coded import raises
 
@@ -19,8 +19,7 @@ NAMES = ("target", "topic", "partition", "offset", "fingerprint", "at_ms", "line
 SCHEMA = pa.schema(
     list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), *[pa.int64()] * 3, pa.string()], strict=True))
 )
-REPORT = ("attempt", "target", "topic", "partition", "rows", "bytes", "last_offset", "fingerprint", "oldest_ms")
-STAGE = Stage({name: Target(name, (), ()) for name in ("a", "b")}, 1)
+STAGE = Stage({name: Target(name, (), ()) for name in ("a", "b")})
 
 
 def table(*rows: tuple[Any, ...]) -> pa.Table:
@@ -29,7 +28,7 @@ def table(*rows: tuple[Any, ...]) -> pa.Table:
 
 def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None:
     """Lines, marks without a target, and rows that stand for a batch as a whole, in any order."""
-    staged = DriverStaged(
+    staged = Staged(
         STAGE,
         table(
             ("b", "t", 0, 7, 70, 700, "x\n"),
@@ -43,7 +42,7 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
     # What stands for records that were added up before is not their number; when the oldest is, it says.
     assert staged.contents == {("t", 0): Contents(3, 200), ("t", 1): Contents(None, 100)}
     assert staged.last_records == {("t", 0): LastRecord(7, 70), ("t", 1): LastRecord(9, 90)}
-    assert staged.targets == ["a", "b"]
+    assert (staged.targets, staged.counts) == (["a", "b"], {"a": 3, "b": 2})
     assert staged.bytes >= 10
 
 
@@ -52,73 +51,6 @@ def test_the_bytes_of_a_part_of_an_array_are_those_of_its_strings(chunk: slice) 
     strings = ["one\n", "zwölf\n", "three\n"]
     array = pa.array(strings)[chunk]
     assert bytes(stage.bytes_of(array)).decode() == "".join(strings[chunk])
-
-
-class Counts:
-    """Answers every count, and notes the statements."""
-
-    def __init__(self, *counts: int | None) -> None:
-        self._counts = list(counts)
-        self.asked: list[str] = []
-
-    def execute(self, statement: Any) -> Any:
-        self.asked.append(statement.as_string(None))
-        return self
-
-    def fetchone(self) -> tuple[int] | None:
-        count = self._counts.pop(0)
-        return None if count is None else (count,)
-
-    def connection(self) -> Connection:
-        return cast("Connection", self)
-
-
-def reports(*rows: tuple[Any, ...]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(REPORT, row, strict=True)) for row in rows], schema=stage.report_schema())
-
-
-def executor_staged() -> ExecutorStaged:
-    return ExecutorStaged(
-        STAGE,
-        reports(
-            ("12", "a", "t", 0, 3, 300, 5, 50, 7),
-            ("9", "a", "t", 1, 4, 400, 8, 80, 9),
-            ("9", "b", "t", 1, 1, 10, 9, 90, 8),
-            ("9", None, "t", 2, 6, 0, 4, 40, None),
-        ),
-    )
-
-
-def test_of_executor_staging_the_reported_rows_are_added_up_by_target() -> None:
-    staged, counts = executor_staged(), Counts(7, 1)
-    staged.fill(counts.connection())
-    assert staged.targets == ["a", "b"]
-    assert staged.last_records == {
-        ("t", 0): LastRecord(5, 50),
-        ("t", 1): LastRecord(9, 90),
-        ("t", 2): LastRecord(4, 40),
-    }
-    assert staged.contents == {
-        ("t", 0): Contents(3, 7),
-        ("t", 1): Contents(5, 8),
-        ("t", 2): Contents(None, None),
-    }
-    assert staged.bytes == 710
-    assert len(counts.asked) == 2
-    assert all("WHERE attempt = ANY ('{9,12}'::xid8[])" in asked for asked in counts.asked)
-
-
-@pytest.mark.parametrize("counts", [(6, 1), (8, 1), (0, 1), (7, 0), (7, None)], ids=str)
-def test_staged_rows_that_are_not_all_there_are_never_merged(counts: tuple[int | None, ...]) -> None:
-    """Postgres empties UNLOGGED tables when it crashes, and says nothing about it."""
-    with raises(Rewind, Code.POSITIONS_MOVED):
-        executor_staged().fill(Counts(*counts).connection())
-
-
-def test_before_executor_staging_every_staging_table_is_emptied() -> None:
-    counts = Counts()
-    stage.empty_unlogged(counts.connection(), STAGE)
-    assert counts.asked == ['TRUNCATE "onefold_stage"."s1_0"', 'TRUNCATE "onefold_stage"."s1_1"']
 
 
 def batch(*ranges: tuple[int, int, int]) -> Batch:

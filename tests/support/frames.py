@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import batches, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.batches import Batches
+from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition, Position
-from onefold.spark_sink.landing.protocols import Record as LogRecord
 from onefold.spark_sink.landing.stage import Stage
 from onefold.spark_sink.spark import checkpoint
 from onefold.spark_sink.threads import Threads
@@ -95,23 +96,21 @@ class Frame:
 
 
 class Rows:
-    """A batch of records that are staged as they are. `kept`: how often it is held now."""
+    """A batch of records that are staged as they are. `kept`: how often it is held now. `reread`: to be read more than once."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
         self.kept = 0
+        self.reread = False
 
     @contextmanager
-    def held(self, offsets: int) -> Iterator[Rows]:
+    def held(self, offsets: int, reread: bool) -> Iterator[Rows]:
         self.kept += 1
+        self.reread = reread
         try:
             yield self
         finally:
             self.kept -= 1
-
-    @contextmanager
-    def cached(self) -> Iterator[Rows]:
-        yield self
 
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Rows:
         return Rows(*(one for one in self.records if one[2] in spans.get(one[:2], ())))
@@ -129,9 +128,6 @@ class Rows:
     def to_arrow(self) -> list[Record]:
         return self.records
 
-    def copy_by_executors(self, stage: Any) -> list[Record]:
-        return self.records
-
 
 class Staged:
     """Remembers the records that were staged."""
@@ -143,51 +139,38 @@ class Staged:
             (topic, partition): LastRecord(offset, offset) for topic, partition, offset in sorted(records)
         }
         self.contents: dict[Partition, Contents] = {}
-        self.targets = [TOPIC]
+        self.targets, self.counts = [TOPIC], {TOPIC: len(records)}
         self.rejected = 0
-        self.copied = True
 
-    def set_aside(self, connection: Any) -> list[Any]:
+    def set_aside(self) -> list[Any]:
         return []
 
 
 class World:
-    """All that a query's batches touch. `outcomes`: what landing runs into, one at each try; then it works."""
+    """All that a query's batches touch. `outcomes`: what landing runs into, one at each try, or None; then it works."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.outcomes = folder, list[Exception]()
+        self.folder, self.outcomes = folder, list[Exception | None]()
         self.tried: list[tuple[tuple[OffsetRange, ...], Any]] = []
         self.stored: dict[Partition, Position] = {}
         self.ids = dict(IDS)
         self.connection = SimpleNamespace(closed=False)
         self.reader = SimpleNamespace(closed=False)
         self.told = Kept()
+        self.bound, self.targets = Bound(), {TOPIC: Target(TOPIC, (), ())}
         self.go, self.landing = threading.Event(), threading.Event()
         self.go.set()
-        self.staged_by: list[str] = []
-        self.emptied: list[tuple[Any, int]] = []  # by which connection, and which set of tables
+        self.staged: list[list[Record]] = []
         self.set_aside: list[Any] = []
         self.pruned: list[int] = []  # after so many tries to land
-        self.value_bytes, self.looked_at = 5, list[int]()
         (folder / "offsets").mkdir()
         monkeypatch.setattr(batches, "land", self._land)
-        monkeypatch.setattr(batches, "DriverStaged", lambda stage, rows: self._staged("driver", rows))
-        monkeypatch.setattr(batches, "ExecutorStaged", lambda stage, rows: self._staged("executors", rows))
-        monkeypatch.setattr(batches, "empty_unlogged", self._emptied)
+        monkeypatch.setattr(batches, "Staged", self._staged)
         monkeypatch.setattr(batches, "Sifted", self._sifted)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
         monkeypatch.setattr(known_contracts, "refuse_newer", lambda connection, domain: None)
         monkeypatch.setattr(known_contracts, "refuse_written", lambda domain, set_aside, records: None)
         monkeypatch.setattr(landed_batches, "prune", lambda connection, sink: self.pruned.append(len(self.tried)))
-
-    def record_from(self, topic: str, partition: int, offset: int) -> LogRecord:
-        """What Kafka holds there: each of `value_bytes`."""
-        self.looked_at.append(offset)
-        return LogRecord(offset, None, b"x" * self.value_bytes, 0)
-
-    def _emptied(self, connection: Any, stage: Stage) -> None:
-        self.staged_by.append("emptied")
-        self.emptied.append((connection, stage.side))
 
     def _sifted(self, *arguments: Any) -> Any:
         self.set_aside.append(arguments)
@@ -205,27 +188,25 @@ class World:
         self,
         *,
         start: dict[Partition, int] | None = None,
-        driver_offsets: int = 1000,
         max_offsets: int = 1000,
-        driver_lines: int = 1_000_000,
+        line_bytes_max: int = 1_000_000_000,
     ) -> Batches:
         plan = SimpleNamespace(
             domain=SimpleNamespace(name="made_up"),
             writer="me",
             step=lambda name: None,
-            driver_staging_offsets=driver_offsets,
-            driver_staging_lines=driver_lines,
+            line_bytes_max=line_bytes_max,
             unknown_contracts=False,
             max_offsets=max_offsets,
             telemetry=self.told,
             clock=lambda: 0.0,
         )
-        stage = Stage({}, 1)
-        topics = SimpleNamespace(ids=lambda names: self.ids, record_from=self.record_from)
+        stage = Stage(self.targets)
+        topics = SimpleNamespace(ids=lambda names: self.ids)
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
         made: Callable[..., Batches] = Batches
-        return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads())
+        return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads(), self.bound)
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
         """What Spark writes down about a batch before it hands it over."""
@@ -234,16 +215,16 @@ class World:
             noted.setdefault(topic, {})[partition] = end
         (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}", encoding="utf-8")
 
-    def _staged(self, where: str, rows: Any) -> Any:
-        self.staged_by.append(where)
+    def _staged(self, stage: Stage, rows: Any) -> Any:
+        self.staged.append(rows)
         return Staged(rows)
 
     def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any, merged: Any) -> bool:
         self.landing.set()
         assert self.go.wait(ANSWER_S)
         self.tried.append((batch.ranges, staged))
-        if self.outcomes:
-            raise self.outcomes.pop(0)
+        if self.outcomes and (outcome := self.outcomes.pop(0)):
+            raise outcome
         merged(3)
         return True
 

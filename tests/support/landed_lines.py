@@ -12,31 +12,23 @@ from onefold.processor.testing.log import SimulatedLog
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition
-from onefold.spark_sink.landing.stage import Opened
+from onefold.spark_sink.landing.ledger import Batch, OffsetRange
+from onefold.spark_sink.landing.stage import Staged
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.merged import columns_of, of
 
 WRITER = "a-sink"
 
 
-class Staged:
+class Given(Staged):
     """A batch on its way, in the statement that reads it."""
 
     def __init__(self, targets: Mapping[str, Target], rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        self.last_records: dict[Partition, LastRecord] = {}
-        self.contents: dict[Partition, Contents] = {}
         self.targets = sorted(rows)
-        self.bytes = self.rejected = 0
-        self.copied = True
         self._targets, self._rows = targets, rows
 
     def fill(self, connection: Connection) -> None:
         """It is there."""
-
-    def set_aside(self, connection: Connection) -> list[Opened]:
-        """None."""
-        return []
 
     def relation(self, target: str) -> sql.Composable:
         """A SELECT over the rows of `target`."""
@@ -73,4 +65,4 @@ class Lander:
                     rows.setdefault(topic, []).append(columns_of(self._values, stored))
         if rows:
             batch = Batch(self._name, WRITER, tuple(ranges))
-            landing.land(self._connection, batch, Staged(self._domain.targets, rows), self._domain.targets, step)
+            landing.land(self._connection, batch, Given(self._domain.targets, rows), self._domain.targets, step)

@@ -10,7 +10,7 @@ import pytest
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange
-from onefold.spark_sink.landing.stage import DriverStaged, Stage, open_stage
+from onefold.spark_sink.landing.stage import Stage, Staged, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from tests.support.made_up_domain import MadeUp
@@ -41,8 +41,8 @@ class Sink:
             (OffsetRange(self.topic, partition, start, end, topic_id, LastRecord(end - 1, end), contents=contents),),
         )
 
-    def rows(self, *offsets: int) -> DriverStaged:
-        return DriverStaged(self.stage, self.table(*offsets))
+    def rows(self, *offsets: int) -> Staged:
+        return Staged(self.stage, self.table(*offsets))
 
     def table(self, *offsets: int, partition: int = 0) -> pa.Table:
         lines = [f'{offset},"note","{self.topic}",{partition},{offset}\n' for offset in offsets]

@@ -17,7 +17,7 @@ from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
-from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage
+from onefold.spark_sink.landing.stage import open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.threads import Threads
@@ -60,26 +60,22 @@ class Rows:
         read: how many bytes of lines the driver was given, one number for each time.
     """
 
-    def __init__(self, table: pa.Table, dsn: str, read: list[int] | None = None) -> None:
-        self._table, self._dsn = table, dsn
-        self.read = read if read is not None else []
+    def __init__(self, table: pa.Table, read: list[int]) -> None:
+        self._table = table
+        self.read = read
 
     @contextmanager
-    def held(self, offsets: int) -> Iterator[Self]:
-        yield self
-
-    @contextmanager
-    def cached(self) -> Iterator[Self]:
+    def held(self, offsets: int, reread: bool) -> Iterator[Self]:
         yield self
 
     def within(self, spans: Mapping[Partition, range], offsets: int) -> "Rows":
         rows = self._table.to_pylist()
         left = [row for row in rows if row["offset"] in spans.get((row["topic"], row["partition"]), ())]
-        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self._dsn, self.read)
+        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self.read)
 
     def only(self, records: Sequence[tuple[str, int, int]]) -> "Rows":
         left = [row for row in self._table.to_pylist() if (row["topic"], row["partition"], row["offset"]) in records]
-        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self._dsn, self.read)
+        return Rows(pa.Table.from_pylist(left, schema=self._table.schema), self.read)
 
     def bytes(self) -> int:
         return sum(len(line or "") for line in self._table["line"].to_pylist())
@@ -92,9 +88,6 @@ class Rows:
 
     def to_arrow(self) -> pa.Table:
         self.read.append(self.bytes())
-        return self._reduced()
-
-    def _reduced(self) -> pa.Table:
         if "summand" not in self._table.column_names:
             return self._table
         sums: dict[str, list[str]] = {}
@@ -104,9 +97,6 @@ class Rows:
         made = [{"target": SUMS, "line": f"{key},{_sum(summands)}\n"} for key, summands in sums.items()]
         plain = self._table.drop_columns(["key", "summand"])
         return pa.concat_tables([plain, pa.Table.from_pylist(made, schema=plain.schema)])
-
-    def copy_by_executors(self, stage: Stage) -> pa.Table:
-        return pa.Table.from_batches(copy_as_attempt(self._reduced().to_batches(), stage, self._dsn, "task"))
 
 
 #: What a query makes of the records of the made-up readings: for each key a sum.
@@ -207,7 +197,7 @@ class Pipeline:
             dict.fromkeys(self.plan.domain.contracts, ID), lambda number: ends, Threads(), self.bound,
         )  # fmt: skip
         with suppress(RuntimeError):
-            one.on_batch(Rows(table, self.dsn, self.read), 0)
+            one.on_batch(Rows(table, self.read), 0)
         one.close()
         if str(one.failure) == "the writer has ended":
             self.next = ends
@@ -218,10 +208,10 @@ class Pipeline:
         """The sink's session is of a role that is no superuser from now on."""
         name = self.plan.domain.name
         self.reader.execute(
-            f"CREATE ROLE {name}; GRANT ALL ON SCHEMA {name}, onefold, onefold_stage TO {name};"
+            f"CREATE ROLE {name}; GRANT ALL ON SCHEMA {name}, onefold TO {name};"
             f"GRANT ALL ON ALL TABLES IN SCHEMA {name}, onefold TO {name}"
         )
-        self.superuser = self.sink.connection  # whose stage is in use: the role may not drop it
+        self.sink.connection.close()
         self.sink.connection = connect(self.dsn, "one")
         self.sink.connection.execute(f"SET ROLE {name}")
         self.sink.stage = open_stage(self.sink.connection, self.plan.domain.targets)

@@ -31,16 +31,16 @@ from onefold.spark_sink.landing import identity
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
-from onefold.spark_sink.landing.stage import Stage, copy_as_attempt, open_stage, report_schema
+from onefold.spark_sink.landing.stage import open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.scheduler import Scheduler
 from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryTopic, Topic
 
-#: Staged through the driver up to this many offsets, and by "executors" above.
-DRIVER_OFFSETS = 8
 BATCH_OFFSETS_MAX = 9
+#: A batch with more lines, of one byte each, lands in parts.
+LINES_MAX = 6
 TICK_S = 0.2
 KILL_CHANCE = 0.04
 ANSWER_S = 20.0
@@ -93,7 +93,7 @@ class World:
     observer: "psycopg.Connection[Any]"
     reduced: bool
     topic: Topic = field(default_factory=MemoryTopic)
-    counts: dict[str, int] = field(default_factory=lambda: {"kills": 0, "trimmed": 0, "failures": 0})
+    counts: dict[str, int] = field(default_factory=lambda: {"kills": 0, "cut": 0, "trimmed": 0, "failures": 0})
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -141,18 +141,15 @@ class MemoryRows:
     def __init__(self, process: "Process", offsets: dict[Partition, list[int]]) -> None:
         self._process = process
         self._offsets = offsets
+        self._read = False
 
     @contextmanager
-    def held(self, offsets: int) -> Iterator[Self]:
+    def held(self, offsets: int, reread: bool) -> Iterator[Self]:
         self._process.step("reading")
         yield self
 
-    @contextmanager
-    def cached(self) -> Iterator[Self]:
-        yield self
-
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
-        self._process.world.counts["trimmed"] += 1
+        self._process.world.counts["trimmed" if self._read else "cut"] += 1
         left = {key: [one for one in found if one in spans.get(key, ())] for key, found in self._offsets.items()}
         return type(self)(self._process, left)
 
@@ -160,12 +157,13 @@ class MemoryRows:
         raise NotImplementedError
 
     def bytes(self) -> int:
-        return 0
+        return sum(map(len, self._offsets.values()))
 
     def reduced_places(self) -> pa.Table:
         raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
+        self._read = True
         rows: list[dict[str, Any]] = []
         for (topic, partition), found in sorted(self._offsets.items()):
             for offset in found:
@@ -177,15 +175,6 @@ class MemoryRows:
         kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
         kinds += [("fingerprint", pa.int64()), ("at_ms", pa.int64()), ("line", pa.string())]
         return pa.Table.from_pylist(rows, pa.schema(kinds))
-
-    def copy_by_executors(self, stage: Stage) -> pa.Table:
-        plan = self._process.world.plan
-        batches = self.to_arrow().to_batches()
-        lost = list(copy_as_attempt(batches, stage, plan.postgres_dsn, "executor"))  # of a task that is run again
-        self._process.step("between attempts")
-        reported = list(copy_as_attempt(batches, stage, plan.postgres_dsn, "executor"))
-        assert len(lost) == len(reported)
-        return pa.Table.from_batches(reported, report_schema())
 
 
 class Process:
@@ -329,5 +318,5 @@ def plan_of(root: Path, dsn: str) -> Plan:
         sql_root=root / "sql",
         checkpoint_root=root,
         step=lambda name: None,
-        driver_staging_offsets=DRIVER_OFFSETS,
+        line_bytes_max=LINES_MAX,
     )
