@@ -35,13 +35,14 @@ from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.keeping import Keeping
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
-from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.transact import TransactionDecider
 from onefold.status_file import Status
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
@@ -182,10 +183,9 @@ def _tasks(
                 decisions.close()
 
         codec = make_codec()
-        return Task(
-            topology, session, codec, step, beat, compute_lock,
-            take_back=take_back, keeping=keep(topology, codec, partition, beat), clock=time.monotonic,
-        )  # fmt: skip
+        decider = TransactionDecider(topology, session, step, take_back)
+        kept = keep(topology, codec, partition, beat)
+        return Task(topology, session, codec, decider, step, beat, compute_lock, keeping=kept, clock=time.monotonic)
 
     return make
 
@@ -229,13 +229,13 @@ def _replicas(
     retention: Callable[[int], Retention],
     keep: Keep,
     partitions: int | None = None,
-) -> Callable[[int, Callable[[], None]], Replica]:
+) -> Callable[[int, Callable[[], None]], Task]:
     """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
     compute_lock = threading.Lock()
     proposals = MsgpackProposals()
     shares = TaskShares(instance, time.monotonic)
 
-    def make(partition: int, beat: Callable[[], None]) -> Replica:
+    def make(partition: int, beat: Callable[[], None]) -> Task:
         def decisions() -> KafkaDecisionLog:
             return KafkaDecisionLog(topology.decisions, partition, client, admin)
 
@@ -247,24 +247,23 @@ def _replicas(
         # By chance, so that not all replicas take over at once.
         timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311
         task_codec = codec()
-        return Replica(
+        inputs = KafkaInputs(
+            topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions, admin=admin
+        )
+        decider = LogDecider(
             topology,
             instance,
-            KafkaInputs(
-                topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions, admin=admin
-            ),
+            inputs,
             decisions(),
             KafkaSession(topology, partition, client, partitions=partitions, admin=admin),
-            task_codec,
             proposals,
             step,
-            beat,
-            compute_lock,
-            keeping=keep(topology, task_codec, partition, beat),
-            shares=shares,
-            publishing=lambda replica: Publishing(replica, publisher, timeout_s, clock=time.monotonic),
+            shares,
+            lambda decider: Publishing(decider, publisher, timeout_s, clock=time.monotonic),
             clock=time.monotonic,
         )
+        kept = keep(topology, task_codec, partition, beat)
+        return Task(topology, inputs, task_codec, decider, step, beat, compute_lock, keeping=kept, clock=time.monotonic)
 
     return make
 

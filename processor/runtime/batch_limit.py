@@ -172,12 +172,8 @@ class BatchLimit:
         self._fits = max(1, len(records) // SHRINK)
         self._too_large = {record.topic: record.offset + 1 for record in records}
         if len(records) == 1:
-            self._refusals = self._refusals + 1 if self.was_too_large(records) else 1
+            self._refusals = self._refusals + 1 if _place(records[0]) == self._refused else 1
             self._refused, self._reason = _place(records[0]), reason
-
-    def was_too_large(self, records: Sequence[Record]) -> bool:
-        """Whether this is a single record that was too large before."""
-        return len(records) == 1 and _place(records[0]) == self._refused
 
     def rejected(self, records: Sequence[Record]) -> dict[Record, str]:
         """A single record that was tried often enough, and why it is a dead letter; else nothing."""

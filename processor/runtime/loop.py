@@ -5,17 +5,17 @@ in a simulation.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Protocol
 
 import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.changelog import Progress
-from onefold.processor.runtime.figures import Done, Figures
+from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.keeping import Standing
+from onefold.processor.runtime.task import Task
 from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
@@ -37,62 +37,12 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-class Runs(Protocol):
-    """What a loop drives: a `Task`, or a task with replicas."""
-
-    @property
-    def store(self) -> Sized:
-        """The states."""
-
-    @property
-    def kept(self) -> Standing:
-        """Where the states are, and why."""
-
-    @property
-    def progress(self) -> Progress:
-        """How far it is."""
-
-    @property
-    def score(self) -> tuple[int, int] | None:
-        """Of the decisions since it was opened, how many it has won, and how many there were. None: it has no replicas."""
-
-    @property
-    def lag(self) -> int | None:
-        """How many offsets of its inputs are not folded, by where they ended when it looked last; None: it never has."""
-
-    @property
-    def unpublished_since(self) -> float | None:
-        """Since when something decided waits to be published. None: nothing does."""
-
-    @property
-    def done(self) -> Done:
-        """What it has done beside its progress."""
-
-    def open(self) -> None:
-        """Begin: take the task, and restore it."""
-
-    def turn(self) -> int:
-        """One cycle."""
-
-    def caught_up(self) -> bool:
-        """Whether all is folded that was there when it was opened."""
-
-    def close(self) -> None:
-        """Leave in good order."""
-
-    def retreat(self) -> None:
-        """Leave after a known trouble."""
-
-    def abandon(self) -> None:
-        """Leave after an error."""
-
-
 class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
     `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
-    `caught_up` whether it has folded all that was there when it was opened; `score`, `lag` and `kept` are the task's, see
-    `Runs`. `kept` is None until it was opened.
+    `caught_up` whether it has folded all that was there when it was opened; `score`, `lag` and `kept` are the task's. `kept` is
+    None until it was opened.
     `moved_at` is when it last came further, or had nothing to do: a turn alone is no sign of that.
 
     Args:
@@ -104,7 +54,7 @@ class TaskLoop:
     def __init__(
         self,
         partition: int,
-        make: Callable[[Callable[[], None]], Runs],
+        make: Callable[[Callable[[], None]], Task],
         *,
         clock: Callable[[], float],
         figures: Figures | None = None,
@@ -185,7 +135,7 @@ class TaskLoop:
         except (Retriable, Corrupted, Refused):
             # A known trouble is no record's fault: the next owner need not be careful. If that cannot be said, it will be.
             with contextlib.suppress(ProcessorError):
-                task.retreat()
+                task.close()
             raise
         except BaseException:
             # Whatever it was, the next owner should be as careful as after a crash.
@@ -193,7 +143,7 @@ class TaskLoop:
             raise
         task.close()
 
-    def _turn(self, task: Runs) -> float:
+    def _turn(self, task: Task) -> float:
         """One cycle. How many seconds to wait before the next."""
         try:
             task.turn()
@@ -211,17 +161,17 @@ class TaskLoop:
         self._failures = 0
         self.offsets_next = task.progress.offsets_next
         self.caught_up = task.caught_up()
-        self.score, self.kept = task.score, task.kept
+        self.score, self.kept = task.decider.score, task.kept
         self._beat()
         self._tell(task)
         return 0.0
 
-    def _tell(self, task: Runs) -> None:
+    def _tell(self, task: Task) -> None:
         before, self._told, self.lag = self._told, task.progress, task.lag
         self._figures.turned(before, self._told, task.done)
         if self.lag == 0 or self._told.transactions != before.transactions:
             # Where others read what is published, nothing has moved before it is.
-            waits_since = task.unpublished_since
+            waits_since = task.decider.unpublished_since
             self.moved_at = self.turned_at if waits_since is None else min(self.turned_at, waits_since)
 
     def _beat(self) -> None:
@@ -246,7 +196,7 @@ class TaskThread(TaskLoop):
     def __init__(
         self,
         partition: int,
-        make: Callable[[Callable[[], None]], Runs],
+        make: Callable[[Callable[[], None]], Task],
         *,
         clock: Callable[[], float],
         figures: Figures | None = None,

@@ -7,7 +7,8 @@ import structlog
 
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.keeping import told_of
-from onefold.processor.runtime.loop import Phase, Runs, TaskThread
+from onefold.processor.runtime.loop import Phase, TaskThread
+from onefold.processor.runtime.task import Task
 
 log = structlog.get_logger()
 
@@ -29,7 +30,7 @@ class TaskPool:
 
     def __init__(
         self,
-        make: Callable[[int, Callable[[], None]], Runs],
+        make: Callable[[int, Callable[[], None]], Task],
         *,
         clock: Callable[[], float],
         figures: Figures | None = None,

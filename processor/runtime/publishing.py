@@ -6,8 +6,8 @@ import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.runtime.backoff import backoff_s
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.takeover import TakeoverTimeout
 from onefold.processor.runtime.thread import LifeThread
 
@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 5.0
 
 
 class Publishing:
-    """The publisher of one replica, while it has one; in a thread (see `replica.Publishes`).
+    """The publisher of one replica, while it has one; in a thread (see `log_decider.Publishes`).
 
     Args:
         make: makes a publisher.
@@ -37,14 +37,14 @@ class Publishing:
 
     def __init__(
         self,
-        replica: Replica,
+        decider: LogDecider,
         make: Callable[[], Publisher],
         timeout_s: float = TAKEOVER_S,
         *,
         clock: Callable[[], float],
         thread: Callable[[Callable[[], Iterator[float]], str], LifeThread] = LifeThread,
     ) -> None:
-        self._replica = replica
+        self._decider = decider
         self._make = make
         self._timeout_s = timeout_s
         self._timeout = TakeoverTimeout(timeout_s, clock)
@@ -52,7 +52,7 @@ class Publishing:
         self._stopping = False
         self._failures = 0
         self.failure: BaseException | None = None
-        self._thread = thread(self.life, f"publisher-{replica.partition}")
+        self._thread = thread(self.life, f"publisher-{decider.partition}")
         self._started = False
 
     @property
@@ -86,16 +86,16 @@ class Publishing:
     def _step(self) -> float:
         try:
             if self._publisher is None:
-                if not self._timeout.is_over(self._replica.unpublished_since):
+                if not self._timeout.is_over(self._decider.unpublished_since):
                     return LOOK_S
                 self._publisher = self._make()
                 self._publisher.open()
-                log.info("publishes", partition=self._replica.partition, version=self._publisher.progress.transactions)
+                log.info("publishes", partition=self._decider.partition, version=self._publisher.progress.transactions)
             before = self._publisher.written
             published = self._publisher.turn()
-            self._replica.done.written.append(self._publisher.written - before)
+            self._decider.done.written.append(self._publisher.written - before)
         except Fenced:
-            log.info("another replica publishes", partition=self._replica.partition)
+            log.info("another replica publishes", partition=self._decider.partition)
             self._leave()
             self._timeout.fenced()
             return self._timeout_s  # the other replica begins now
@@ -104,7 +104,7 @@ class Publishing:
                 self._leave()
             self._failures += 1
             about = {"reason": str(error), "code": str(error.code)}
-            log.warning("publishing starts over", partition=self._replica.partition, **about)
+            log.warning("publishing starts over", partition=self._decider.partition, **about)
             return backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, self._failures)
         except Refused:
             self._leave()

@@ -1,41 +1,143 @@
-"""One task: one partition of the inputs, its states, its session. Here is the cycle: poll, compute, decide, apply."""
+"""One task: one partition of the inputs, and its states. Here is the cycle: read, compute, decide, apply.
 
+What decides is a `Decider`: Kafka transactions (`transact`), or a decision log that the task shares with its replicas
+(`log_decider`).
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import chain
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
-from onefold.error_codes import Code
-from onefold.processor.core.abc import Codec, Identity, Session, Write
-from onefold.processor.core.errors import Abortable, Refused, TooMuch
+from onefold.processor.core.abc import Codec, Identity, Inputs, Write
+from onefold.processor.core.errors import Abortable, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change, Counts, Record
-from onefold.processor.runtime.batch_limit import BatchLimit, Quarantine
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress, behind
-from onefold.processor.runtime.compute import Compute
+from onefold.processor.runtime.batch_limit import BATCH, BatchLimit, Quarantine
+from onefold.processor.runtime.changelog import Progress, behind, changes_of
+from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Done
+from onefold.processor.runtime.input_buffer import InputBuffer
 from onefold.processor.runtime.keeping import Keeping, Standing
 from onefold.processor.runtime.store import DiskStore, Store
-from onefold.processor.runtime.transact import TopicIds, Transact
 
-# How long a task waits for a first record before it looks at everything else, and whether it should end.
-WAIT_S = 0.1
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0
 
+#: What waits for the answer to the question which topics the inputs' names stand for.
+TopicIds = Callable[[], Mapping[str, str]]
+
+
+class Decided(NamedTuple):
+    """One more transaction of the task that counts.
+
+    Attributes:
+        states: the key and value of its changelog records. None: it is the transaction that this task proposed last.
+        at: the changelog offset behind it. None: not known, or the transaction is not in the changelog yet.
+    """
+
+    states: Sequence[tuple[bytes, bytes | None]] | None = None
+    at: int | None = None
+
+
+class Decider(ABC):
+    """Decides which computed transactions of one task count, and in which order. Not safe to share between threads.
+
+    Attributes:
+        progress: after the last decision that `decisions` gave.
+        quarantine: that of the task's predecessor, once the task is restored.
+        done: what was written to other topics than the changelog.
+        records_max: how many records a transaction may ever have.
+        wait_s: how long a task waits for a first record before it looks at everything else.
+        unpublished_since: since when a decision waits to be published. None: no decision does.
+        restoring: whether there are more decisions from before the start.
+        score: of the decisions since the start, how many the task has proposed, and how many there were. None: no replicas.
+    """
+
+    records_max, wait_s = BATCH[0], 0.1
+    restoring = False
+    score: tuple[int, int] | None = None
+    unpublished_since: float | None = None
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+        self.quarantine = Quarantine()
+        self.done = Done()
+
+    @property
+    @abstractmethod
+    def pending(self) -> bool:
+        """Whether the outcome of the last proposal is still to come."""
+
+    @abstractmethod
+    def open(self, keeping: Keeping) -> Store | DiskStore:
+        """Take the task over. Returns the states.
+
+        Raises:
+            Refused: an input topic is not the one that was read before, or lost what comes next.
+        """
+
+    def start(self) -> None:  # noqa: B027 - most have nothing more to begin
+        """Begin, after the task has applied all decisions from before the start."""
+
+    @abstractmethod
+    def is_ready(self, quarantine: Quarantine) -> bool:
+        """Whether the task may propose a transaction now.
+
+        Args:
+            quarantine: to write, if the last transaction was too much: the next one is proposed when the cluster has taken this.
+                So a record is not to blame for a cluster that is away.
+        """
+
+    def holds_off(self) -> bool:
+        """Whether to leave the next decision to other replicas for now. Asked when there is something to propose."""
+        return False
+
+    @abstractmethod
+    def propose(self, prepared: Prepared, topic_ids: TopicIds) -> None:
+        """Propose the next transaction.
+
+        Args:
+            topic_ids: what the inputs' names stood for after the last record was read. Consumers go on in a topic that was
+                deleted and made again as if nothing had happened; what they read there is never decided.
+
+        Raises:
+            Abortable: the transaction is lost, and may be proposed again. TooMuch: and its size may be why.
+            Refused: an input is another topic now.
+        """
+
+    @abstractmethod
+    def decisions(self) -> Iterator[Decided]:
+        """The decisions that come next. Raises as `propose`."""
+
+    @abstractmethod
+    def write_quarantine(self, quarantine: Quarantine) -> None:
+        """Write the quarantine where the next owner of the task finds it."""
+
+    def check_log(self) -> None:  # noqa: B027 - most have none
+        """Raises `Corrupted` when the decision log is not the one that the progress names."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Abort what is open, and begin nothing more but a quarantine."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave, with the inputs."""
+
 
 class Task:
-    """Folds one partition. Not safe to share between threads.
+    """Processes one partition. Not safe to share between threads.
 
     Args:
+        inputs: the task's partition of every input.
         step: called with the name of each step before the next is taken; tests stop a task there.
         beat: called while a long restore goes on, so that a watchdog knows it does.
         compute_lock: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
             would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
-            A record that is folded alone has it until it is committed: nobody else's crash is to be counted against it.
+            A record that is tried alone has it until it is decided: nobody else's crash is to be counted against it.
         check_every_s: how often the inputs are asked whether they are still the same topics.
-        take_back: takes the task from a decision log (`Publisher.take_back`).
         keeping: where its states are. None: in memory.
         clock: monotonic seconds.
     """
@@ -43,60 +145,43 @@ class Task:
     def __init__(
         self,
         topology: Topology,
-        session: Session,
+        inputs: Inputs,
         codec: Codec,
+        decider: Decider,
         step: Callable[[str], None] = lambda name: None,
         beat: Callable[[], None] = lambda: None,
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
-        take_back: Callable[[], object] | None = None,
         keeping: Keeping | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
         self.topology = topology
-        self._session = session
+        self.decider = decider
+        self.store: Store | DiskStore = Store()
+        self.done = decider.done
+        self._inputs = inputs
         self._codec = codec
-        self._compute = Compute(topology, codec, session)
-        self._transact = Transact(session, topology.changelog, session.partition, step)
+        self._compute = Compute(topology, codec, inputs)
         self._step = step
         self._beat = beat
         self._clock = clock
         self._check = Every(check_every_s, clock)
-        self._take_back = take_back
         self._compute_lock = compute_lock or nullcontext()
-        self._keeping = keeping or Keeping(topology, codec, session.partition, beat=beat)
-        self.store: Store | DiskStore = Store()
-        self.progress = Progress()
-        self.done = Done()
+        self._keeping = keeping or Keeping(topology, codec, inputs.partition, beat=beat)
+        self._buffer = InputBuffer(inputs, decider.wait_s)
+        self._limit = BatchLimit(decider.write_quarantine, decider.records_max)
         self._ends: Mapping[str, Identity] | None = None
-        self._writing = 0
-        self._limit = BatchLimit(self._write_quarantine)
+        self._read_at = clock()
+        # What was proposed last: the records, the states that they change, and what of these goes to disk.
+        self._proposed: Sequence[Record] = ()
+        self._changes: Mapping[str, Change] = {}
+        self._needed: Sequence[Write] = ()
 
-    def open(self) -> None:
-        """Take the task over: fence, restore up to the high watermark, check that the logs are the same logs.
-
-        Raises:
-            Refused: an input topic is not the one that was read before, or lost what comes next.
-        """
-        self._session.open()
-        self._step("after_open")
-        restored = self._keeping.restore(self._session)
-        if restored.progress.decided_in is not None:
-            if self._take_back is None:
-                raise Refused(
-                    Code.REPLICAS_CHANGED,
-                    f"{self.topology.name} has replicas: its task {self._session.partition} is decided in a log",
-                )
-            self._take_back()
-            restored = self._keeping.restore(self._session)
-        self._step("after_restore")
-        self.store = restored.store
-        identities = self._session.identities()
-        self.progress = restored.progress.checked(identities)
-        self._session.seek(self.progress.offsets_next)
-        self._limit.quarantine = restored.quarantine
-        self._limit.open(identities)
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self.decider.progress
 
     @property
     def kept(self) -> Standing:
@@ -109,144 +194,121 @@ class Task:
         return self._limit.quarantine
 
     @property
-    def score(self) -> None:
-        """No decisions are won: it is the only one that makes them."""
-        return None
-
-    @property
-    def unpublished_since(self) -> None:
-        """What is committed can be read."""
-        return None
-
-    @property
     def lag(self) -> int | None:
-        """How many offsets of its inputs are not folded, by where they ended when it looked last."""
+        """How many offsets of its inputs are not decided, by where they ended when it looked last; None: it never has."""
         return behind(self.progress, self._ends)
 
     def caught_up(self) -> bool:
-        """Whether all is folded that was there when the task was opened."""
+        """Whether all records are decided that were there when the task was opened."""
         return self._limit.caught_up(self.progress.offsets_next)
 
+    def open(self) -> None:
+        """Take the task over: restore its states, and apply all decisions from before the start. Raises as `Decider.open`."""
+        self.store = self.decider.open(self._keeping)
+        while self.decider.restoring:
+            self._apply(self.decider.decisions())
+            self._beat()
+        self._inputs.seek(self.progress.offsets_next)
+        self._limit.quarantine = self.decider.quarantine
+        self._limit.open(self._inputs.identities())
+        self.decider.start()
+
     def turn(self) -> int:
-        """One cycle. Returns how many records it folded."""
-        records = self._session.poll(self._limit.records_max, WAIT_S)
-        polled_at = self._clock()
-        if not records:
-            self._limit.idle()
-            self._rest()
-            return 0
-        topic_ids = self._session.ask_topic_ids()
-        self._same_logs()
+        """One cycle. Returns how many records were decided."""
+        before = sum(self.progress.counts)
         try:
-            changes, needed = self._make_true(records, topic_ids)
+            self._apply(self.decider.decisions())
+            if self.decider.is_ready(self.quarantine):
+                self._propose_next()
+                self._apply(self.decider.decisions())
         except TooMuch as reason:
-            self._limit.too_large(records, str(reason))
+            if self._proposed:
+                self._limit.too_large(self._proposed, str(reason))
             raise
-        at = self._session.progress_next
-        self.store = self._keeping.apply(self.store, changes, needed, at, self.progress, self.quarantine)
-        self._step("after_apply")
-        took_s = self._clock() - polled_at
-        self._limit.committed(len(records), took_s, self.progress.offsets_next)
-        self.done.took_s.append(took_s)
-        self.done.written.append(self._writing)
-        self._limit.relax(self.progress.offsets_next)
-        return len(records)
-
-    def _make_true(
-        self, records: Sequence[Record], topic_ids: TopicIds
-    ) -> tuple[Mapping[str, Change], Sequence[Write]]:
-        """Process and commit the records, while no other task computes if one is tried alone. Returns what is to be kept."""
-        if self._limit.was_too_large(records):
-            # The cluster takes a transaction now: if this record fails once more, it is not because the cluster is away.
-            self._write_quarantine(self.quarantine)
-        rejected = self._limit.rejected(records)
-        if self._limit.isolating and not rejected:
-            before = self.quarantine
-            with self._compute_lock:
-                self._limit.attempt(records[0])
-                try:
-                    changes, needed, progress = self._prepare(records, {}, topic_ids)
-                    self._commit(progress)
-                except Abortable:
-                    self._limit.withdraw(before)
-                    raise
-        else:
-            with self._compute_lock:
-                changes, needed, progress = self._prepare(records, rejected, topic_ids)
-            self._commit(progress)
-        return changes, needed
-
-    def _prepare(
-        self, records: Sequence[Record], rejected: Mapping[Record, str], topic_ids: TopicIds
-    ) -> tuple[Mapping[str, Change], Sequence[Write], Progress]:
-        """Fold them, and write what comes of it: all but the commit.
-
-        What was written goes with this call, but for the states that go to disk: the next task's transaction takes its
-        memory, warm, while this one is waiting for its commit. Kept until then it costs 3 % of the throughput.
-        """
-        prepared = self._compute.prepare(self.store, self.progress, records, rejected)
-        self._writing = len(prepared.writes)
-        self._write(chain(prepared.writes, prepared.states), prepared.progress, topic_ids)
-        return prepared.changes, self._keeping.needed(prepared.states), prepared.progress
+        if not self.decider.pending:
+            self._limit.relax(self.progress.offsets_next)
+        return sum(self.progress.counts) - before
 
     def close(self) -> None:
-        """Leave in good order; the next owner need not be careful."""
+        """Leave in good order, also after a known trouble: the next owner need not be careful."""
+        self.decider.stop()
         try:
             self._limit.close()
         finally:
-            self._keeping.close()
-            self._session.close()
-
-    def retreat(self) -> None:
-        """Leave after a known trouble: what is open is aborted first, so that "clean" is all that is written."""
-        self._session.abort()
-        self.close()
+            self.abandon()
 
     def abandon(self) -> None:
-        """Leave after an error: what is open is aborted, and nothing more is written."""
+        """Leave after an error: nothing more is written. What was proposed may still be decided."""
         self._keeping.close()
-        self._session.close()
+        self.decider.close()
 
-    def _rest(self) -> None:
-        """Nothing to read: markers at the end of an input are read too, so that a drained input has no lag."""
+    def _propose_next(self) -> None:
+        """The records that were read; without any the markers at the end of an input, so that a drained input has no lag."""
+        at = self.progress.offsets_next
+        self._buffer.read(at, self._limit.records_max)
+        self._read_at = self._clock()
         self._same_logs()
-        positions = self._session.positions()
-        if any(offset > self.progress.offsets_next[topic] for topic, offset in positions.items()):
-            progress = self.progress.advanced(positions, Counts())
-            self._write([], progress, self._session.ask_topic_ids())
-            self._commit(progress)
-        self._limit.relax(self.progress.offsets_next)
+        records, ends = self._buffer.records[: self._limit.records_max], self._buffer.markers_after(at)
+        if not records:
+            self._limit.idle()
+        if (records or ends) and not self.decider.holds_off():
+            topic_ids = self._inputs.ask_topic_ids()
+            if records:
+                self._propose_records(records, topic_ids)
+            else:
+                self._propose((), Prepared([], [], {}, self.progress.advanced(ends or {}, Counts())), topic_ids)
 
-    def _write_quarantine(self, quarantine: Quarantine) -> None:
-        write: Write = (self.topology.changelog, self._session.partition, QUARANTINE_KEY, quarantine.encode(), None)
-        try:
-            self._write([write], self.progress)
-            self._commit(self.progress)
-        except TooMuch as error:
-            # Two small records are not too much: it is no fault of the record that comes next.
-            raise Abortable(error.code, str(error)) from error
+    def _propose_records(self, records: Sequence[Record], topic_ids: TopicIds) -> None:
+        rejected = self._limit.rejected(records)
+        alone = self._limit.isolating and not rejected
+        before = self.quarantine
+        with self._compute_lock:
+            if alone:
+                self._limit.attempt(records[0])
+            try:
+                prepare = self._compute.prepare
+                self._propose(records, prepare(self.store, self.progress, records, rejected), topic_ids)
+                while alone and self.decider.pending:
+                    self._apply(self.decider.decisions())
+            except Abortable:
+                if alone:
+                    self._limit.withdraw(before)
+                raise
 
-    def _write(self, writes: Iterable[Write], progress: Progress, topic_ids: TopicIds | None = None) -> None:
-        with self._rewinding():
-            self._transact.write(writes, self.progress, progress, topic_ids)
+    def _propose(self, records: Sequence[Record], prepared: Prepared, topic_ids: TopicIds) -> None:
+        """What was written goes with this call, but for the states that go to disk: the next task's transaction takes its
+        memory, warm, while this one is waiting for its decision. Kept until then it costs 3 % of the throughput.
+        """
+        self._proposed, self._changes, self._needed = records, prepared.changes, self._keeping.needed(prepared.states)
+        self.decider.propose(prepared, topic_ids)
+
+    def _apply(self, decisions: Iterable[Decided]) -> None:
+        """Apply the bytes that were decided, never others: a handler with dice or a clock does not compute them again."""
+        found = False
+        for states, at in decisions:
+            found = True
+            changes, needed = (self._changes, self._needed) if states is None else self._changed(states)
+            self.store = self._keeping.apply(self.store, changes, needed, at, self.progress, self.quarantine)
+            self._step("after_apply")
+            if states is None and self._proposed:
+                took_s = self._clock() - self._read_at
+                self._limit.committed(len(self._proposed), took_s, self.progress.offsets_next)
+                self.done.took_s.append(took_s)
+        if found:
+            # Once: a task that was away applies very many, and has read as many records as a proposal may have.
+            self._buffer.drop(self.progress.offsets_next)
+        if not self.decider.pending:
+            self._proposed, self._changes, self._needed = (), {}, ()
+
+    def _changed(self, states: Sequence[tuple[bytes, bytes | None]]) -> tuple[Mapping[str, Change], Sequence[Write]]:
+        last = dict(states)
+        partition = self._inputs.partition
+        needed: list[Write] = [("", partition, *state, None) for state in self._keeping.needed([*last.items()])]
+        return changes_of(last, self.topology, self._codec), needed
 
     def _same_logs(self) -> None:
         """Look now and then whether the inputs still hold what comes next; every transaction looks whether it is them."""
         if self._check.is_due():
-            self._ends = self._session.identities()
+            self._ends = self._inputs.identities()
             self.progress.checked(self._ends)
-
-    def _commit(self, progress: Progress) -> None:
-        with self._rewinding():
-            self._transact.commit()
-        self.progress = progress
-
-    @contextmanager
-    def _rewinding(self) -> Iterator[None]:
-        """When the transaction is lost: abort it, and read again from the progress."""
-        try:
-            yield
-        except Abortable:
-            self._session.abort()
-            self._session.seek(self.progress.offsets_next)
-            raise
+            self.decider.check_log()

@@ -30,6 +30,7 @@ from onefold.processor.io.serde import AvroCodec, decode_fields
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.transact import TransactionDecider
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedSession
@@ -189,9 +190,9 @@ class TopologyDriver:
                 watched.topology,
                 session,
                 self.codec,
+                TransactionDecider(watched.topology, session, self._step, publisher.take_back),
                 self._step,
                 check_every_s=0,
-                take_back=publisher.take_back,
                 keeping=self._keeping(partition),
                 clock=_standing_still,
             )

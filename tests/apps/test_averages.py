@@ -125,7 +125,7 @@ def test_the_judge_agrees_on_every_minute_and_every_alarm_whatever_crashes(seed:
     driver = TopologyDriver(TOPOLOGY, partitions=2)
     shape = Shape(hostile=0.02, keyless=0.02, late=0.05)
     for at, given in enumerate(averages.generate(seed, 2000, shape=shape)):
-        partition = driver.task()._session.partition_of(given.key.decode()) if given.key else at % 2
+        partition = driver.task()._inputs.partition_of(given.key.decode()) if given.key else at % 2
         driver.log.append(given.topic, given.key, given.value, partition=partition)
         if at % 250 == 249:
             driver.crash_at("before_commit", 1 + at % 3)

@@ -20,10 +20,11 @@ from onefold.processor.io.decision_log import KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.proposals import MsgpackProposals
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.task import Task
 from tests.support.proxy import KafkaProxy
+from tests.support.tasks import elastic_task
 from tests.support.waiting import eventually
 from tests.support.worlds import KafkaWorld
 
@@ -97,7 +98,7 @@ def task_of(client: dict[str, str], topology: Topology) -> Iterator[Any]:
     opened: list[Task] = []
 
     def make(session: KafkaSession) -> Task:
-        task = Task(topology, session, Plain(), clock=time.monotonic)
+        task = elastic_task(topology, session, Plain(), clock=time.monotonic)
         task.open()
         opened.append(task)
         return task
@@ -161,7 +162,8 @@ def test_with_replicas_it_is_not_decided(
     logs = [KafkaDecisionLog(topology.decisions, 0, client) for _ in range(2)]
     sessions = [KafkaSession(topology, 0, client) for _ in range(2)]
     inputs, proposals = KafkaInputs(topology, 0, client), MsgpackProposals()
-    replica = Replica(topology, "a", inputs, logs[0], sessions[0], Plain(), proposals, clock=time.monotonic)
+    decider = LogDecider(topology, "a", inputs, logs[0], sessions[0], proposals, clock=time.monotonic)
+    replica = Task(topology, inputs, Plain(), decider, clock=time.monotonic)
     replica.open()
 
     def all_is_decided() -> bool:

@@ -20,6 +20,7 @@ from onefold.proof.order import Order
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from tests.support.clock import Clock
+from tests.support.tasks import elastic_task
 
 pytestmark = pytest.mark.promise("judged-joins")
 
@@ -179,7 +180,7 @@ def test_what_is_written_down_is_what_was_folded_whatever_crashes(step: str) -> 
 
 
 def _open(log: SimulatedLog, step: Any) -> Task:
-    task = Task(JOIN, SimulatedSession(log, JOIN, 0), Plain(), step, clock=Clock())
+    task = elastic_task(JOIN, SimulatedSession(log, JOIN, 0), Plain(), step, clock=Clock())
     task.open()
     return task
 

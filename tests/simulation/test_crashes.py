@@ -13,11 +13,11 @@ from onefold.processor.core.errors import Corrupted, Fenced, Refused
 from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedLog, SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
 from tests.support.coded import raises
 from tests.support.crashes import crashed_at_every_hit
+from tests.support.tasks import elastic_task
 
 pytestmark = pytest.mark.promise("crash-at-any-step")
 
@@ -144,13 +144,15 @@ def test_a_zombie_that_wakes_up_commits_nothing() -> None:
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1, 1, 10, 0))
     zombie = driver.task()
-    session = zombie._session
-    *_, progress = zombie._prepare(session.poll(10, 0), {}, session.ask_topic_ids())
+    session = zombie._inputs
+    assert isinstance(session, SimulatedSession)
+    prepared = zombie._compute.prepare(zombie.store, zombie.progress, session.poll(10, 0), {})
+    zombie.decider.propose(prepared, session.ask_topic_ids())
     driver.kill()
     driver.run()
 
     with pytest.raises(Fenced):
-        zombie._commit(progress)
+        zombie.turn()
     assert len(driver.read("runner.messages")) == 1
 
 
@@ -165,7 +167,7 @@ def test_a_zombie_that_reinitialises_its_producer_commits_nothing(aborted: bool)
     driver.kill()
     driver.send("runner.updates", update(1, 4, 10, 4))
     driver.run()
-    session = zombie._session
+    session = zombie._inputs
     assert isinstance(session, SimulatedSession)
     if aborted:
         session.abort()
@@ -196,7 +198,7 @@ def test_a_late_request_cannot_end_the_next_transaction() -> None:
     """R1 on the simulated log: a request to abort that was under way while the next transaction began."""
     for ambiguous, taken in ((False, True), (True, False)):
         driver = TopologyDriver(RUNNER)
-        session = driver.task()._session
+        session = driver.task()._inputs
         assert isinstance(session, SimulatedSession)
         late = session.epoch
         session.ambiguous = ambiguous
@@ -224,7 +226,7 @@ def test_another_log_under_the_same_name_is_refused(disturb: Any, code: Code) ->
     driver.send("runner.updates", update(1, 1, 10, 0))
     driver.run()
     disturb(log)
-    task = Task(RUNNER, SimulatedSession(log, RUNNER, 0), driver.codec, clock=Clock())
+    task = elastic_task(RUNNER, SimulatedSession(log, RUNNER, 0), driver.codec, clock=Clock())
 
     with raises(Refused, code):
         task.open()

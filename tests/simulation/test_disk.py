@@ -15,7 +15,7 @@ from onefold.processor.loading import topology_of
 from onefold.processor.runtime.checkpoint import VERSION
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store
-from onefold.processor.testing import TopologyDriver
+from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.simulation.test_crashes import CAMPAIGNS_INPUT, RUNNER_INPUT, feed, outcome, update
 from tests.support.coded import raises
 from tests.support.crashes import crashed_at_every_hit
@@ -76,9 +76,9 @@ def test_only_what_came_after_the_checkpoint_is_read() -> None:
     driver = DiskDriver(RUNNER)
     send(driver, *range(50))
     driver.kill()
-    session = driver.task()._session
+    driver.task()
     start: list[int | None] = []
-    restore = type(session).restore
+    restore = SimulatedSession.restore
 
     def watched(self: Any, *, stable: bool = False, **more: Any) -> Any:
         start.append(more.get("start"))
@@ -86,7 +86,7 @@ def test_only_what_came_after_the_checkpoint_is_read() -> None:
 
     driver.kill()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(session), "restore", watched)
+        patch.setattr(SimulatedSession, "restore", watched)
         task = driver.task()
     end = driver.log.identity("runner.changelog", 0).end
 
@@ -113,6 +113,20 @@ def test_states_go_to_disk_when_they_are_too_many_and_stay_there() -> None:
     driver.files.writes.clear()
     driver.kill()
     assert why(driver) == "more than 0 MB, restored from the changelog"
+
+
+def test_markers_at_the_end_of_an_input_take_the_checkpoint_along() -> None:
+    """Else a start would read the changelog of each transaction that has markers alone."""
+    driver = DiskDriver(RUNNER)
+    send(driver, 1)
+    epoch = driver.log.init("somebody")
+    driver.log.write("somebody", epoch, "runner.updates", 0, b"k", b"v", ())
+    driver.log.end("somebody", epoch, commit=False)
+    driver.run()
+
+    found = json.loads(stored(driver)[CHECKPOINT] or b"")
+    assert found["next"] == driver.log.identity("runner.changelog", 0).end - 1  # its marker
+    assert json.loads(found["progress"])["inputs"]["runner.updates"]["next_offset"] == 3
 
 
 def spoil(driver: DiskDriver, **changes: Any) -> None:
@@ -241,7 +255,7 @@ def test_a_disk_that_fails_costs_a_restart_and_no_answer() -> None:
         patch.setattr(task.store._engine, "write", full)
         with pytest.raises(Damaged):
             task.turn()
-    task.retreat()
+    task.close()
     driver._tasks.clear()
 
     assert set(driver.states()) == {"1", "2"}
@@ -263,7 +277,7 @@ def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
     task.store._read = torn
     with pytest.raises(Damaged):
         task.turn()
-    task.retreat()
+    task.close()
     driver._tasks.clear()
     driver.run()
 
@@ -302,7 +316,7 @@ def test_who_has_no_disk_and_asks_for_none_keeps_all_in_memory(kind: str) -> Non
     driver = DiskDriver(RUNNER)
     send(driver, 1, 2)
     driver.kill()
-    session = driver.task()._session
+    session = SimulatedSession(driver.log, RUNNER, 0)
     keeping = Keeping(RUNNER, driver.codec, 0, kind=kind, disk=NoDisk(driver.files, "x"))
     if kind == "disk":
         with raises(Refused, Code.STATES_FOLDER):

@@ -13,14 +13,15 @@ from onefold.processor.core.errors import Abortable, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.figures import Figures
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publishing import Publishing
-from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.telemetry import ABORTED, DEAD_LETTERS, RECORDS, STARTED_OVER, TRANSACTIONS, WRITTEN
 from tests.support.clock import Clock
 from tests.support.replicas import Replicas
+from tests.support.tasks import elastic_task
 from tests.support.told import Kept
 from tests.support.waiting import eventually
 
@@ -59,7 +60,7 @@ class Site:
 
         topology = dataclasses.replace(RUNNER, handle=handle)
         session = SimulatedSession(self.driver.log, topology, partition)
-        return Task(topology, session, self.driver.codec, step, beat, check_every_s=0, clock=self.clock)
+        return elastic_task(topology, session, self.driver.codec, step, beat, check_every_s=0, clock=self.clock)
 
     def send(self, count: int) -> None:
         for _ in range(count):
@@ -164,10 +165,10 @@ def test_of_a_replica_nothing_has_moved_before_it_is_published() -> None:
     world, told = Replicas(RUNNER), Kept()
     late = world.members["b"]
 
-    def publishing(replica: Replica) -> Publishing:
-        return Publishing(replica, lambda: world.publisher(late), 1e9, clock=world.clock)
+    def publishing(decider: LogDecider) -> Publishing:
+        return Publishing(decider, lambda: world.publisher(late), 1e9, clock=world.clock)
 
-    def make(partition: int, beat: Any) -> Replica:
+    def make(partition: int, beat: Any) -> Task:
         return world.replica(late, beat=beat, publishing=publishing)
 
     pool = TaskPool(make, clock=world.clock, figures=Figures(told, "runner"))

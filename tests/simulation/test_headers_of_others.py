@@ -91,7 +91,7 @@ def test_headers_of_others_mean_nothing(headers: Headers, at: int) -> None:
 
 
 def _polled(driver: TopologyDriver, partition: int) -> Iterable[Record]:
-    inputs = driver.task(partition)._session
+    inputs = driver.task(partition)._inputs
     inputs.seek({UPDATES: 0})
     return inputs.poll(1_000, 0)
 

@@ -16,6 +16,7 @@ from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
+from tests.support.tasks import elastic_task
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -40,7 +41,7 @@ def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any =
     def make(beat: Any) -> Task:
         session = Troubled(driver.log, topology, 0)
         session.troubles = troubles
-        return Task(topology, session, driver.codec, beat=beat, clock=Clock())
+        return elastic_task(topology, session, driver.codec, beat=beat, clock=Clock())
 
     return TaskThread(0, make, clock=Clock())
 
@@ -90,7 +91,7 @@ def test_a_transaction_that_fails_on_purpose_is_folded_again() -> None:
             raise Abortable(Code.TRANSACTION_LOST, "a failure of state was injected")
 
     def make(beat: Any) -> Task:
-        return Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock())
+        return elastic_task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock())
 
     running = TaskLoop(0, make, clock=Clock())
     life = running.life()
@@ -184,7 +185,7 @@ def test_a_burst_is_seen_at_once_and_a_backlog_goes_in_large_transactions_soon()
     """At most twice as many records as before; what came in small pieces begins small again."""
     first = FIRST_RECORDS
     driver = TopologyDriver(RUNNER)
-    task = Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=Clock())
+    task = elastic_task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=Clock())
     task.open()
     sent = itertools.count(1)
     for folded in ([first, 2 * first, first], [], [first, 2]):
@@ -213,7 +214,7 @@ def test_a_slow_handler_gets_smaller_transactions() -> None:
         return RUNNER.handle(state, event)
 
     driver = TopologyDriver(dataclasses.replace(RUNNER, handle=slow))
-    task = Task(driver.topology, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=lambda: now)
+    task = elastic_task(driver.topology, SimulatedSession(driver.log, RUNNER, 0), driver.codec, clock=lambda: now)
     task.open()
     for number in range(25_000):
         driver.send("runner.updates", update(1 + number))

@@ -20,6 +20,7 @@ from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
 from tests.support.coded import raises
+from tests.support.tasks import elastic_task
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -73,7 +74,7 @@ class Tasks:
                 super().close()
                 tasks.closed.append(partition)
 
-        return Task(RUNNER, Session(driver.log, RUNNER, partition), driver.codec, beat=beat, clock=self.clock)
+        return elastic_task(RUNNER, Session(driver.log, RUNNER, partition), driver.codec, beat=beat, clock=self.clock)
 
     def run(self, *partitions: int) -> None:
         """Until these run, and nothing else."""

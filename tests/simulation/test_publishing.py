@@ -14,14 +14,16 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.input_buffer import InputBuffer
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publisher import INPUTS_MAX, Publisher
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
-from onefold.processor.runtime.replica import Replica
-from onefold.processor.runtime.undecided import Undecided
+from onefold.processor.runtime.task import Task
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Member, Replicas, update
+from tests.support.tasks import log_decider
 from tests.support.waiting import eventually
 
 
@@ -34,7 +36,7 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
         a.go_on()
     assert a.replica is not None
     replica = a.replica
-    publishing = Publishing(replica, lambda: world.publisher(a), 10.0, clock=world.clock)
+    publishing = Publishing(log_decider(replica), lambda: world.publisher(a), 10.0, clock=world.clock)
     life = publishing.life()
     next(life)
     assert not publishing.publishes
@@ -48,7 +50,7 @@ def test_a_replica_takes_publishing_up_when_nobody_does() -> None:
     for _ in range(3):
         next(life)
         a.go_on()
-    assert replica.unpublished_since is None
+    assert replica.decider.unpublished_since is None
     assert len(world.driver.read("runner.messages")) == 1
 
     other = world.publisher(world.members["b"])
@@ -96,7 +98,7 @@ def test_replicas_whose_transactions_take_longer_than_their_patience_do_not_fenc
     for number, member in enumerate(world.members.values()):
         assert member.replica is not None
         make = cast("Callable[[], Publisher]", partial(Slow, world, member))
-        lives[member] = Publishing(member.replica, make, 0.3 + 1.7 * number, clock=world.clock).life()
+        lives[member] = Publishing(log_decider(member.replica), make, 0.3 + 1.7 * number, clock=world.clock).life()
     for _ in range(2_750):
         world.now += LOOK_S
         for member, life in lives.items():
@@ -120,7 +122,7 @@ def test_a_replica_that_has_published_is_no_more_patient_than_before() -> None:
     decide()
     assert a.replica is not None
     make = cast("Callable[[], Publisher]", partial(Slow, world, a))
-    publishing = Publishing(a.replica, make, 1.0, clock=world.clock)
+    publishing = Publishing(log_decider(a.replica), make, 1.0, clock=world.clock)
     life = publishing.life()
 
     def seconds_until(publishes: bool) -> float:
@@ -136,7 +138,7 @@ def test_a_replica_that_has_published_is_no_more_patient_than_before() -> None:
         other.open()
         seconds_until(False)
     assert seconds_until(True) > 4.0
-    while a.replica.unpublished_since is not None:
+    while a.replica.decider.unpublished_since is not None:
         world.now += next(life) or LOOK_S
         a.go_on()
 
@@ -199,13 +201,13 @@ def test_who_was_away_sorts_out_once_a_look_what_others_have_decided(monkeypatch
         world.driver.send("runner.updates", update(number, number))
         for _ in range(3):
             world.members["a"].go_on()
-    drops, drop = list[Mapping[str, int]](), Undecided.drop
+    drops, drop = list[Mapping[str, int]](), InputBuffer.drop
 
-    def counted(self: Undecided, decided: Mapping[str, int]) -> None:
+    def counted(self: InputBuffer, decided: Mapping[str, int]) -> None:
         drops.append(decided)
         drop(self, decided)
 
-    monkeypatch.setattr(Undecided, "drop", counted)
+    monkeypatch.setattr(InputBuffer, "drop", counted)
     version = away.progress.transactions
     away.turn()
     assert away.progress.transactions - version == 50
@@ -220,10 +222,10 @@ def test_an_instance_says_how_many_of_its_proposals_were_accepted() -> None:
         world.drain()
     late = world.members["b"]
 
-    def publishing(replica: Replica) -> Publishing:
-        return Publishing(replica, lambda: world.publisher(late), 1e9, clock=world.clock)
+    def publishing(decider: LogDecider) -> Publishing:
+        return Publishing(decider, lambda: world.publisher(late), 1e9, clock=world.clock)
 
-    def make(partition: int, beat: Callable[[], None]) -> Replica:
+    def make(partition: int, beat: Callable[[], None]) -> Task:
         return world.replica(late, beat=beat, publishing=publishing)
 
     pool = TaskPool(make, clock=world.clock)

@@ -16,9 +16,9 @@ from onefold.processor.core.values import Event
 from onefold.processor.kept import IN_MEMORY, keeping
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import TRIES_MAX, Quarantine
-from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
+from tests.support.tasks import elastic_task
 
 pytestmark = pytest.mark.promise("crashing-records")
 
@@ -105,7 +105,7 @@ def test_the_crash_of_another_task_is_not_counted(turn: str) -> None:
     driver = driver_with(*[10] * 9)
     for _ in range(2 * TRIES_MAX + 2):
         session = SimulatedSession(driver.log, RUNNER, 0)
-        task = Task(RUNNER, session, driver.codec, compute_lock=DeadlyLock(turn), clock=Clock())
+        task = elastic_task(RUNNER, session, driver.codec, compute_lock=DeadlyLock(turn), clock=Clock())
         task.open()
         with pytest.raises(Crash):
             task.turn()
@@ -126,7 +126,9 @@ class Life:
         self._row = row
         self._due = 0
         topology = dataclasses.replace(RUNNER, handle=self._handle)
-        self.task = Task(topology, SimulatedSession(driver.log, topology, 0), driver.codec, self._step, clock=Clock())
+        self.task = elastic_task(
+            topology, SimulatedSession(driver.log, topology, 0), driver.codec, self._step, clock=Clock()
+        )
         while self.task.quarantine.level < 2:
             self.task.open()
 

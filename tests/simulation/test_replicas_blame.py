@@ -5,16 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from onefold.processor.core.decision import Proposal
+from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Event
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.runtime.batch_limit import TRIES_MAX
-from onefold.processor.runtime.replica import PENDING_S, Replica
+from onefold.processor.runtime.batch_limit import TRIES_MAX, Quarantine
+from onefold.processor.runtime.log_decider import PENDING_S
+from onefold.processor.runtime.task import Task
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.replicas import RUNNER, Killed, Replicas, update
+from tests.support.tasks import log_decider
 
 
 def test_a_record_that_kills_every_replica_is_set_aside() -> None:
@@ -38,7 +41,7 @@ def test_a_record_that_kills_every_replica_is_set_aside() -> None:
     ]
 
 
-def quarantined(crashes: int = 0) -> tuple[Replicas, Replica]:
+def quarantined(crashes: int = 0) -> tuple[Replicas, Task]:
     """A replica that tries one record at a time, because earlier lives of it were killed: these with the first record alone."""
     world = Replicas(RUNNER, "a")
     for number in range(1, 6):
@@ -64,7 +67,7 @@ def quarantined(crashes: int = 0) -> tuple[Replicas, Replica]:
 def test_proposals_that_come_to_nothing_are_no_crashes(crashes: int) -> None:
     """The broker does not answer for a while; the record that is tried alone has crashed the process less than three times."""
     world, replica = quarantined(crashes)
-    log = replica._log
+    log = log_decider(replica)._log
     assert isinstance(log, SimulatedDecisionLog)
     log.late = []
     for _ in range(4 * TRIES_MAX):
@@ -79,7 +82,7 @@ def test_proposals_that_come_to_nothing_are_no_crashes(crashes: int) -> None:
     assert len(world.driver.read("runner.messages")) == 5
 
 
-def alone(count: int) -> tuple[Replicas, Replica, SimulatedDecisionLog]:
+def alone(count: int) -> tuple[Replicas, Task, SimulatedDecisionLog]:
     """One replica that has begun, and so many records for it."""
     world = Replicas(RUNNER, "a")
     world.drain()
@@ -87,8 +90,9 @@ def alone(count: int) -> tuple[Replicas, Replica, SimulatedDecisionLog]:
         world.driver.send("runner.updates", update(1, number))
     replica = world.members["a"].replica
     assert replica is not None
-    assert isinstance(replica._log, SimulatedDecisionLog)
-    return world, replica, replica._log
+    log = log_decider(replica)._log
+    assert isinstance(log, SimulatedDecisionLog)
+    return world, replica, log
 
 
 def dead_and_written(world: Replicas) -> tuple[list[bytes], list[int]]:
@@ -206,3 +210,65 @@ def test_a_record_is_to_blame_only_when_the_cluster_takes_others(notes_too: bool
         assert [b"could not be written, 3 times" in reason for reason in dead] == [True]
         assert messages == [1, 2, 4, 5]
         assert tries[-TRIES_MAX:] == [1] * TRIES_MAX
+
+
+def test_an_attempt_that_was_too_large_is_no_crash() -> None:
+    """Until the record is tried again another task may crash the process."""
+    _, replica = quarantined()
+    log = log_decider(replica)._log
+    assert isinstance(log, SimulatedDecisionLog)
+    log.refuses = lambda value: isinstance(MsgpackProposals().decode(value), Proposal)
+    refused = 0
+    for _ in range(10):
+        try:
+            replica.turn()
+        except TooMuch:
+            refused += 1
+            ((topic, offset),) = replica.progress.offsets_next.items()
+            assert (replica.quarantine.level, replica.quarantine.tries_of((topic, offset))) == (2, 0)
+    assert refused > 0
+
+
+def test_a_quarantine_that_an_earlier_life_wrote_late_is_not_read() -> None:
+    """A replica knows by then how its last life ended."""
+    world, replica, log = alone(0)
+    body = {"quarantine": to_builtins(Quarantine(level=2, clean=False))}
+    log.append(MsgpackProposals().encode_note(Note(0, "a", body, replica.progress.log_id)))
+    replica.turn()
+    for number in range(1, 6):
+        world.driver.send("runner.updates", update(1, number))
+    assert replica.turn() == 5, "and not one record alone"
+
+
+def test_a_slow_handler_has_smaller_proposals() -> None:
+    """Of so many records as it processes in time, which the wait for a decision alone does not say."""
+
+    def slow(state: Any, event: Event) -> Any:
+        world.now += 0.01
+        return RUNNER.handle(state, event)
+
+    world = Replicas(replace(RUNNER, handle=slow), "a")
+    for number in range(1, 6_001):
+        world.driver.send("runner.updates", update(1, number))
+    world.drain()
+    proposals = [MsgpackProposals().decode(value) for _, value in world.decision_log().read(0)]
+    sizes = [sum(one.body.counts) for one in proposals if isinstance(one, Proposal)]
+    assert sizes[:2] == [0, 5_000], "an opening, and what took 50 s"
+    assert 690 < sizes[2] <= 700, "what takes 7 s"
+
+
+def test_a_proposal_that_was_given_up_and_arrives_is_applied() -> None:
+    """Nothing else was proposed meanwhile: the cluster was asked whether it takes anything."""
+    world, replica, log = alone(3)
+    log.late = []
+    while not log.late:
+        replica.turn()
+    (value,), log.late = log.late, None
+    log_decider(replica)._asking = True
+    world.now += PENDING_S + 1
+    replica.turn()
+    log.append(value)
+    assert replica.turn() == 3
+    log_decider(replica)._asking = False
+    world.drain()
+    assert replica.store.snapshot() == world.driver.states()

@@ -5,10 +5,10 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Damaged, Retriable
 from onefold.processor.runtime.batch_limit import Quarantine
+from onefold.processor.runtime.log_decider import read_on
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
-from onefold.processor.runtime.replica import Replica
-from onefold.processor.runtime.standing import read_on
 from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore
+from onefold.processor.runtime.task import Task
 from tests.support.coded import raises
 from tests.support.disk_driver import DiskDriver
 from tests.support.replicas import (
@@ -22,6 +22,7 @@ from tests.support.replicas import (
     update,
     updates,
 )
+from tests.support.tasks import log_decider
 
 ANEW = "restored from the changelog"
 
@@ -32,19 +33,19 @@ def send(world: Replicas, *users: int, number: int = 1) -> None:
     world.drain()
 
 
-def reopened(member: Member) -> Replica:
+def reopened(member: Member) -> Task:
     """In another life."""
     member.kill()
     return opened(member)
 
 
-def opened(member: Member) -> Replica:
+def opened(member: Member) -> Task:
     while member.replica is None:
         member.go_on()
     return member.replica
 
 
-def why(replica: Replica) -> str:
+def why(replica: Task) -> str:
     return replica.kept.why.partition(", ")[2]
 
 
@@ -132,10 +133,10 @@ def test_who_fails_while_it_opens_leaves_what_the_life_before_had_said() -> None
 
     fails = world.replica(member)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fails, "_catch_up", trouble)
+        patch.setattr(fails.decider, "decisions", trouble)
         with pytest.raises(Retriable):
             fails.open()
-    fails.retreat()
+    fails.close()
     assert world.decision_log().identity().end == end
 
 
@@ -151,7 +152,7 @@ def test_what_all_have_decided_and_nobody_published_is_published() -> None:
     send_to(world, a, 2)
     replica = reopened(a)
     assert len(world.driver.read("runner.messages")) == 5
-    life = Publishing(replica, lambda: world.publisher(a), clock=world.clock).life()
+    life = Publishing(log_decider(replica), lambda: world.publisher(a), clock=world.clock).life()
     for _ in range(30):
         world.now += next(life) + LOOK_S
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.replicas import RUNNER, Replicas, update
+from tests.support.tasks import log_decider
 
 
 def test_who_is_not_the_first_to_take_the_task_over_goes_on_with_what_came_since(
@@ -12,7 +13,8 @@ def test_who_is_not_the_first_to_take_the_task_over_goes_on_with_what_came_since
     world = Replicas(RUNNER)
     a, b = world.members["a"], world.members["b"]
     a.replica = world.replica(a)
-    opens = a.replica._changelog.open
+    changelog = log_decider(a.replica)._changelog
+    opens = changelog.open
 
     def later() -> None:
         for number in range(1, 4):
@@ -24,6 +26,6 @@ def test_who_is_not_the_first_to_take_the_task_over_goes_on_with_what_came_since
         assert len(world.driver.read("runner.messages")) == 3
         opens()
 
-    monkeypatch.setattr(a.replica._changelog, "open", later)
+    monkeypatch.setattr(changelog, "open", later)
     a.replica.open()
     assert a.replica.progress.offsets_next == {"runner.updates": 3}

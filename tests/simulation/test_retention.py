@@ -11,12 +11,13 @@ from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.log_decider import standing_of
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.standing import standing_of
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from tests.support.coded import raises
 from tests.support.replicas import RUNNER, Member, Replicas, elastic, killed_25_times, outcome, update, updates
+from tests.support.tasks import log_decider
 
 
 def start(world: Replicas) -> int:
@@ -81,7 +82,7 @@ def test_who_is_far_behind_starts_from_the_changelog_again() -> None:
     decide(world, a, 1, 3)
     b.go_on()
     assert b.replica is not None
-    behind = b.replica._history.offset_next
+    behind = log_decider(b.replica)._history.offset_next
     decide(world, a, 3, 40)
     assert start(world) > behind
 
@@ -143,7 +144,7 @@ def test_a_log_that_somebody_has_cut_off_further_is_refused() -> None:
     a, b = world.members.values()
     decide(world, a, 1, 3)
     world.driver.send("runner.updates", update(1, 3))
-    while a.replica is not None and not a.replica.unpublished_since:
+    while a.replica is not None and not a.replica.decider.unpublished_since:
         a.go_on()
     world.log.truncate(RUNNER.decisions, 0, world.log.identity(RUNNER.decisions, 0).end)
 

@@ -21,6 +21,7 @@ from onefold.processor.runtime.takeover import (
 )
 from tests.support.clock import Clock
 from tests.support.replicas import RUNNER, Replicas, elastic, outcome, update
+from tests.support.tasks import log_decider
 
 TIMEOUT_S = 0.6
 LOOK_S = 0.05
@@ -187,10 +188,10 @@ def test_a_claimed_task_goes_on_without_a_pause() -> None:
             a.go_on()
     world.drain()
     assert b.replica is not None
-    b.replica._shares.decided(1, "a")
+    log_decider(b.replica)._shares.decided(1, "a")
     world.now += CLAIM_EVERY_S
     for task in (0, 1):
-        b.replica._shares.decided(task, "a")
+        log_decider(b.replica)._shares.decided(task, "a")
     before = len(proposers(world))
     for number in (3, 4, 5):
         world.driver.send("runner.updates", update(1, number))

@@ -16,6 +16,7 @@ from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
 from tests.support.coded import raises
+from tests.support.tasks import elastic_task
 from tests.support.waiting import eventually
 
 RUNNER = topology_of("runner")
@@ -30,7 +31,7 @@ def task_over(
     driver: TopologyDriver, step: Callable[[str], None] = lambda name: None, check_every_s: float = 0
 ) -> Task:
     session = SimulatedSession(driver.log, RUNNER, 0)
-    task = Task(RUNNER, session, driver.codec, step, check_every_s=check_every_s, clock=Clock())
+    task = elastic_task(RUNNER, session, driver.codec, step, check_every_s=check_every_s, clock=Clock())
     task.open()
     return task
 
@@ -162,7 +163,7 @@ def test_a_retreat_takes_back_what_is_open() -> None:
     )
     with pytest.raises(Retriable):
         task.turn()
-    task.retreat()
+    task.close()
 
     assert driver.read("runner.messages") == []
     assert task_over(driver).quarantine.level == 0
@@ -185,7 +186,9 @@ def test_only_an_unknown_error_makes_the_next_owner_careful(trouble: Exception, 
     step = raising_in_the_second_transaction(trouble)
     running = TaskThread(
         0,
-        lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()),
+        lambda beat: elastic_task(
+            RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()
+        ),
         clock=Clock(),
     )
     with pytest.raises(type(trouble)):
@@ -210,7 +213,9 @@ def test_a_person_is_asked_only_when_the_log_is_another(trouble: Exception, hand
     step = raising_in_the_second_transaction(trouble)
     running = TaskThread(
         0,
-        lambda beat: Task(RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()),
+        lambda beat: elastic_task(
+            RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()
+        ),
         clock=Clock(),
     )
     running.start()

@@ -26,6 +26,7 @@ from tests.support.clock import Clock
 from tests.support.coded import raises
 from tests.support.crashes import crashed_at_every_hit
 from tests.support.replicas import Replicas
+from tests.support.tasks import elastic_task
 from tests.support.waiting import eventually
 
 FIELDS = {
@@ -293,7 +294,7 @@ def test_a_task_is_given_no_tick_before_it_has_caught_up(contracts: Path) -> Non
 
     def make(partition: int, beating: Any) -> Task:
         loops[:] = [pool._loops[partition]] if partition in pool._loops else []
-        return Task(METERS, Watched(driver.log, METERS, partition), driver.codec, clock=Clock())
+        return elastic_task(METERS, Watched(driver.log, METERS, partition), driver.codec, clock=Clock())
 
     pool = TaskPool(make, clock=Clock())
     pool.start([0])

@@ -16,6 +16,7 @@ from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, TaskL
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
+from tests.support.tasks import elastic_task
 
 pytestmark = pytest.mark.promise("too-large-records")
 
@@ -72,7 +73,7 @@ def test_a_transaction_that_was_too_much_comes_in_smaller_ones() -> None:
     """Also when what fits is far below: all records get through, none is set aside, and sizes grow again after that."""
     driver = driver_with(*[10] * 3_000)
     session = Narrow(driver, fits=70)
-    task = Task(RUNNER, session, driver.codec, clock=Clock())
+    task = elastic_task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
 
     aborts = turns(task)
@@ -88,7 +89,7 @@ def test_a_record_that_cannot_be_written_is_set_aside(at: int) -> None:
     driver = driver_with(*[10] * 3_000)
     session = Narrow(driver)
     session.poisons = (at,)
-    task = Task(RUNNER, session, driver.codec, clock=Clock())
+    task = elastic_task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
 
     assert turns(task) <= 4 + TRIES_MAX
@@ -103,7 +104,7 @@ def test_two_such_records_are_both_set_aside() -> None:
     driver = driver_with(*[10] * 50)
     session = Narrow(driver)
     session.poisons = (20, 21)
-    task = Task(RUNNER, session, driver.codec, clock=Clock())
+    task = elastic_task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
     turns(task)
 
@@ -116,7 +117,7 @@ def test_a_record_is_not_blamed_for_a_cluster_that_is_away() -> None:
     """Nothing goes through then, not even a transaction with nothing in it. When it is back, everything does."""
     driver = driver_with(*[10] * 20)
     session = Narrow(driver)
-    task = Task(RUNNER, session, driver.codec, clock=Clock())
+    task = elastic_task(RUNNER, session, driver.codec, clock=Clock())
     task.open()
     session.away = True
     for _ in range(50):
@@ -184,7 +185,7 @@ def test_a_smaller_try_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
     running = TaskLoop(
         0,
-        lambda beat: Task(RUNNER, Troubled(driver.log, RUNNER, 0), driver.codec, beat=beat, clock=Clock()),
+        lambda beat: elastic_task(RUNNER, Troubled(driver.log, RUNNER, 0), driver.codec, beat=beat, clock=Clock()),
         clock=Clock(),
     )
     for wait_s in running.life():
@@ -218,7 +219,9 @@ def test_thousands_of_failures_in_a_row_end_nothing() -> None:
             return super().poll(count_max, timeout_s)
 
     running = TaskLoop(
-        0, lambda beat: Task(RUNNER, Away(driver.log, RUNNER, 0), driver.codec, beat=beat, clock=Clock()), clock=Clock()
+        0,
+        lambda beat: elastic_task(RUNNER, Away(driver.log, RUNNER, 0), driver.codec, beat=beat, clock=Clock()),
+        clock=Clock(),
     )
     waits: list[float] = []
     with capture_logs():

@@ -11,7 +11,7 @@ from msgspec import Struct
 from onefold import Event, Output, Outputs, Topology
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
-from onefold.processor.runtime.undecided import Undecided
+from onefold.processor.runtime.input_buffer import InputBuffer
 from onefold.processor.testing.session import SimulatedInputs
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.coded import raises
@@ -117,7 +117,7 @@ def test_orders_and_payments_are_joined_whichever_comes_first(contracts: Path) -
     for credit in driver.read("shop.credits"):
         by_account[credit["account"]] = by_account.get(credit["account"], 0) + credit["amount"]
     assert by_account == {account: 2 * (20 + 2 * account + 3) for account in range(3)}
-    partition_of = driver.task()._session.partition_of
+    partition_of = driver.task()._inputs.partition_of
     assert all(partition_of(key.decode()) == partition for key, _, partition in outcome(driver)["credits"])
 
 
@@ -141,11 +141,11 @@ def test_an_input_that_lost_what_is_decided_costs_no_record_of_the_other(contrac
     driver.log.truncate("shop.payments", 0, 4)
     inputs = SimulatedInputs(driver.log, SHOP, 0)
     inputs.seek({"shop.orders": 0, "shop.payments": 2})
-    undecided = Undecided(inputs)
+    buffer = InputBuffer(inputs, 0.05)
     for _ in range(3):
-        undecided.read({"shop.orders": 1, "shop.payments": 4}, 100)
+        buffer.read({"shop.orders": 1, "shop.payments": 4}, 100)
 
-    assert [(record.topic, record.offset) for record in undecided.records] == [
+    assert [(record.topic, record.offset) for record in buffer.records] == [
         *(("shop.orders", offset) for offset in range(1, 5)),
         ("shop.payments", 4),
     ]
@@ -154,7 +154,7 @@ def test_an_input_that_lost_what_is_decided_costs_no_record_of_the_other(contrac
 def test_a_repartitioned_record_keeps_its_timestamp_and_its_headers(contracts: Path) -> None:
     """The copy is sent later than the original; whoever folds it is told when that was."""
     driver = TopologyDriver(SHOP, contracts=contracts, partitions=2)
-    away = 1 - driver.task()._session.partition_of("o1")
+    away = 1 - driver.task()._inputs.partition_of("o1")
     headers = [("trace", b"1"), ("onefold-source", b"not/0/ours"), ("empty", None)]
     order, payment = {"id": "o1", "account": 1, "price": 5}, {"order": "o1", "amount": 5}
     driver.send("shop.orders", order, partition=away, timestamp_ms=SENT_MS, headers=headers)

@@ -11,6 +11,7 @@ from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from tests.support.coded import raises
 from tests.support.previous_proposals import PreviousProposals, decisions_of_0_2
 from tests.support.replicas import RUNNER, Member, Replicas, elastic, outcome, update, values
+from tests.support.tasks import log_decider
 
 
 def old_world(names: str) -> Replicas:
@@ -69,9 +70,10 @@ def test_replicas_are_upgraded_one_by_one(seed: int) -> None:
         world.run(100 * seed + number, 3)
     old.go_on()
     assert old.replica is not None
-    assert isinstance(old.replica._log, SimulatedDecisionLog)
+    decision_log = log_decider(old.replica)._log
+    assert isinstance(decision_log, SimulatedDecisionLog)
     under_way: list[bytes] = []
-    old.replica._log.late = under_way
+    decision_log.late = under_way
     world.driver.send("runner.updates", sent[20])
     while not under_way:
         old.go_on()

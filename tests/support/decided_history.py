@@ -17,7 +17,8 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import codec_of
 from onefold.processor.runtime.changelog import restore
-from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.log_decider import LogDecider
+from onefold.processor.runtime.task import Task
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import decode_output
 from tests.support.clock import Clock
@@ -104,19 +105,21 @@ class Author:
         self._log = KafkaDecisionLog(topology.decisions, 0, client)
         session = KafkaSession(topology, 0, client)
         codec = codec_of(topology)
-        self.replica = Replica(
-            topology, "author", self._inputs, self._log, session, codec, MsgpackProposals(), clock=Clock()
+        clock = Clock()
+        self._decider = LogDecider(
+            topology, "author", self._inputs, self._log, session, MsgpackProposals(), clock=clock
         )
+        self.replica = Task(topology, self._inputs, codec, self._decider, clock=clock)
 
     def open(self) -> None:
         """Read all that is decided, and open the log where nobody has: whoever was stopped may have been about to."""
         self.replica.open()
         if not self._is_opened():
-            self.replica._propose_opening()
+            assert not self._decider.is_ready(self.replica.quarantine), "the log is opened first"
             eventually(self._is_opened, 30, "the log is opened")
 
     def _is_opened(self) -> bool:
-        self.replica._adopt(self.replica._read_log())
+        self.replica._apply(self._decider.decisions())
         return bool(self.replica.progress.decided_in and self.replica.progress.decided_in.opened)
 
     def decide(self, end: int) -> None:
@@ -126,12 +129,12 @@ class Author:
             for record in self._inputs.poll(1_000, 1.0):
                 self._decide(replica, record)
 
-    def _decide(self, replica: Replica, record: InputRecord) -> None:
-        prepared = replica._compute.prepare(replica.store, replica.progress, [record], {})
-        replica._append([record], prepared, lambda: replica.progress.topic_ids)
-        assert replica._pending is not None
+    def _decide(self, replica: Task, record: InputRecord) -> None:
+        replica._propose_records([record], lambda: replica.progress.topic_ids)
+        decider = self._decider
+        assert decider._pending is not None
         # Nobody else writes: what was appended lies where the log ends.
-        replica._adopt([(replica._history.offset_next, replica._pending.value)])
+        replica._apply(decider.take([(decider._history.offset_next, decider._pending.value)]))
 
     def close(self) -> None:
         """Leave, when all is written."""

@@ -16,12 +16,13 @@ from onefold.processor.core.values import Record
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.keeping import AUTO, Keeping
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
-from onefold.processor.runtime.replica import Replica
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.takeover import TaskShares
+from onefold.processor.runtime.task import Task
 from onefold.processor.runtime.thread import LifeThread
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -79,7 +80,7 @@ class Interleaved:
         self.sent: list[Any] = []
         self.killed: Counter[str] = Counter()
         #: By name the replica that runs. When it is over all do, and have come to the end.
-        self.running: dict[str, Replica | None] = dict.fromkeys(names)
+        self.running: dict[str, Task | None] = dict.fromkeys(names)
         self.over = False
         self.claims = 0  # of tasks that another replica has decided
         self.states_at_the_end: list[dict[str, Any]] = []
@@ -186,7 +187,7 @@ class _Process:
         if self._dead:
             raise Killed(label)
 
-    def _replica(self, beat: Callable[[], None]) -> Replica:
+    def _replica(self, beat: Callable[[], None]) -> Task:
         world = self.world
         clock = world.scheduler.monotonic
         proposals = MsgpackProposals()
@@ -201,20 +202,28 @@ class _Process:
         def thread(life: Callable[[], Iterator[float]], name: str) -> LifeThread:
             return _Beside(self, life)
 
-        replica = Replica(
+        inputs = _Inputs(self)
+        decider = LogDecider(
             world.topology,
             self.name,
-            _Inputs(self),
+            inputs,
             _Log(self),
             _Session(self),
-            world.driver.codec,
             proposals,
+            self.at,
+            shares,
+            lambda decider: Publishing(decider, publisher, timeout_s, clock=clock, thread=thread),
+            clock=clock,
+        )
+        replica = Task(
+            world.topology,
+            inputs,
+            world.driver.codec,
+            decider,
             self.at,
             beat,
             check_every_s=0,
             keeping=self._keeping(beat),
-            shares=shares,
-            publishing=lambda replica: Publishing(replica, publisher, timeout_s, clock=clock, thread=thread),
             clock=clock,
         )
         world.running[self.name] = replica

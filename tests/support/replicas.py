@@ -14,9 +14,11 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.keeping import AUTO, Keeping
+from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.replica import Replica
+from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
@@ -140,7 +142,7 @@ class Member:
         self.world = world
         self.name = name
         self.topology = topology
-        self.replica: Replica | None = None
+        self.replica: Task | None = None
         self.publisher: Publisher | None = None
         self.proposals: Proposals = MsgpackProposals()
         self.dies_at: tuple[str, int] | None = None
@@ -241,22 +243,35 @@ class Replicas:
         log.young = self.young or 0
         return log
 
-    def replica(self, member: Member, **others: Any) -> Replica:
-        return Replica(
+    def replica(
+        self,
+        member: Member,
+        beat: Callable[[], None] = lambda: None,
+        step: Callable[[str], None] | None = None,
+        publishing: Callable[[LogDecider], Publishing] | None = None,
+    ) -> Task:
+        inputs = SimulatedInputs(self.log, self.topology, 0)
+        decider = LogDecider(
             member.topology,
             member.name,
-            SimulatedInputs(self.log, self.topology, 0),
+            inputs,
             self.decision_log(),
             SimulatedSession(self.log, self.topology, 0),
-            self.driver.codec,
             member.proposals,
-            **{
-                "step": member.step,
-                "check_every_s": 0,
-                "clock": self.clock,
-                "keeping": self.keeping(member),
-                **others,
-            },
+            step or member.step,
+            publishing=publishing,
+            clock=self.clock,
+        )
+        return Task(
+            member.topology,
+            inputs,
+            self.driver.codec,
+            decider,
+            step or member.step,
+            beat,
+            check_every_s=0,
+            keeping=self.keeping(member),
+            clock=self.clock,
         )
 
     def keeping(self, member: Member) -> Keeping | None:
@@ -301,7 +316,7 @@ class Replicas:
         return (
             all(
                 replica is not None
-                and replica._pending is None
+                and not replica.decider.pending
                 and all(at >= self.log.identity(topic, 0).end for topic, at in replica.progress.offsets_next.items())
                 for replica in replicas
             )

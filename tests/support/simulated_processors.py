@@ -14,6 +14,7 @@ from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.protocols import Reach
 from tests.support.scheduler import Scheduler
+from tests.support.tasks import elastic_task
 
 KILL_CHANCE = 0.02
 # Who was fenced tries again after that, as the pool has it; else two would fence each other for ever.
@@ -108,7 +109,9 @@ class Processors:
                 raise Killed(name)
 
         def make(beat: Any) -> Task:
-            return Task(driver.topology, session, driver.codec, step, beat, check_every_s=0, clock=scheduler.monotonic)
+            return elastic_task(
+                driver.topology, session, driver.codec, step, beat, check_every_s=0, clock=scheduler.monotonic
+            )
 
         loop = TaskLoop(partition, make, clock=scheduler.monotonic)
         for wait_s in loop.life():

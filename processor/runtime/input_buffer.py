@@ -1,36 +1,26 @@
-"""What a replica has read of its inputs and nobody has decided yet."""
+"""The records that a task has read and that no decision covers yet."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from onefold.processor.core.abc import Inputs
-from onefold.processor.core.decision import Proposal
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Record
-from onefold.processor.runtime.compute import Prepared
 
-# How long a replica waits for a record, or for what became of its proposal, before it looks at everything else.
-WAIT_S = 0.05
 # So many records that others have decided are read and left out; of more it reads none. A consumer that seeks drops what it has
 # and may stand for half a second: should the winner die just then, all do.
 SKIP_MAX = 10_000
 
 
-class Pending(NamedTuple):
-    """What this replica has proposed last, and when. Only the very same bytes are it: an earlier life had the same name."""
+class InputBuffer:
+    """The records of one task. `decided` is per input topic the offset after the last decision, wherever the inputs are read.
 
-    value: bytes
-    proposal: Proposal
-    records: Sequence[Record]
-    prepared: Prepared | None
-    since: float
+    Args:
+        wait_s: how long to wait for a first record.
+    """
 
-
-class Undecided:
-    """Of one replica. `decided`: per input topic the offset that comes next, wherever this replica has come to itself."""
-
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, wait_s: float) -> None:
         self._inputs = inputs
+        self._wait_s = wait_s
         self.records: list[Record] = []
 
     def read(self, decided: Mapping[str, int], count_max: int) -> None:
@@ -43,18 +33,21 @@ class Undecided:
         if room <= 0:
             return
         try:
-            found = self._inputs.poll(room + behind, 0.0 if self.records else WAIT_S)
+            found = self._inputs.poll(room + behind, 0.0 if self.records else self._wait_s)
         except Refused:
             if not behind:
                 raise
             # The inputs may have lost what is decided already.
             self._start_at(decided)
             return
-        self.records += [record for record in found if record.offset >= decided[record.topic]]
+        self.records += [record for record in found if record.offset >= decided[record.topic]] if behind else found
 
     def drop(self, decided: Mapping[str, int]) -> None:
-        """Others, or this one, have decided up to there."""
-        self.records = [record for record in self.records if record.offset >= decided[record.topic]]
+        """Drop the records before these offsets: a decision covers them."""
+        if all(self._position(topic, offset) <= offset for topic, offset in decided.items()):
+            self.records = []
+        else:
+            self.records = [record for record in self.records if record.offset >= decided[record.topic]]
 
     def markers_after(self, decided: Mapping[str, int]) -> dict[str, int] | None:
         """Where the inputs end when there are only markers after what is decided; None when there are records, or nothing."""

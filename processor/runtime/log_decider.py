@@ -1,0 +1,354 @@
+"""Decide by a decision log, which a task shares with its replicas: append proposals, and read back which of them count.
+
+Every replica of the task does this side by side with the others. None leads: what is true is what the log says (`core.decision`).
+The states restart from the changelog, which a publisher keeps behind the log (`publisher`), and from the decisions after it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from onefold.error_codes import Code
+from onefold.processor.core.abc import Inputs, Transactions, Write
+from onefold.processor.core.decision import Decision, History, Kind, Next, Position, Proposal, Range, Standing, begin
+from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
+from onefold.processor.core.errors import Corrupted, Refused, Retriable, TooMuch
+from onefold.processor.core.topology import Topology
+from onefold.processor.runtime.batch_limit import Quarantine
+from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.compute import Prepared
+from onefold.processor.runtime.keeping import Found, Keeping
+from onefold.processor.runtime.sizes import Sizes
+from onefold.processor.runtime.store import DiskStore, Store
+from onefold.processor.runtime.takeover import ProposalBackoff, TaskShares
+from onefold.processor.runtime.task import Decided, Decider, TopicIds
+from onefold.processor.runtime.transact import Transact
+
+# How long to wait for a record, or for what became of a proposal, before the task looks at everything else.
+WAIT_S = 0.05
+# A proposal whose outcome is not seen for so long is computed again. Both may be in the log: the rule takes one of them.
+PENDING_S = 5.0
+# Of a proposal: a record of the log must hold it, and nobody sees anything of it before it is computed.
+RECORDS_MAX = 5_000
+# Reads without a record, of a log that holds more: 20 s. A leader is elected sooner.
+EMPTY_READS_MAX = 400
+
+
+class Publishes(Protocol):
+    """What publishes for a replica when it has to, in a thread of its own.
+
+    Attributes:
+        failure: what ended it for good.
+    """
+
+    failure: BaseException | None
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End after the transaction in hand, and wait for that."""
+
+
+class _Pending(NamedTuple):
+    """What this replica has proposed last, and when. Only the very same bytes are it: an earlier life had the same name."""
+
+    value: bytes
+    proposal: Proposal
+    since: float
+
+
+class LogDecider(Decider):
+    """Decides one task together with its other replicas (see `Decider`).
+
+    Args:
+        name: of the replica; unique among those of the pipeline, the same after a restart.
+        inputs: the task's partition of every input.
+        log: the task's partition of the decision log.
+        changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
+        step: as of `Task`.
+        shares: which replica decides which task; all replicas of a process have one.
+        publishing: makes what publishes for this replica. None: nothing does.
+        clock: monotonic seconds.
+    """
+
+    records_max, wait_s = RECORDS_MAX, WAIT_S
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        inputs: Inputs,
+        log: DecisionLog,
+        changelog: Transactions,
+        proposals: Proposals,
+        step: Callable[[str], None] = lambda name: None,
+        shares: TaskShares | None = None,
+        publishing: Callable[["LogDecider"], Publishes] | None = None,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__()
+        self.partition = inputs.partition
+        self.score: tuple[int, int] = (0, 0)
+        #: The version up to which others can read what was decided in the plain topics, as far as it has heard.
+        self.published = 0
+        self._topology, self._name = topology, name
+        self._inputs, self._log, self._changelog = inputs, log, changelog
+        self._proposals = proposals
+        self._step = step
+        self._clock = clock
+        self._end = 0  # of the log, at the start
+        self._pending: _Pending | None = None
+        self._refused = False  # the last proposal, by the cluster
+        self._asking = False  # whether the cluster takes anything
+        self._shares = shares or TaskShares(name, clock)
+        self._backoff = ProposalBackoff(self.partition, self._shares, clock)
+        self._publishing = publishing(self) if publishing else None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the outcome of the last proposal is waited for: until it is read, or for `PENDING_S`."""
+        return self._pending is not None
+
+    def open(self, keeping: Keeping) -> Store | DiskStore:
+        """Restore from the changelog. The log gives next what comes after it.
+
+        Raises:
+            Refused: the inputs or the decision log are not those that were read before, or lost what comes next; or the topology
+                reads more inputs, or fewer, than what was decided.
+            Corrupted: decisions were deleted while this restored; they are in the changelog by now.
+        """
+        # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
+        # read, and this begins again.
+        start = self._log.identity().start
+        found = self._restored(keeping)
+        # Another replica may have been faster, and gone on since: so the inputs are asked after the changelog was read.
+        progress = found.progress.checked(self._inputs.identities())
+        self._step("after_restore")
+        log = self._log.identity()
+        standing = begin(log._replace(start=start), standing_of(progress))
+        self._log.seek(standing.offset)
+        self._history, self._end = History(self.partition, standing), log.end
+        self.restoring = standing.offset < log.end  # decisions, and notes that tell how the last life ended
+        self._sizes = Sizes(self._changelog.record_bytes_max)
+        self.progress, self.published = progress, progress.transactions
+        return found.store
+
+    def start(self) -> None:
+        """Begin to publish when that is necessary."""
+        if self.published < self.progress.transactions and self.unpublished_since is None:
+            self.unpublished_since = self._clock()
+        if self._publishing is not None:
+            self._publishing.start()
+
+    def is_ready(self, quarantine: Quarantine) -> bool:
+        """When no proposal is under way. After one that was too much the cluster takes a note first, and at the start an opening.
+        Raises what ended the publishing for good.
+        """
+        if self._publishing is not None and self._publishing.failure is not None:
+            raise self._publishing.failure
+        if self._refused:
+            self.write_quarantine(quarantine)
+            self._refused, self._asking = False, True
+        if self.pending or self._asking:
+            return False
+        if self.progress.decided_in is not None and not self.progress.decided_in.opened:
+            self._append(self._encoded(Kind.OPEN, self.progress, []))
+            return False
+        return True
+
+    def holds_off(self) -> bool:
+        """Whether to leave the next decision to the replica that has decided the last one."""
+        return self._backoff.waits()
+
+    def propose(self, prepared: Prepared, topic_ids: TopicIds) -> None:
+        """Append a proposal."""
+        pending = self._encoded(Kind.STEP, prepared.progress, prepared.states, prepared.writes)
+        self._step("before_append")
+        self.progress.same_topics(topic_ids())
+        try:
+            self._sizes.check(len(pending.value), chain(prepared.writes, prepared.states))
+            self._append(pending)
+        except TooMuch:
+            self._refused = True
+            raise
+        self._step("after_append")
+
+    def decisions(self) -> Iterator[Decided]:
+        """Read on in the log. While a proposal is under way, or the next decision is left to others, wait for a record."""
+        if self.restoring:
+            yield from self.take(read_on(self._log))
+            self.restoring = self._history.offset_next < self._end
+            return
+        if self._pending is not None and self._clock() - self._pending.since > PENDING_S:
+            self._pending = None
+        try:
+            found = self._log.read(WAIT_S if self.pending or self._asking else self._backoff.left_s)
+        except TooMuch:
+            # The cluster's answer to an append; there is one at a time.
+            self._pending, self._refused, self._asking = None, True, False
+            raise
+        yield from self.take(found)
+
+    def take(self, found: Sequence[tuple[int, bytes | None]]) -> Iterator[Decided]:
+        """The decisions among the next records of the log."""
+        for offset, value in found:
+            ours = self._pending if self._pending is not None and self._pending.value == value else None
+            record = self._proposals.decode(value) if ours is None else ours.proposal
+            if isinstance(record, Note):
+                self._hear(record)
+                record = None
+            decision = self._history.take(offset, record)
+            if decision is not None:
+                yield self._decided(decision, ours=ours is not None)
+            elif ours is not None:
+                self._pending = None  # read back, and it lost
+
+    def write_quarantine(self, quarantine: Quarantine) -> None:
+        """Append a note, which only this replica's next life reads."""
+        body = {"quarantine": msgspec.to_builtins(quarantine)}
+        note = Note(self.partition, self._name, body, self.progress.log_id)
+        self._log.append(self._proposals.encode_note(note))
+
+    def check_log(self) -> None:
+        """Raises `Corrupted` when the log is not the one in which this was decided: the pipeline was started over, and what is in
+        memory is of the time before. It could go on from the same version and offsets there, and would be believed.
+        """
+        if self.progress.decided_in is not None and self.progress.log_id != self._log.identity().topic_id:
+            raise Corrupted(Code.DECISIONS_LOST, "the decision log was made again: what was decided before is dropped")
+
+    def stop(self) -> None:
+        """Publish no more."""
+        if self._publishing is not None:
+            self._publishing.stop()
+
+    def close(self) -> None:
+        """Leave. What was proposed may still be decided."""
+        self.stop()
+        self._inputs.close()
+        self._log.close()
+        self._changelog.close()
+
+    # --- at the start
+
+    def _restored(self, keeping: Keeping) -> Found:
+        found = keeping.restore(self._changelog, stable=True)
+        if found.progress.decided_in is None:
+            self._take_over()
+            found = keeping.restore(self._changelog)
+        self._refuse_other_inputs(found.progress)
+        return found
+
+    def _take_over(self) -> None:
+        """Take the task from Kafka transactions to the decision log: a fenced transaction of the changelog says so."""
+        self._changelog.open()
+        found = self._changelog.last_progress()
+        before = Progress.decode(found) if found else Progress()
+        if before.decided_in is not None:
+            return  # another replica was faster; whoever publishes is fenced, and another one takes that up
+        identities = self._inputs.identities()
+        log_id, _, end = self._log.identity()
+        decided_in = DecidedIn(log_id, end, opened=False)
+        after = replace(before.checked(identities), transactions=before.transactions + 1, decided_in=decided_in)
+        transact = Transact(self._changelog, self._topology.changelog, self.partition, self._step)
+        transact.write([], before, after)
+        transact.commit()
+
+    def _refuse_other_inputs(self, progress: Progress) -> None:
+        """A decision reads the very inputs of the one before it. What a replica proposed that reads others would win for itself
+        and for others like it, and for no publisher, sink or judge.
+        """
+        decided_in, before, now = progress.decided_in, {*progress.offsets_next}, {*self._topology.reads}
+        if decided_in is not None and decided_in.opened and before != now:
+            changes = [f"{'with' if topic in now else 'without'} {topic}" for topic in sorted(before ^ now)]
+            raise Refused(
+                Code.INPUTS_CHANGED,
+                f"{self._topology.name} reads other inputs now, {', '.join(changes)}, and decisions go on with those that they "
+                f"began with. Stop all replicas, let one process run with ONEFOLD_REPLICAS=1, and start the replicas again",
+            )
+
+    # --- what was decided
+
+    def _decided(self, decision: Decision, *, ours: bool) -> Decided:
+        proposal = decision.proposal
+        body: Body = proposal.body
+        self._pending = None
+        self.progress = self.progress.after(decision)
+        if proposal.kind is Kind.CLOSE:
+            raise Refused(
+                Code.REPLICAS_CHANGED,
+                f"{self._topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
+                f"{self.partition} back. Start this one again to have replicas",
+            )
+        self._shares.decided(self.partition, proposal.proposer)
+        if proposal.kind is Kind.OPEN:
+            return Decided(body.states)
+        won, decided = self.score
+        self.score = won + ours, decided + 1
+        self._backoff.decided(ours=ours)
+        if self.unpublished_since is None and self.published < self.progress.transactions:
+            self.unpublished_since = self._clock()
+        return Decided(None if ours else body.states)
+
+    def _hear(self, note: Note) -> None:
+        if note.task != self.partition or note.log_id not in ("", self.progress.log_id):
+            return
+        published, quarantine = note.body.get("published"), note.body.get("quarantine")
+        if isinstance(published, int) and published > self.published:
+            self.published = published
+            self.unpublished_since = self._clock() if published < self.progress.transactions else None
+        if note.proposer == self._name:
+            self._asking = False
+            if quarantine is not None:
+                # Another program may have written an invalid note. An error would come again after each restart.
+                with suppress(msgspec.ValidationError):
+                    self.quarantine = msgspec.convert(quarantine, Quarantine)
+
+    # --- what to propose
+
+    def _encoded(self, kind: Kind, after: Progress, states: Sequence[Write], writes: Sequence[Write] = ()) -> _Pending:
+        counts = after.counts.since(self.progress.counts)
+        written = [(key or b"", value) for _, _, key, value, _ in states]
+        body = Body(counts, written, self._proposals.encode_writes(writes), after.ticked_ms)
+        proposal = proposal_of(self.progress, self.partition, self._name, kind, after.offsets_next, body)
+        return _Pending(self._proposals.encode(proposal), proposal, 0.0)
+
+    def _append(self, pending: _Pending) -> None:
+        self._log.append(pending.value)
+        self._pending = pending._replace(since=self._clock())
+
+
+def standing_of(progress: Progress) -> Standing:
+    """Where a reader goes on that has what the changelog has. Raises `Corrupted` when no log has the task."""
+    if progress.decided_in is None:
+        raise Corrupted(Code.REPLICAS_CHANGED, "the changelog says that the task is decided by Kafka transactions")
+    log_id, offset, opened = progress.decided_in
+    inputs = {topic: Next(progress.topic_ids[topic], at) for topic, at in progress.offsets_next.items()}
+    if opened:
+        return Standing(log_id, offset, Position(progress.transactions, inputs))
+    # The opening names the version that the changelog has now: whatever was appended to the log before has a lower one.
+    return Standing(log_id, offset, Position(progress.transactions - 1, inputs, closed=True))
+
+
+def proposal_of(progress: Progress, task: int, name: str, kind: Kind, ends: Mapping[str, int], body: Body) -> Proposal:
+    """What a replica of that name proposes to come next: the inputs up to these offsets."""
+    inputs = {
+        topic: Range(progress.topic_ids[topic], offset, ends[topic]) for topic, offset in progress.offsets_next.items()
+    }
+    return Proposal(task, progress.transactions, inputs, name, body, kind, progress.log_id)
+
+
+def read_on(log: DecisionLog) -> Sequence[tuple[int, bytes | None]]:
+    """Of what the log holds, what comes next. Raises `Retriable` when it gives nothing for too long."""
+    for _ in range(EMPTY_READS_MAX):
+        if found := log.read(WAIT_S):
+            return found
+    raise Retriable(
+        Code.TOPIC_UNREADABLE,
+        "the decision log does not give what it holds: its partition has no leader, or it is shorter than it was",
+    )
