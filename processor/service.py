@@ -2,7 +2,6 @@
 
 import faulthandler
 import gc
-import random
 import signal
 import threading
 import time
@@ -13,36 +12,23 @@ from pathlib import Path
 import structlog
 
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
-from onefold.kafka_client import Admin
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, create_topics, last_progresses, partitions_of
-from onefold.processor.io.decision_log import KafkaDecisionLog
-from onefold.processor.io.inputs import KafkaInputs
-from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
 from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
-from onefold.processor.io.presence import Presence
-from onefold.processor.io.proposals import MsgpackProposals
+from onefold.processor.io.presence import EveryTask
 from onefold.processor.io.replays import WithoutReplayed, replayed
 from onefold.processor.io.tick_writer import Clock
-from onefold.processor.kept import IN_MEMORY, Kept, keeping
+from onefold.processor.kept import IN_MEMORY, Kept
 from onefold.processor.loading import codec_of, topology_of
-from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
-from onefold.processor.runtime.keeping import Keeping
-from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.pool import TaskPool
-from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
-from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.takeover import TaskShares
-from onefold.processor.runtime.task import Task
-from onefold.processor.runtime.transact import TransactionDecider
+from onefold.processor.tasks import Tasks
 from onefold.status_file import Status
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
@@ -63,12 +49,6 @@ ROUND_S = 0.3
 # Folding makes many objects and no cycles. To look for cycles took a fifth of the time at Python's own thresholds, and 8
 # to 10 % at a hundred thousand; at a million it is lost in the noise.
 GC_THRESHOLDS = (1_000_000, 50, 100)
-# How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
-# for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
-REPLICA_FETCH_WAIT_MS = 14
-
-#: Where the states of a task are, given what tells of a long restore.
-Keep = Callable[[Topology, Codec, int, Callable[[], None]], Keeping]
 
 
 def run(
@@ -105,26 +85,24 @@ def run(
     """
     stop, status = _stopped_by_signals(), Status(status_file)
     telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
-    pool_of = partial(TaskPool, clock=time.monotonic, figures=Figures(telemetry, domain))
     try:
         topology = topology_of(domain)
         codec = _codec(topology, client, schema_registry_url)
         partitions = _wait_for_topics(topology, client, status, stop, patience_s, guarantee, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
-        keep = partial(keeping, kept, partitions, replicas, step)
         watched = Partitions(topology, client, partitions, telemetry)
         watched.watch(stop)
-        admin = connect(client)
+        tasks = Tasks(
+            topology, codec, client, connect(client), instance, partitions, replicas, kept, decisions_kept_s, step
+        )
+        pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
+        start = within_limit(pool, client, replicated=replicas > 1)
+        assignment: Assignment
         if replicas > 1:
-            retention = _retentions(topology, client, admin, decisions_kept_s, step)
-            pool = pool_of(_replicas(topology, codec, client, admin, instance, step, retention, keep, partitions))
-            seen_by = Presence(topology, client, instance, session_timeout_ms)
-            start = within_limit(pool, client, replicated=True)
-            assignment: Assignment = EveryTask(partitions, start, stop.wait, seen_by)
+            assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
         else:
-            pool = pool_of(_tasks(topology, codec, client, admin, instance, step, keep, partitions))
-            start = partial(_start, within_limit(pool, client, replicated=False), partitions)
-            assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
+            start_known = partial(_start, start, partitions)
+            assignment = Membership(topology, client, instance, start_known, pool.stop, session_timeout_ms)
         clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
     except (Refused, Unauthenticated, Retriable) as error:
@@ -157,39 +135,6 @@ def _start(start: Callable[[list[int]], None], partitions: int, given: Sequence[
     start([partition for partition in given if partition < partitions])
 
 
-def _tasks(
-    topology: Topology,
-    make_codec: Callable[[], Codec],
-    client: Mapping[str, str],
-    admin: Admin,
-    instance: str,
-    step: Callable[[str], None],
-    keep: Keep,
-    partitions: int,
-) -> Callable[[int, Callable[[], None]], Task]:
-    """Tasks that decide by Kafka transactions. `partitions`: of the inputs."""
-    compute_lock = threading.Lock()
-
-    def make(partition: int, beat: Callable[[], None]) -> Task:
-        session = KafkaSession(topology, partition, client, partitions=partitions, admin=admin)
-
-        def take_back() -> None:
-            check_decision_log(admin, topology, partitions)
-            decisions = KafkaDecisionLog(topology.decisions, partition, client, admin)
-            try:
-                publisher = Publisher(topology, partition, instance, session, decisions, MsgpackProposals(), step)
-                publisher.take_back(beat)
-            finally:
-                decisions.close()
-
-        codec = make_codec()
-        decider = TransactionDecider(topology, session, step, take_back)
-        kept = keep(topology, codec, partition, beat)
-        return Task(topology, session, codec, decider, step, beat, compute_lock, keeping=kept, clock=time.monotonic)
-
-    return make
-
-
 def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: str | None) -> Callable[[], Codec]:
     """For each life of a task, by what was replayed by then: the life before may be from before a reset."""
     plain = codec_of(topology, schema_registry_url)
@@ -199,73 +144,6 @@ def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: s
         return WithoutReplayed(plain, places) if places else plain
 
     return codec
-
-
-def _retentions(
-    topology: Topology,
-    client: Mapping[str, str],
-    admin: Admin,
-    kept_s: float | None,
-    step: Callable[[str], None],
-) -> Callable[[int], Retention]:
-    """What the publisher of a task deletes."""
-
-    def retention(task: int) -> Retention:
-        def committed() -> bytes | None:
-            return last_progresses(admin, topology, [task], client).get(task)
-
-        return Retention(kept_s, committed=committed, step=step, clock=time.monotonic)
-
-    return retention
-
-
-def _replicas(
-    topology: Topology,
-    codec: Callable[[], Codec],
-    client: Mapping[str, str],
-    admin: Admin,
-    instance: str,
-    step: Callable[[str], None],
-    retention: Callable[[int], Retention],
-    keep: Keep,
-    partitions: int | None = None,
-) -> Callable[[int, Callable[[], None]], Task]:
-    """Tasks with replicas, decided in a log. `partitions`: of the inputs."""
-    compute_lock = threading.Lock()
-    proposals = MsgpackProposals()
-    shares = TaskShares(instance, time.monotonic)
-
-    def make(partition: int, beat: Callable[[], None]) -> Task:
-        def decisions() -> KafkaDecisionLog:
-            return KafkaDecisionLog(topology.decisions, partition, client, admin)
-
-        def publisher() -> Publisher:
-            session = KafkaSession(topology, partition, client, partitions=partitions, admin=admin)
-            deletes = retention(partition)
-            return Publisher(topology, partition, instance, session, decisions(), proposals, step, deletes)
-
-        # By chance, so that not all replicas take over at once.
-        timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311
-        task_codec = codec()
-        inputs = KafkaInputs(
-            topology, partition, client, fetch_wait_ms=REPLICA_FETCH_WAIT_MS, partitions=partitions, admin=admin
-        )
-        decider = LogDecider(
-            topology,
-            instance,
-            inputs,
-            decisions(),
-            KafkaSession(topology, partition, client, partitions=partitions, admin=admin),
-            proposals,
-            step,
-            shares,
-            lambda decider: Publishing(decider, publisher, timeout_s, clock=time.monotonic),
-            clock=time.monotonic,
-        )
-        kept = keep(topology, task_codec, partition, beat)
-        return Task(topology, inputs, task_codec, decider, step, beat, compute_lock, keeping=kept, clock=time.monotonic)
-
-    return make
 
 
 class _Instance:

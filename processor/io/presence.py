@@ -1,11 +1,11 @@
-"""Being seen. Replicas share their tasks out to nobody, so they are in no group that does; but whoever is about to delete what
-they work with has to know that they live, also while they have nothing to decide and nothing to tell.
+"""Every process has every task: that is how replicas run. They share their tasks out to nobody, so they are in no group that
+does; but whoever is about to delete what they work with has to know that they live, also while they have nothing to decide.
 
 So each process of a pipeline with replicas is a member of a group of its own kind, which gives nobody anything. The broker
 takes a member out that was killed, frozen or cut off for longer than the session's time-out. No work depends on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -19,11 +19,14 @@ from onefold.processor.io.static_member import check_session, session_ms, sessio
 log = structlog.get_logger()
 
 
-class Presence:
-    """One process's place in the group.
+class EveryTask:
+    """One process's place in the group, and its tasks (see `core.abc.Assignment`).
 
     Args:
         instance: what others see it as.
+        partitions: how many tasks there are.
+        assigned: called once, from the first `poll`, with all partition numbers.
+        wait: waits so many seconds, or less when there is something else to do.
     """
 
     def __init__(
@@ -31,8 +34,13 @@ class Presence:
         topology: Topology,
         client: Mapping[str, str],
         instance: str,
+        partitions: int,
+        assigned: Callable[[list[int]], None],
+        wait: Callable[[float], object],
         session_timeout_ms: int | None = None,
     ) -> None:
+        self.assigned_once = False
+        self._partitions, self._assigned, self._wait = partitions, assigned, wait
         self._name = topology.name
         self._said = False
         self._session_ms = session_ms(client, session_timeout_ms)
@@ -51,12 +59,23 @@ class Presence:
         # A group is of readers of something; its input is there, whatever else is not yet.
         self._consumer.subscribe([topology.inputs[0]], on_assign=_take_nothing)
 
-    def beat(self) -> None:
-        """Stay a member; to be called every few seconds. A replica that is not seen works as well.
+    def poll(self, timeout_s: float) -> None:
+        """Stay a member; a replica that is not seen works as well. No task ever comes or goes.
 
         Raises:
             Misconfigured: with this time-out of a session it never would be, and `onefold reset` would delete its topics.
         """
+        self._stay()
+        if self.assigned_once:
+            self._wait(timeout_s)
+        else:
+            self.assigned_once = True
+            self._assigned(list(range(self._partitions)))
+
+    def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
+        """There is no group that shares tasks: Kafka's own tools show nothing of replicas."""
+
+    def _stay(self) -> None:
         with suppress(KafkaException):
             message = self._consumer.poll(0)
             error = message.error() if message is not None else None

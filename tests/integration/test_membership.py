@@ -15,7 +15,7 @@ from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, group_of
 from onefold.processor.io.membership import Membership
-from onefold.processor.io.presence import Presence
+from onefold.processor.io.presence import EveryTask
 from tests.support.coded import raises
 from tests.support.proxy import HEARTBEAT, JOIN_GROUP, KafkaProxy
 from tests.support.waiting import eventually
@@ -207,10 +207,10 @@ def test_a_session_that_the_brokers_do_not_allow_is_refused(topology: Topology, 
 @pytest.mark.promise("fenced-instances")
 def test_the_presence_of_a_replica_is_refused_likewise(topology: Topology, client: dict[str, str]) -> None:
     """It would never be seen, and a reset would delete its topics."""
-    with closing(Presence(topology, client, "a", session_timeout_ms=500)) as presence:
+    with closing(EveryTask(topology, client, "a", 1, ignored, bool, session_timeout_ms=500)) as presence:
 
         def beats() -> bool:
-            presence.beat()
+            presence.poll(0.1)
             return False
 
         with raises(Misconfigured, Code.SESSION_LIMIT, "0.5 s"):

@@ -8,12 +8,13 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
+from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.membership import Membership
+from onefold.processor.io.presence import EveryTask
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.assignment import EveryTask
 from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import FENCED_PAUSE_S, STOP_TIMEOUT_S, TaskPool
 from onefold.processor.runtime.task import Task
@@ -233,12 +234,14 @@ def test_a_task_that_hangs_is_seen_and_one_that_has_ended_is_not(tasks: Tasks) -
     assert tasks.pool.summary() == (Phase.WAITING, "another owner")
 
 
-def test_without_a_group_an_instance_has_every_task_from_its_first_round() -> None:
+def test_without_a_group_an_instance_has_every_task_from_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once; after that there is only to wait, which whoever runs the instance may end early."""
     given: list[list[int]] = []
     waited: list[float] = []
-    presence = Seen()
-    assignment = EveryTask(3, given.append, waited.append, presence)
+    seen = Seen()
+    monkeypatch.setattr(kafka_client, "member", lambda settings: seen)
+    monkeypatch.setattr(kafka_client, "leave", Seen.leave)
+    assignment = EveryTask(RUNNER, {}, "a", 3, given.append, waited.append, session_timeout_ms=6_000)
     assert not assignment.assigned_once
     for _ in range(3):
         assignment.poll(0.25)
@@ -247,17 +250,20 @@ def test_without_a_group_an_instance_has_every_task_from_its_first_round() -> No
     assert given == [[0, 1, 2]]
     assert waited == [0.25, 0.25]
     assignment.close()
-    assert presence.heard == ["beat"] * 3 + ["close"]
+    assert seen.heard == ["subscribe", *["poll"] * 3, "leave"]
 
 
 class Seen:
-    """Remembers what it was told."""
+    """A consumer that remembers what it was told."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def beat(self) -> None:
-        self.heard.append("beat")
+    def subscribe(self, topics: list[str], on_assign: object) -> None:
+        self.heard.append("subscribe")
 
-    def close(self) -> None:
-        self.heard.append("close")
+    def poll(self, timeout_s: float) -> None:
+        self.heard.append("poll")
+
+    def leave(self) -> None:
+        self.heard.append("leave")

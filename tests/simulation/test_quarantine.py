@@ -2,18 +2,17 @@
 
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from types import TracebackType
 from typing import Any
 
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor import service
+from onefold.processor import tasks
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event
-from onefold.processor.kept import IN_MEMORY, keeping
+from onefold.processor.kept import IN_MEMORY
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import TRIES_MAX, Quarantine
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
@@ -184,10 +183,9 @@ def test_the_tasks_of_a_process_have_one_compute_lock_and_one_admin_client(monke
         given.append(more["admin"])
         return SimulatedSession(driver.log, topology, at)
 
-    monkeypatch.setattr(service, "KafkaSession", session)
-    keep = partial(keeping, IN_MEMORY, 2, 1, lambda name: None)
-    make = service._tasks(RUNNER, lambda: driver.codec, {}, admin, "one", lambda name: None, keep, 2)
-    one, other = make(0, lambda: None), make(1, lambda: None)
+    monkeypatch.setattr(tasks, "KafkaSession", session)
+    made = tasks.Tasks(RUNNER, lambda: driver.codec, {}, admin, "one", 2, 1, IN_MEMORY)
+    one, other = made.make(0, lambda: None), made.make(1, lambda: None)
 
     assert one._compute_lock is other._compute_lock
     assert not isinstance(one._compute_lock, nullcontext)

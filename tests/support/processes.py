@@ -36,7 +36,7 @@ _CHILD = """
 import json, sys
 from pathlib import Path
 from onefold.chaos import failpoint
-from onefold.processor import service
+from onefold.processor import service, tasks
 from onefold.processor.kept import Kept
 from onefold.processor.runtime import takeover
 from threading import Event
@@ -46,7 +46,7 @@ if version := options.pop("version", None):
     from tests.support import versions
     of_this_version = service.topology_of
     service.topology_of = lambda name: getattr(versions, version)(of_this_version(name))
-service.TAKEOVER_S = options.pop("publishes_after_s", service.TAKEOVER_S)
+tasks.TAKEOVER_S = options.pop("publishes_after_s", tasks.TAKEOVER_S)
 takeover.BACKOFF_MAX_S = options.pop("backoff_max_s", takeover.BACKOFF_MAX_S)
 if port := options.pop("metrics_port", 0):
     from onefold.operate import exposed

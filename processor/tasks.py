@@ -1,0 +1,129 @@
+"""The tasks of a process: what each is made of, on a real cluster."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from onefold.kafka_client import Admin
+from onefold.processor.core.abc import Codec, Inputs
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import last_progresses
+from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.inputs import KafkaInputs
+from onefold.processor.io.kafka import KafkaSession
+from onefold.processor.io.partitions import check_decision_log
+from onefold.processor.io.proposals import MsgpackProposals
+from onefold.processor.kept import Kept, keeping
+from onefold.processor.runtime.log_decider import LogDecider
+from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
+from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.takeover import TaskShares
+from onefold.processor.runtime.task import Decider, Task
+from onefold.processor.runtime.transact import TransactionDecider
+
+# How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
+# for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
+REPLICA_FETCH_WAIT_MS = 14
+
+
+class Tasks:
+    """Makes tasks, which share a compute lock and an admin client.
+
+    Args:
+        codec: makes the codec of one life of a task.
+        partitions: of the inputs.
+        replicas: how many processes compute each task.
+        kept: where states are kept.
+        decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        codec: Callable[[], Codec],
+        client: Mapping[str, str],
+        admin: Admin,
+        instance: str,
+        partitions: int,
+        replicas: int,
+        kept: Kept,
+        decisions_kept_s: float | None = None,
+        step: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._topology, self._codec = topology, codec
+        self._client, self._admin, self._instance = client, admin, instance
+        self._partitions, self._replicas, self._kept = partitions, replicas, kept
+        self._decisions_kept_s = decisions_kept_s
+        self._step = step
+        self._compute_lock = threading.Lock()
+        self._proposals = MsgpackProposals()
+        self._shares = TaskShares(instance, time.monotonic)
+
+    def make(self, partition: int, beat: Callable[[], None]) -> Task:
+        """One life of a task. `beat` is as of `Task`."""
+        inputs, decider = self._with_replicas(partition) if self._replicas > 1 else self._alone(partition, beat)
+        topology, step, codec = self._topology, self._step, self._codec()
+        kept = keeping(self._kept, self._partitions, self._replicas, step, topology, codec, partition, beat)
+        lock = self._compute_lock
+        return Task(topology, inputs, codec, decider, step, beat, lock, keeping=kept, clock=time.monotonic)
+
+    def _alone(self, partition: int, beat: Callable[[], None]) -> tuple[Inputs, Decider]:
+        session = self._session(partition)
+
+        def take_back() -> None:
+            check_decision_log(self._admin, self._topology, self._partitions)
+            log = self._log(partition)
+            try:
+                self._publisher(session, log).take_back(beat)
+            finally:
+                log.close()
+
+        return session, TransactionDecider(self._topology, session, self._step, take_back)
+
+    def _with_replicas(self, partition: int) -> tuple[Inputs, Decider]:
+        inputs = KafkaInputs(
+            self._topology,
+            partition,
+            self._client,
+            fetch_wait_ms=REPLICA_FETCH_WAIT_MS,
+            partitions=self._partitions,
+            admin=self._admin,
+        )
+        return inputs, LogDecider(
+            self._topology,
+            self._instance,
+            inputs,
+            self._log(partition),
+            self._session(partition),
+            self._proposals,
+            self._step,
+            self._shares,
+            self._publishing,
+            clock=time.monotonic,
+        )
+
+    def _publishing(self, decider: LogDecider) -> Publishing:
+        def committed() -> bytes | None:
+            found = last_progresses(self._admin, self._topology, [decider.partition], self._client)
+            return found.get(decider.partition)
+
+        def publisher() -> Publisher:
+            clock = time.monotonic
+            retention = Retention(self._decisions_kept_s, committed=committed, step=self._step, clock=clock)
+            return self._publisher(self._session(decider.partition), self._log(decider.partition), retention)
+
+        # By chance, so that not all replicas take over at once.
+        timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311
+        return Publishing(decider, publisher, timeout_s, clock=time.monotonic)
+
+    def _publisher(self, session: KafkaSession, log: KafkaDecisionLog, retention: Retention | None = None) -> Publisher:
+        topology, instance, proposals = self._topology, self._instance, self._proposals
+        return Publisher(topology, session.partition, instance, session, log, proposals, self._step, retention)
+
+    def _session(self, partition: int) -> KafkaSession:
+        return KafkaSession(self._topology, partition, self._client, partitions=self._partitions, admin=self._admin)
+
+    def _log(self, partition: int) -> KafkaDecisionLog:
+        return KafkaDecisionLog(self._topology.decisions, partition, self._client, self._admin)
