@@ -11,9 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.abc import Assignment, Codec
-from onefold.processor.core.errors import Misconfigured, Refused, Retriable, Unauthenticated
+from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.kafka_errors import check_reachable
@@ -116,11 +115,9 @@ def run(
 def _ended(error: Refused | Retriable, status: Status, patience_s: float) -> int:
     """Say why the process ends. Returns the exit code."""
     status.write("stopped", str(error))
-    if isinstance(error, Refused | Unauthenticated):
-        log.error(str(error), code=str(error.code))
-        return USAGE if isinstance(error, Misconfigured) else REFUSED
-    log.error(f"{error} (waited {patience_s:.0f} s)", code=str(error.code))
-    return UNAVAILABLE
+    waited = "" if isinstance(error, Refused | Unauthenticated) else f" (waited {patience_s:.0f} s)"
+    log.error(f"{error}{waited}", code=str(error.code))
+    return error.exit_code
 
 
 def _stopped_by_signals() -> threading.Event:
