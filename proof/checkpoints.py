@@ -129,7 +129,8 @@ class Checkpoints:
 
     def holding(
         self,
-        judge: tuple[str, str, dict[str, str]],
+        judge: tuple[str, dict[str, str]],
+        receipts: Set[Source],
         starts: Mapping[Place, int],
         ends: Mapping[Place, int],
         environment: Mapping[str, object],
@@ -137,19 +138,21 @@ class Checkpoints:
         """The newest that holds for a judge and a log, and its state.
 
         Args:
-            judge: the fingerprint, the digest of the dead letters put back, and the ids of the topics.
+            judge: the fingerprint, and the ids of the topics.
+            receipts: the dead letters that have been put back by now.
             starts: what must still be there of the log is what follows these.
             ends: of all topics.
         """
         for checkpoint, found in self.newest(environment):
             at = checkpoint.positions
-            if (checkpoint.judge, checkpoint.receipts, checkpoint.topics) != judge:
+            if (checkpoint.judge, checkpoint.topics) != judge:
                 continue
             if at.keys() != ends.keys() or any(at[place] > end for place, end in ends.items()):
                 continue  # the log ends before: it is another one, or was cut off
             if any(at[place] < start for place, start in starts.items()):
                 continue  # what follows it is gone already
-            if (state := found.state()) is not None:
+            state = found.state()
+            if state is not None and state["_replays"].go_on(receipts, state["_oracle"].expected.dead, at):
                 return checkpoint, state
         return None
 

@@ -165,6 +165,10 @@ class DeadLetter(NamedTuple):
     sha256: str
     length: int
 
+    def is_cut(self) -> bool:
+        """Whether it may hold less than the record's key and value."""
+        return self.length > len(self.head or b"") or len(self.key or b"") >= DEAD_LETTER_BYTES_MAX
+
 
 class Copy(NamedTuple):
     """Of a misrouted record: the partition of its key, its key there, and a digest of its value."""

@@ -115,9 +115,9 @@ class Judge:
         """Go on from the newest checkpoint that holds for this judge, these topics and this log; if none does, stay at the
         beginning.
         """
-        judge = self._fingerprint, digest_of(self._replays.receipts), self._topic_ids()
+        judge = self._fingerprint, self._topic_ids()
         starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
-        found = kept.holding(judge, starts, self._log.stable_ends(), self._environment)
+        found = kept.holding(judge, self._replays.receipts, starts, self._log.stable_ends(), self._environment)
         if found is not None:
             checkpoint, state = found
             for name in _STATE:

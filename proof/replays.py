@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from onefold import kafka_client
 from onefold.error_codes import Code
+from onefold.proof.expect import DeadLetter
 from onefold.proof.log import Log, cannot_tell
 from onefold.proof.owner import Owner
 from onefold.proof.record import Record, Source, source_of
@@ -42,10 +43,31 @@ class Replays:
         """Whether the input record counts no more where it lies. Takes note of records that were put back."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
         if first is not None and (self.owner.wrote(record) or first in self.receipts):
-            self._found.setdefault(first, []).append((source, _digest(record)))
+            self._found.setdefault(first, []).append((source, _digest(record.key, record.value)))
         if source not in self.receipts:
             return False
-        self._digests[source] = _digest(record)
+        self._digests[source] = _digest(record.key, record.value)
+        return True
+
+    def go_on(
+        self, receipts: Set[Source], dead: Mapping[Source, DeadLetter], positions: Mapping[tuple[str, int], int]
+    ) -> bool:
+        """Take the receipts that there are now. Returns whether what was read stands. So it does if each record that has got a
+        receipt since was a dead letter then: it changed nothing, and changes nothing now.
+
+        Args:
+            dead: the dead letters among what was read.
+            positions: up to where the inputs were read.
+        """
+        if not self.receipts <= receipts:
+            return False
+        for source in receipts - self.receipts:
+            if source.offset < positions.get(source[:2], 0):
+                letter = dead.get(source)
+                if letter is None or letter.is_cut():
+                    return False
+                self._digests[source] = _digest(letter.key, letter.head)
+        self.receipts = receipts
         return True
 
     def findings(self) -> Iterator[Finding]:
@@ -98,7 +120,6 @@ def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> S
     return found
 
 
-def _digest(record: Record) -> bytes:
-    key, value = record.key, record.value
+def _digest(key: bytes | None, value: bytes | None) -> bytes:
     parts = (b"" if key is None else b"k%d:%b" % (len(key), key), b"" if value is None else b"v" + value)
     return hashlib.sha256(b"".join(parts)).digest()

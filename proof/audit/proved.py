@@ -48,7 +48,8 @@ class Proved:
         self._environment = environment_of(work, contracts(work.name)) | {"judge": judge}
         if registry is not None:
             self._environment["registry"] = registry
-        self._judge = fingerprint(work, with_registry=registry is not None), digest_of(receipts), topic_ids
+        self._judge = fingerprint(work, with_registry=registry is not None), topic_ids
+        self._receipts = receipts
         # Of these a verdict knows more than an auditor, or an auditor gives some of it away.
         others = work.fed or work.queues or work.made
         #: Whether it leaves any.
@@ -56,7 +57,7 @@ class Proved:
 
     def find(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> tuple[Checkpoint, Any] | None:
         """The newest that holds for a log, and its state."""
-        return self._kept.holding(self._judge, starts, ends, self._environment) if self._kept else None
+        return self._kept.holding(self._judge, self._receipts, starts, ends, self._environment) if self._kept else None
 
     def leave(
         self,
@@ -76,8 +77,7 @@ class Proved:
             progresses: per task the last one that was read.
         """
         assert self._kept is not None, "asked only where it leaves some"
-        fingerprint, receipts, topic_ids = self._judge
-        checkpoint = Checkpoint(fingerprint, topic_ids, positions, receipts, records, now())
+        checkpoint = Checkpoint(*self._judge, positions, digest_of(self._receipts), records, now())
         heard, outputs.heard = outputs.heard, None  # whoever goes on listens for itself
         take = order.take if order else None
         if order:

@@ -1,6 +1,7 @@
 """What was proved before is read on from, and nothing that is wrong can hide behind it."""
 
 import hashlib
+import json
 import pickle
 import shutil
 import time
@@ -20,10 +21,12 @@ from onefold.proof.audit.pace import Pace
 from onefold.proof.audit.proved import Proved
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Oracle
+from onefold.proof.expect import DEAD_LETTER_BYTES_MAX, Oracle
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
-from onefold.proof.record import Record
+from onefold.proof.owner import PIPELINE_HEADER, Owner
+from onefold.proof.placement import partition_of
+from onefold.proof.record import Record, Source
 from onefold.proof.replays import Replays
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify
@@ -183,14 +186,13 @@ def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(stage: Stage, fol
 
 @pytest.mark.promise("verify-reads-on")
 @pytest.mark.long  # 9 s
-def test_another_judge_another_topic_and_other_receipts_begin_anew(
+def test_another_judge_and_another_topic_begin_anew(
     stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert judged(stage, folder).outcome == VALID
-    for name in ("fingerprint", "digest_of"):
-        with monkeypatch.context() as changed:
-            changed.setattr(f"onefold.proof.judge.{name}", lambda of_what, **more: "another")
-            assert judged(stage, shutil.copytree(folder, folder.with_name(name))).proved == 0
+    with monkeypatch.context() as changed:
+        changed.setattr("onefold.proof.judge.fingerprint", lambda of_what, **more: "another")
+        assert judged(stage, shutil.copytree(folder, folder.with_name("fingerprint"))).proved == 0
     assert judged(stage, folder).proved > 0
     other = shutil.copytree(folder, folder.with_name("with a registry"))
     registry = {"schema_registry_url": "http://127.0.0.1:9"}
@@ -227,6 +229,43 @@ def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> No
     assert state["_outputs"].heard is None
     state["_order"].add(Record("averages.order", 0, 0, None, b'{"version": 1, "runs": [["averages.left", 0, 1]]}'))
     assert sum(state["_oracle"].expected.counts.as_stored().values()) == 1, "what waited is taken"
+
+
+UPDATES = "runner.updates"
+REPLAYED = "onefold-replays"
+
+
+@pytest.mark.promise("verify-reads-on")
+def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
+    """It changed nothing before and changes nothing now; a pipeline with retention has no other beginning to go back to. What was
+    no dead letter counts otherwise since it has a receipt.
+    """
+    work, owner = runner.WORKLOAD, Owner("", "runner")
+    oracle, replays = Oracle(work, PARTITIONS, owner=owner), Replays(owner=owner)
+    oracle.withdrawn = replays.withdrawn
+    value = json.dumps({"user_id": 1, "distance_meters": 5, "timestamp_utc": 1, "sequence_id": 1, "run_id": 1}).encode()
+    place = partition_of("1", PARTITIONS)
+    for offset, sent in enumerate([b"junk", value, b"x" * (DEAD_LETTER_BYTES_MAX + 1)]):
+        oracle.feed(Record(UPDATES, place, offset, b"1", sent))
+    environment = environment_of(work, contracts(work.name))
+    positions = {(UPDATES, place): 3}
+    store, head = Checkpoints(tmp_path, work.name), HEAD._replace(topics={UPDATES: "id"}, positions=positions)
+    assert store.keep(head, {"_oracle": oracle, "_replays": replays}, environment) == ""
+
+    def found(*offsets: int) -> Any:
+        receipts = frozenset(Source(UPDATES, place, offset) for offset in offsets)
+        return store.holding((HEAD.judge, {UPDATES: "id"}), receipts, positions, positions, environment)
+
+    assert found() is not None
+    assert found(7) is not None, "it was not read yet"
+    assert found(1) is None, "it was accepted"
+    assert found(2) is None, "whether all of it was put back cannot be known from a dead letter that is cut"
+    _, state = found(0)
+    assert [one.kind for one in state["_replays"].findings()] == ["missing replay"]
+    for offset, (sent, wrong) in enumerate([(b"junk", []), (b"other", ["doubled replay", "changed replay"])]):
+        again = [(REPLAYED, f"{UPDATES}/{place}/0".encode()), (PIPELINE_HEADER, b"/runner/id")]
+        state["_oracle"].feed(Record(UPDATES, place, 3 + offset, b"1", sent, [*again]))
+        assert [one.kind for one in state["_replays"].findings()] == wrong
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(stage: Stage, folder: Path) -> None:
