@@ -43,7 +43,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from onefold.proof import avro, defaults, json_text, moments, patterns
+from onefold.proof import avro, defaults, json_text, moments
 from onefold.proof.contracts import PREFIX_BYTES, Contract
 from onefold.proof.json_text import Pairs, Real
 
@@ -68,7 +68,7 @@ def decode(contract: Contract, value: bytes | None, registry: Registry | None = 
         return _fields_of(contract)(_from_single_object(contract, value).items())
     if value[0] == 0:
         return _fields_of(contract)(_from_confluent(contract, value, registry).items())
-    return _from_json(contract)(value)
+    return _from_json(contract, value)
 
 
 def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
@@ -113,23 +113,14 @@ def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]
 # --- JSON
 
 
-@functools.cache
-def _from_json(contract: Contract) -> Callable[[bytes], dict[str, Any]]:
-    quick, read = patterns.reader(contract.fields, _default), _fields_of(contract)
-
-    def fields(value: bytes) -> dict[str, Any]:
-        found = quick(value)
-        if found is not None:
-            return found
-        try:
-            parsed = json_text.read(value)
-        except json_text.Malformed as reason:
-            raise Inadmissible(str(reason)) from None
-        if not isinstance(parsed, Pairs):
-            raise Inadmissible("no JSON object")
-        return read(parsed)
-
-    return fields
+def _from_json(contract: Contract, value: bytes) -> dict[str, Any]:
+    try:
+        parsed = json_text.read(value)
+    except json_text.Malformed as reason:
+        raise Inadmissible(str(reason)) from None
+    if not isinstance(parsed, Pairs):
+        raise Inadmissible("no JSON object")
+    return _fields_of(contract)(parsed)
 
 
 # --- values against the contract's types

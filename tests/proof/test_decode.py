@@ -3,11 +3,13 @@
 import json
 import random
 import time
+from decimal import Decimal
 from itertools import product
+from typing import Any
 
 import pytest
 
-from onefold.proof.contracts import contracts
+from onefold.proof.contracts import Contract, contract_of, contracts
 from onefold.proof.decode import VALUE_BYTES_MAX, Inadmissible, decode
 from onefold.proof.json_text import depth
 from onefold.proof.workloads import campaigns, runner
@@ -146,3 +148,47 @@ def test_odd_input_is_taken(name: str) -> None:
     for topic, seed, text in first_messages():
         expected = decode(contracts()[topic], text)
         assert decode(contracts()[topic], ODD[name](random.Random(seed), Good(topic, text))) == expected, topic
+
+
+_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
+_FIELDS = [
+    {"name": "long", "type": "long"},
+    {"name": "within", "type": {"type": "record", "name": "Within", "fields": [{"name": "text", "type": "string"}]}},
+    {"name": "decimal", "type": _DECIMAL},
+    {"name": "way", "type": {"type": "enum", "name": "Way", "symbols": ["up", "down"]}},
+    {"name": "maybe", "type": ["null", "double"]},
+    {"name": "known", "type": "long", "default": 8},
+    {"name": "said", "type": "string", "default": "so"},
+    {"name": "none", "type": ["null", "long"], "default": None},
+    {"name": "price", "type": _DECIMAL, "default": "\u0002"},
+]
+
+
+def of(fields: list[dict[str, Any]]) -> Contract:
+    return contract_of({"type": "record", "name": "All", "namespace": "test", "fields": fields})
+
+
+def test_fields_that_have_a_default_may_be_missing() -> None:
+    contract, given = of(_FIELDS), b'{"long": 5, "within": {"text": "a"}, "decimal": 12.50, "way": "up", "maybe": null}'
+    expected = {"long": 5, "within": {"text": "a"}, "decimal": Decimal("12.50"), "way": "up", "maybe": None}
+    assert decode(contract, given) == {**expected, "known": 8, "said": "so", "none": None, "price": Decimal("0.02")}
+    more = (
+        given.replace(b"}", b"", 1)[:-1].replace(b'"a"', b'"a"}') + b', "known": 9, "said": "", "none": 7, "price": 1}'
+    )
+    assert decode(contract, more) == {**expected, "known": 9, "said": "", "none": 7, "price": Decimal(1)}
+
+
+@pytest.mark.parametrize("spelled", [b"12.5", b"12.5e0", b"125e-1", b" 12.50"])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(_DECIMAL, Decimal("12.5")), ({"type": "string", "logicalType": "decimal"}, None)]
+)
+def test_all_spellings_of_a_number_are_judged_alike(
+    kind: dict[str, Any], expected: Decimal | None, spelled: bytes
+) -> None:
+    """Of a type that a number can be, and of one that it cannot."""
+    contract, value = of([{"name": "number", "type": kind}]), b'{"number": %b}' % spelled
+    if expected is None:
+        with pytest.raises(Inadmissible, match="number is no decimal"):
+            decode(contract, value)
+    else:
+        assert decode(contract, value) == {"number": expected}
