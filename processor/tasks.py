@@ -63,8 +63,9 @@ class Tasks:
 
     def make(self, partition: int, beat: Callable[[], None]) -> Task:
         """One life of a task. `beat` is as of `Task`."""
+        codec = self._codec()  # first: it asks the cluster, which may not answer, and the others have clients by then
         inputs, decider = self._with_replicas(partition) if self._replicas > 1 else self._alone(partition, beat)
-        topology, step, codec = self._topology, self._step, self._codec()
+        topology, step = self._topology, self._step
         kept = keeping(self._kept, self._partitions, self._replicas, step, topology, codec, partition, beat)
         lock = self._compute_lock
         return Task(topology, inputs, codec, decider, step, beat, lock, keeping=kept, clock=time.monotonic)

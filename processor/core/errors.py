@@ -3,7 +3,7 @@
 ProcessorError
 |__ Retriable   the same call may succeed: call it again within the deadline
 |   |__ Unauthenticated   Kafka lets the client in only after a person has corrected something. A start ends with it
-|__ Abortable   this transaction is lost: abort, re-initialise the producer, rewind to the progress, do it again
+|__ Abortable   this transaction is lost: abort, re-initialise the producer, and propose the same records again
 |   |__ TooMuch   likewise, and with fewer records: it may have been too large. A single one becomes a dead letter
 |__ Fenced      another owner has the work: leave quietly
 |__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
@@ -35,7 +35,7 @@ class Unauthenticated(Retriable):
 
 
 class Abortable(ProcessorError):
-    """This transaction is lost: abort, re-initialise the producer, rewind to the progress, do it again."""
+    """This transaction is lost: abort, re-initialise the producer, and propose the same records again."""
 
 
 class TooMuch(Abortable):

@@ -190,7 +190,7 @@ class LogDecider(Decider):
         try:
             found = self._log.read(WAIT_S if self.pending or self._asking else self._backoff.left_s)
         except TooMuch:
-            # The cluster's answer to an append; there is one at a time.
+            # The cluster's answer to an append: of this proposal, or of a note before it.
             self._pending, self._refused, self._asking = None, True, False
             raise
         yield from self.take(found)

@@ -148,7 +148,7 @@ class TaskLoop:
         try:
             task.turn()
         except Abortable as error:
-            # The session has aborted and rewound to the progress: the same records come again.
+            # The transaction is aborted, and its records are in the task's buffer: they come again.
             log.warning("transaction aborted", partition=self.partition, reason=str(error), code=str(error.code))
             self._aborts += 1
             self._figures.aborted()

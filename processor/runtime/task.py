@@ -222,11 +222,12 @@ class Task:
                 self._propose_next()
                 self._apply(self.decider.decisions())
         except TooMuch as reason:
-            if self._proposed:
-                self._limit.too_large(self._proposed, str(reason))
+            # Counted once: with a decision log the answers to two appends may come one after the other.
+            proposed, self._proposed = self._proposed, ()
+            if proposed:
+                self._limit.too_large(proposed, str(reason))
             raise
-        if not self.decider.pending:
-            self._limit.relax(self.progress.offsets_next)
+        self._limit.relax(self.progress.offsets_next)
         return sum(self.progress.counts) - before
 
     def close(self) -> None:

@@ -56,5 +56,5 @@ def test_the_public_names_load_the_core_and_nothing_else() -> None:
     loaded = {name for name in printed.split() if name.partition(".")[0] not in sys.stdlib_module_names}
 
     assert {name for name in loaded if not name.startswith("onefold.processor.core")} == {
-        "onefold", "onefold.error_codes", "onefold.processor",
+        "onefold", "onefold.error_codes", "onefold.exit_codes", "onefold.processor",
     }  # fmt: skip

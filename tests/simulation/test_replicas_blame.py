@@ -12,6 +12,7 @@ from onefold.processor.core.decision_log import Note
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Event
 from onefold.processor.io.proposals import MsgpackProposals
+from onefold.processor.runtime import batch_limit
 from onefold.processor.runtime.batch_limit import TRIES_MAX, Quarantine
 from onefold.processor.runtime.log_decider import PENDING_S
 from onefold.processor.runtime.task import Task
@@ -272,3 +273,73 @@ def test_a_proposal_that_was_given_up_and_arrives_is_applied() -> None:
     log_decider(replica)._asking = False
     world.drain()
     assert replica.store.snapshot() == world.driver.states()
+
+
+def test_two_answers_to_one_attempt_count_once() -> None:
+    """The note of an attempt and its proposal are two appends, which a cluster that is away refuses one after the other."""
+    world, replica = quarantined()
+    log, first = log_decider(replica)._log, replica.progress.offsets_next["runner.updates"]
+    assert isinstance(log, SimulatedDecisionLog)
+    attempts, away = 0, False
+
+    def refuses(value: bytes) -> bool:
+        nonlocal attempts, away
+        record = MsgpackProposals().decode(value)
+        if isinstance(record, Note):
+            quarantine = record.body.get("quarantine", {})
+            if attempts < TRIES_MAX - 1 and quarantine.get("tries") and quarantine["offset"] != first:
+                away = True
+            return away
+        refused, away = away, False
+        attempts += refused
+        return refused
+
+    log.refuses = refuses
+    for _ in range(40):
+        with suppress(TooMuch):
+            replica.turn()
+    world.drain()
+    assert attempts == TRIES_MAX - 1
+    assert dead_and_written(world) == ([], [1, 2, 3, 4, 5])
+
+
+class Slow(SimulatedDecisionLog):
+    """A decision log that gives nothing in the first read after an append."""
+
+    waits = False
+
+    def append(self, value: bytes) -> None:
+        super().append(value)
+        self.waits = True
+
+    def read(self, timeout_s: float) -> Any:
+        if self.waits:
+            self.waits = False
+            return []
+        return super().read(timeout_s)
+
+
+def test_a_replica_with_a_backlog_becomes_less_careful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each decision takes longer than it is waited for within a turn: there is always a proposal under way then."""
+    monkeypatch.setattr(batch_limit, "WINDOW", (80_000, 300, 100))
+    world = Replicas(RUNNER, "a")
+    monkeypatch.setattr(world, "decision_log", lambda: Slow(world.log, RUNNER.decisions, 0))
+    sent = 0
+
+    def send(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            sent += 1
+            world.driver.send("runner.updates", update(1, sent))
+
+    send(50)
+    member = world.members["a"]
+    for _ in range(2):
+        member.kill()
+        member.go_on()
+    assert member.replica is not None
+    assert member.replica.quarantine.level == 1
+    for _ in range(100):
+        send(150)  # more than a careful replica takes in a turn
+        member.replica.turn()
+    assert member.replica.quarantine.level == 0
