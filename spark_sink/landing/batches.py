@@ -34,8 +34,8 @@ log = structlog.get_logger()
 # as a batch may be there is no larger one, and the next is read meanwhile as well.
 AHEAD_OFFSETS = 25_000
 
-# Of the largest record that Kafka takes by default.
-_RECORD_BYTES = 1_000_000
+# Of the largest record that an output topic takes, as processors make it.
+_RECORD_BYTES = 10_485_760
 
 
 class Batches:
@@ -97,7 +97,7 @@ class Batches:
             ends = self._ends(batch_id)
             batch = self._cover(ends)
             if ledger.landed(self._reader, batch):
-                self._lander.hand_over(lambda: self._count(batch, began_at))  # a concurrent sink was faster
+                self._lander.hand_over(partial(self._leave_to_another, batch, began_at))
             else:
                 self._read_and_hand_over(batch, rows, began_at)
             if batch.offsets > AHEAD_OFFSETS and not self._full(batch):
@@ -125,6 +125,7 @@ class Batches:
 
     def _read_and_hand_over(self, batch: Batch, rows: Rows, began_at: float) -> None:
         measured = self._bytes_per_offset * batch.offsets > self._plan.line_bytes_max
+        largest = 0.0
         with ExitStack() as stack:
             held = stack.enter_context(rows.held(batch.offsets, reread=measured))
             with self._stages.reading():
@@ -133,12 +134,14 @@ class Batches:
                 of_part = held if part is batch else held.within(part.spans, part.offsets)
                 with self._stages.reading():
                     staged = Staged(self._stage, of_part.to_arrow())
-                if part.offsets * _RECORD_BYTES > self._plan.line_bytes_max:
-                    self._bytes_per_offset = staged.bytes / part.offsets
+                largest = max(largest, staged.bytes / part.offsets)
                 self._lander.finish()
                 kept = stack.pop_all() if part is parts[-1] else None
                 self._lander.hand_over(partial(self._land_part, part, of_part, staged, began_at, kept))
                 began_at = self._plan.clock()
+        # Of a few records, or of markers alone, nothing can be said about the next batch.
+        if largest and batch.offsets * _RECORD_BYTES > self._plan.line_bytes_max:
+            self._bytes_per_offset = largest
 
     def _in_parts(self, batch: Batch, rows: Rows) -> list[Batch]:
         """Cut the batch until the lines of each part are few enough, or the part has one offset."""
@@ -153,6 +156,11 @@ class Batches:
         self._count(part, began_at)
         if kept:
             self._bound.end_batch()
+
+    def _leave_to_another(self, batch: Batch, began_at: float) -> None:
+        """A concurrent sink has landed the batch."""
+        self._count(batch, began_at)
+        self._bound.end_batch()
 
     def _count(self, batch: Batch, began_at: float) -> None:
         self._reached = self._reached | {part.key: part.end for part in batch.ranges}

@@ -21,7 +21,7 @@ DECLARE
     old text;
 BEGIN
     FOR old IN SELECT tablename FROM pg_tables
-        WHERE schemaname = 'onefold_stage' AND tablename ~ '^s\d+_\d+$' AND pg_has_role(tableowner, 'MEMBER')
+        WHERE schemaname = 'onefold_stage' AND tablename ~ '^s\d+_\d+$' AND pg_has_role(tableowner, 'USAGE')
     LOOP
         IF pg_try_advisory_xact_lock(731642100, substring(old FROM 's(\d+)')::integer) THEN
             EXECUTE format('DROP TABLE IF EXISTS onefold_stage.%I', old);

@@ -12,6 +12,7 @@ from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
+from onefold.spark_sink.landing.ledger import Position
 from onefold.telemetry import BATCHES, OFFSETS
 from tests.support.frames import ANSWER_S, BYTES, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 from tests.support.waiting import eventually
@@ -58,6 +59,34 @@ def test_a_batch_of_which_enough_is_known_is_not_measured(
         assert rows.reread is measured, number
     assert ended(one) is None
     assert len(world.tried) == 5
+
+
+def test_the_largest_part_tells_what_the_next_batch_may_have(
+    world: World, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one may hold no record at all, as where a transaction was aborted."""
+    monkeypatch.setattr(batches, "_RECORD_BYTES", 5)
+    one = make(line_bytes_max=2 * BYTES)
+    run(world, one, 0, {LEFT: 16}, Rows(*((*LEFT, at) for at in range(8))))
+    rows = Rows(*((*LEFT, at) for at in range(16, 26)))
+    run(world, one, 1, {LEFT: 26}, rows)
+    assert ended(one) is None
+    assert rows.reread
+    assert max(map(len, world.staged)) == 2
+
+
+def test_rows_of_a_broken_batch_do_not_count_when_another_sink_has_landed_the_rest(world: World, make: Make) -> None:
+    """The next batch would be refused for rows that are not its own."""
+    one = make(line_bytes_max=BYTES)
+    world.outcomes = [None, Rewind(Code.POSITIONS_MOVED, "no")]
+    with pytest.raises(RuntimeError):
+        run(world, one, 0, {LEFT: 4}, Rows(*((*LEFT, at) for at in range(4))))
+    assert world.bound.rows == {TOPIC: 1}
+    again = make(start={LEFT: 1, RIGHT: 0})
+    world.stored = {LEFT: Position(4, "id-1", None), RIGHT: Position(0, "id-1", None)}
+    run(world, again, 0, {LEFT: 4}, Rows(*((*LEFT, at) for at in range(1, 4))))
+    assert ended(again) is None
+    assert world.bound.rows == {}
 
 
 def test_a_part_lands_while_the_next_one_is_read(world: World, make: Make) -> None:
