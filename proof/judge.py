@@ -32,7 +32,6 @@ from onefold.proof.replays import Replays
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import (
     INVALID,
-    OF_GONE_INPUT,
     UNKNOWN,
     CannotTell,
     Check,
@@ -41,6 +40,7 @@ from onefold.proof.verdict import (
     beyond_ledger,
     beyond_progress,
     decide,
+    doubted,
 )
 from onefold.proof.workloads import workload
 
@@ -122,6 +122,8 @@ class Judge:
             checkpoint, state = found
             for name in _STATE:
                 setattr(self, name, state[name])
+            if self._order is not None:
+                self._order.go_on(self._oracle.feed, stops=False)
             self._log.go_on(checkpoint.positions)
             self._has_begun = True
             verdict.proved, verdict.proved_at = checkpoint.records, checkpoint.made_at
@@ -169,20 +171,13 @@ class Judge:
                 if still or late or not (findings or holdup):
                     verdict.findings = findings
                     verdict.outcome, verdict.reason, verdict.code = decide(findings, holdup, still)
-                    if verdict.outcome == INVALID and verdict.kinds().keys() <= OF_GONE_INPUT:
-                        self._doubt(verdict)
+                    if verdict.outcome == INVALID and (
+                        doubt := doubted(findings, self._log.compacted(self._work.reads))
+                    ):
+                        verdict.outcome, verdict.reason, verdict.code = UNKNOWN, doubt, str(Code.RECORDS_DELETED)
                     return
             self._progress(holdup or "input is still arriving", self._read)
             time.sleep(CHECK_AGAIN_S)
-
-    def _doubt(self, verdict: Verdict) -> None:
-        """Of what is written, nothing is wrong that the records may explain which compaction has deleted."""
-        if compacted := self._log.compacted(self._work.reads):
-            verdict.outcome, verdict.code = UNKNOWN, str(Code.RECORDS_DELETED)
-            verdict.reason = (
-                f"{len(verdict.findings)} differences from what follows from the input log, but {', '.join(compacted)} is "
-                "compacted (cleanup.policy): records that explain the differences may be gone from it"
-            )
 
     def is_apart(self) -> bool:
         """Do all outputs of this share name inputs of it, too, as far as it was read?"""
@@ -244,7 +239,7 @@ class Judge:
 
     def holdup(self, ends: dict[Place, int]) -> str:
         """What has not drained yet, in one sentence; nothing when all has."""
-        return self._undrained(ends) or (self._order.left_over() if self._order else "")
+        return self._undrained(ends) or (self._unordered() if self._order else "")
 
     def _undrained(self, ends: dict[Place, int]) -> str:
         # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
@@ -264,6 +259,14 @@ class Judge:
                     done = at.get("next_offset", 0)
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
         return self._unlanded(ends) or self._unmade()
+
+    def _unordered(self) -> str:
+        """Records that were processed in an order that nobody wrote down, as by a version of the pipeline with one input. The
+        processor has counted them, and has not counted what it passed over.
+        """
+        assert self._order is not None
+        counted, known = sum(self._counted().values()), sum(self._oracle.expected.counts.as_stored().values())
+        return self._order.left_over(passed_over=counted <= known)
 
     def _unmade(self) -> str:
         """What a worker has still to make."""

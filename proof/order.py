@@ -24,10 +24,13 @@ class Order:
 
     Args:
         take: gets each record when it is its turn.
+        stops: whether it goes no further than to records between two runs. Only who has read everything knows whether the
+            processor passed over them, or processed them without an order.
     """
 
-    def __init__(self, inputs: Iterable[str], take: Callable[[Record], object]) -> None:
+    def __init__(self, inputs: Iterable[str], take: Callable[[Record], object], *, stops: bool = False) -> None:
         self._inputs = tuple(inputs)
+        self._stops = stops
         #: See above.
         self.take = take
         self._waiting: dict[Place, deque[Record]] = {}
@@ -61,6 +64,12 @@ class Order:
             runs.append((topic, start, end))
         self._go_on(record.partition)
 
+    def go_on(self, take: Callable[[Record], object], *, stops: bool) -> None:
+        """Hand the records to somebody else from now on."""
+        self.take, self._stops = take, stops
+        for partition in self._runs:
+            self._go_on(partition)
+
     def findings(self, *, drained: bool) -> list[Finding]:
         """The records that the processor passed over.
 
@@ -71,8 +80,16 @@ class Order:
         waiting = [record for place in done for record in self._waiting.get(place, ())]
         return [*map(_skipped, self.skipped), *(_skipped(Source(*record[:3])) for record in waiting)]
 
-    def left_over(self) -> str:
-        """A sentence about records before every order, or that are in the order and not in the log; else nothing."""
+    def left_over(self, *, passed_over: bool = True) -> str:
+        """A sentence about records before every order, or that are in the order and not in the log; else nothing.
+
+        Args:
+            passed_over: whether nothing was done with the records between two runs. If it was, the order of it is missing.
+        """
+        if not passed_over and (skipped := self.findings(drained=True)):
+            return (
+                f"the recorded merge order leaves out records that were processed, the first one at {skipped[0].source}"
+            )
         for (topic, partition), waiting in sorted(self._waiting.items()):
             if waiting and (topic, partition) not in self._begun:
                 return f"the recorded merge order of {topic}/{partition} is missing from offset {waiting[0].offset} on"
@@ -88,7 +105,7 @@ class Order:
             topic, start, end = runs[0]
             place = (topic, partition)
             waiting = self._waiting.get(place) or deque()
-            if waiting and waiting[0].offset < start and place not in self._begun:
+            if waiting and waiting[0].offset < start and (self._stops or place not in self._begun):
                 return
             while waiting and waiting[0].offset < start:
                 self.skipped.append(Source(*waiting.popleft()[:3]))

@@ -47,17 +47,18 @@ KINDS = {
 }
 
 
-#: Kinds that a right result has as well if records were deleted from the middle of an input.
-OF_GONE_INPUT = {
-    "phantom output",
-    "extra row",
-    "different row",
-    "wrong output",
-    "doubled copy",
-    "extra dead letter",
-    "missing replay",
-    "wrong origin",
-    "wrong count",
+# Kinds that are wrong whatever else was in the inputs.
+_WRONG_ANYWAY = {
+    "doubled output",
+    "skipped input",
+    "doubled dead letter",
+    "changed dead letter",
+    "broken invariant",
+    "wrong column",
+    "rejected output",
+    "unreadable output",
+    "wrong ledger",
+    "wrong progress",
 }
 
 
@@ -181,6 +182,21 @@ def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str,
     if not still:
         return UNKNOWN, "input is still arriving, and rows differ", str(Code.NOT_DRAINED)
     return INVALID, f"{len(findings)} differences from what follows from the input log", ""
+
+
+def doubted(findings: Iterable[Finding], compacted: Iterable[str]) -> str:
+    """Why these findings prove nothing, in one sentence, or "".
+
+    Args:
+        compacted: inputs from whose middle Kafka may have deleted records.
+    """
+    topics = ", ".join(compacted)
+    if not topics or any(finding.kind in _WRONG_ANYWAY for finding in findings):
+        return ""
+    return (
+        f"rows or records differ from what follows from the input log, but {topics} is compacted (cleanup.policy): records "
+        f"that explain the differences may be gone from it"
+    )
 
 
 def _first_and_worst(findings: Iterable[Finding]) -> tuple[Finding, Finding]:

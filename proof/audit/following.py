@@ -118,7 +118,7 @@ class Following:
         receipts = self._kafka.receipts(self._client, work.name, {topic: ids[topic] for topic in work.reads})
         self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry, owner)
         self._outputs, self._replays = Outputs(work, owner), Replays(receipts, owner)
-        self._order = Order(work.reads, self._apply) if self._topics.order else None
+        self._order = Order(work.reads, self._apply, stops=True) if self._topics.order else None
         self._proved = Proved(kept, work, registry, self, ids, receipts)
         starts = {place: start for place, start in self._log.starts().items() if place[0] != self._topics.changelog}
         found = self._proved.find(starts, self._log.stable_ends())
@@ -128,7 +128,7 @@ class Following:
             self._oracle, self._outputs = state["_oracle"], state["_outputs"]
             self._order, self._replays = state["_order"], state["_replays"]
             if self._order is not None:
-                self._order.take = self._apply
+                self._order.go_on(self._apply, stops=True)
         self._oracle.withdrawn = self._replays.withdrawn
         self._owed = Owed(work, self._oracle.expected.fed)
         for (topic, partition), start in starts.items():
@@ -359,9 +359,6 @@ class Following:
         for table in self._work.outputs.values():
             self.findings += self.versions.unwritten(table)
         self._judge_letters()
-        if self._order is not None:
-            self.findings += self._order.findings(drained=False)
-            self._order.skipped.clear()
         self.findings += self._owed.judge(self._applied)
         self._is_applied = True
         return True

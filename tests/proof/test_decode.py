@@ -150,8 +150,8 @@ def test_odd_input_is_taken(name: str) -> None:
         assert decode(contracts()[topic], ODD[name](random.Random(seed), Good(topic, text))) == expected, topic
 
 
-_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
-_FIELDS = [
+_DECIMAL: dict[str, Any] = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
+_FIELDS: list[dict[str, Any]] = [
     {"name": "long", "type": "long"},
     {"name": "within", "type": {"type": "record", "name": "Within", "fields": [{"name": "text", "type": "string"}]}},
     {"name": "decimal", "type": _DECIMAL},
