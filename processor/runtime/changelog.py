@@ -55,6 +55,8 @@ class Progress:
         transactions: how many there have been; in a decision log, the version.
         decided_in: None: the task is decided by Kafka transactions.
         ticked_ms: the time of the last tick, in milliseconds since 1970, or 0.
+        former: per topic that it has read and reads no more its id and the offset to read next. The states hold its records: if
+            the pipeline reads it again, it goes on there.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class Progress:
     transactions: int = 0
     decided_in: DecidedIn | None = None
     ticked_ms: int = 0
+    former: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def log_id(self) -> str:
@@ -91,6 +94,12 @@ class Progress:
         if self.ticked_ms:
             # A version without it has no ticks either: it writes the progress of a pipeline whose time stands still.
             body["ticked_ms"] = self.ticked_ms
+        if self.former:
+            # A version without it drops it. Such a version would have begun anew with the topic in any case.
+            body["former_inputs"] = {
+                topic: {"topic_id": topic_id, "next_offset": offset}
+                for topic, (topic_id, offset) in self.former.items()
+            }
         if partitions:
             body["partitions"] = partitions
         return json.dumps(body).encode()
@@ -114,6 +123,7 @@ class Progress:
                 body["transactions"],
                 DecidedIn(**body["decided_in"]) if "decided_in" in body else None,
                 body.get("ticked_ms", 0),
+                {topic: (at["topic_id"], at["next_offset"]) for topic, at in body.get("former_inputs", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(Code.CHANGELOG_WRONG, f"the changelog's progress record cannot be read: {error}") from error
@@ -153,6 +163,7 @@ class Progress:
             decision.position.version,
             None if closed else DecidedIn(self.log_id, decision.offset + 1, opened=True),
             max(self.ticked_ms, body.ticked_ms),
+            self.former,
         )
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> None:
@@ -172,11 +183,17 @@ class Progress:
         Raises:
             Refused: a topic is not the one that was read before, or no longer holds what comes next.
         """
-        self.same_topics({topic: identity.topic_id for topic, identity in identities.items()})
+        read = {topic: (self.topic_ids[topic], offset) for topic, offset in self.offsets_next.items()}
+        known = replace(
+            self,
+            topic_ids=self.topic_ids | {topic: topic_id for topic, (topic_id, _) in self.former.items()},
+            offsets_next=self.offsets_next | {topic: offset for topic, (_, offset) in self.former.items()},
+        )
+        known.same_topics({topic: identity.topic_id for topic, identity in identities.items()})
         for topic, identity in identities.items():
-            if topic not in self.offsets_next:
+            if topic not in known.offsets_next:
                 continue
-            offset = self.offsets_next[topic]
+            offset = known.offsets_next[topic]
             if offset > identity.end:
                 raise Refused(
                     Code.RECORDS_LOST,
@@ -188,8 +205,9 @@ class Progress:
                     f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread",
                 )
         topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
-        offsets = {topic: self.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
-        return replace(self, topic_ids=topic_ids, offsets_next=offsets)
+        offsets = {topic: known.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
+        former = {topic: at for topic, at in (self.former | read).items() if topic not in identities}
+        return replace(self, topic_ids=topic_ids, offsets_next=offsets, former=former)
 
 
 def behind(progress: Progress, ends: Mapping[str, Identity] | None) -> int | None:
