@@ -202,12 +202,14 @@ class Batches:
             self._sift(batch, rows)
 
     def _rows_of(self, batch: Batch, staged: Staged) -> dict[str, int]:
-        """How many rows each table has in the batch; of a reduction, how many offsets its topic has."""
+        """How many rows each table has in the batch; of a reduction whose topic has a record there, how many offsets that has."""
+        reads = {part.topic for part in batch.ranges if part.last_record is not None}
         return {
             name: sum(part.end - part.start for part in batch.ranges if part.topic == target.reads)
             if target.reduced
             else staged.counts.get(name, 0)
             for name, target in self._stage.targets.items()
+            if not target.reduced or target.reads in reads
         }
 
     def _sift(self, batch: Batch, rows: Rows) -> None:

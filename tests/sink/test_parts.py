@@ -142,8 +142,20 @@ def test_of_a_reduction_the_offsets_of_its_topic_count(
     each_time(world, monkeypatch, lambda bound: counted.append(dict(bound.rows)))
     run(world, one, 0, {LEFT: 5, RIGHT: 2}, Rows((*LEFT, 1), (*LEFT, 4)))
     assert ended(one) is None
-    assert counted == [{TOPIC: 2, "made_up.sums": 7, "made_up.other": 0}]
+    assert counted == [{TOPIC: 2, "made_up.sums": 7}], "of another topic there was no record"
     assert world.bound.rows == {}
+
+
+def test_offsets_without_records_do_not_end_a_run_of_refused_sums(world: World, make: Make) -> None:
+    """As those of aborted transactions: a wrong table stops the sink, however its batches fall."""
+    world.targets["made_up.sums"] = Target("made_up.sums", (), (), reduced=True, reads=TOPIC)
+    world.bound.runs["made_up.sums"] = 50
+    one = make()
+    run(world, one, 0, {LEFT: 5}, Rows())
+    assert world.bound.runs["made_up.sums"] == 50
+    run(world, one, 1, {LEFT: 7}, Rows((*LEFT, 6)))
+    assert ended(one) is None
+    assert world.bound.runs["made_up.sums"] == 0
 
 
 def each_time(world: World, monkeypatch: pytest.MonkeyPatch, look: Callable[[Bound], None]) -> None:
