@@ -1,7 +1,7 @@
 """The offsets at which partitions begin and end.
 
 Every function raises `KafkaException` if Kafka does not answer for each of the partitions. While a partition has no leader, the
-function asks again until its time-out.
+function asks again until its time-out; while it is unknown, for a second.
 """
 
 import time
@@ -33,6 +33,9 @@ _NO_LEADER = (
     KafkaError._UNKNOWN_PARTITION,
 )
 _ASK_AGAIN_S = 0.1  # as Kafka's own clients, `retry.backoff.ms`
+# A new topic is known to its leader within a second. One that is unknown for longer was deleted.
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_UNKNOWN_S = 1.0
 
 
 def partitions(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> list[Partition]:
@@ -84,7 +87,13 @@ def _offsets(
 
     def question(left_s: float) -> dict[Partition, int]:
         answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
-        found = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+        try:
+            found = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+        except KafkaException as error:
+            # librdkafka says the same of partitions that do not exist.
+            if error.args[0].code() == KafkaError._NOENT and not _exist(admin, asked, left_s):
+                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)) from None
+            raise
         # If the leader of a partition changes meanwhile, librdkafka may return neither an error nor an offset.
         if OFFSET_INVALID in found.values():
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
@@ -93,19 +102,25 @@ def _offsets(
     return _until_led(question, timeout_s) if asked else {}
 
 
+def _exist(admin: AdminClient, places: Iterable[TopicPartition], timeout_s: float) -> bool:
+    topics = admin.list_topics(timeout=timeout_s).topics
+    return all(place.topic in topics and place.partition in topics[place.topic].partitions for place in places)
+
+
 def _until_led(question: Callable[[float], T], timeout_s: float) -> T:
     """Ask again while a partition has no leader.
 
     Args:
         question: asks once, with a time-out in seconds.
     """
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     left_s = timeout_s
     while True:
         try:
             return question(left_s)
         except KafkaException as error:
-            left_s = deadline - time.monotonic() - _ASK_AGAIN_S
-            if error.args[0].code() not in _NO_LEADER or left_s <= 0:
+            code, passed_s = error.args[0].code(), time.monotonic() - began
+            left_s = timeout_s - passed_s - _ASK_AGAIN_S
+            if code not in _NO_LEADER or left_s <= 0 or (code in _UNKNOWN and passed_s > _UNKNOWN_S):
                 raise
         time.sleep(_ASK_AGAIN_S)

@@ -4,6 +4,7 @@ librdkafka returns Kafka's error then, an error of its own, or no error and no o
 questions to a broker that was killed and started again: here the answer of a real broker is taken from the clients.
 """
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
@@ -21,6 +22,7 @@ from onefold.processor.io import admin
 from onefold.proof.log import Log
 from onefold.spark_sink.kafka.topics import Ends, Topics
 from tests.support.proxy import KafkaProxy
+from tests.support.waiting import PATIENCE_S
 
 MakeDomain = Callable[..., Topology]
 Client = dict[str, str]
@@ -114,6 +116,32 @@ def test_a_topic_that_is_made_meanwhile_is_asked_again(client: Client, monkeypat
         assert kafka_offsets.high_watermarks(asks, [(MEANWHILE, 0)], ANSWER_S) == {(MEANWHILE, 0): 0}
     finally:
         asks.delete_topics([MEANWHILE])[MEANWHILE].result()
+
+
+GONE: dict[str, Callable[[Client, float], object]] = {
+    "an admin client": lambda client, seconds: kafka_offsets.stable_ends(
+        AdminClient({**client}), [("gone", 0)], seconds
+    ),
+    "a consumer": lambda client, seconds: kafka_offsets.bounds(kafka_client.consumer(client), ("gone", 0), seconds),
+}
+
+
+@pytest.mark.parametrize("ask", GONE.values(), ids=GONE)
+def test_a_topic_that_was_deleted_is_not_waited_for(ask: Callable[[Client, float], object], client: Client) -> None:
+    """Who looks at a pipeline that is started over asks after deleted topics again and again."""
+    errors: list[BaseException] = []
+
+    def asks() -> None:
+        try:
+            ask(client, 600.0)
+        except KafkaException as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=asks, daemon=True)
+    asking.start()
+    asking.join(PATIENCE_S)
+    assert not asking.is_alive()
+    assert "NKNOWN" in str(errors[0])
 
 
 def test_a_consumer_that_is_too_slow_for_the_bounds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
