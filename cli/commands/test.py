@@ -30,7 +30,7 @@ def command(
         bool, typer.Option("--fast", help="Only tests that need no server but PostgreSQL: 5 minutes.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: an hour.")
+        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: 40 minutes.")
     ] = False,
     mutants: Annotated[
         bool,
