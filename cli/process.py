@@ -1,5 +1,5 @@
-"""What a process of the command line sets right before anything else: text in UTF-8, as many open files as it may have, and
-how it ends.
+"""The beginning and the end of a process of the command line: text in UTF-8, as many open files as the system allows, and an
+end that does not abort under a thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every process has every task: that is how replicas run. They share their tasks out to nobody, so they are in no group that
-does; but whoever is about to delete what they work with has to know that they live, also while they have nothing to decide.
+"""The assignment of a process with replicas: every process has every task.
 
-So each process of a pipeline with replicas is a member of a group of its own kind, which gives nobody anything. The broker
-takes a member out that was killed, frozen or cut off for longer than the session's time-out. No work depends on it.
+Replicas share no tasks out, so they need no group that does. But `onefold reset` has to know which replicas live, also those
+that have nothing to decide. So each process joins a group that assigns nothing. The broker removes a member that was killed,
+frozen or cut off for longer than the session's time-out. No work depends on this group.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class EveryTask:
         instance: what others see it as.
         partitions: how many tasks there are.
         assigned: called once, from the first `poll`, with all partition numbers.
-        wait: waits so many seconds, or less when there is something else to do.
+        wait: called with seconds; returns after them, or earlier when the process is to stop.
     """
 
     def __init__(

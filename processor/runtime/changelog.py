@@ -3,7 +3,8 @@
 Three kinds of records, told apart by the first byte of the key:
 
     s<key>   the state of a key (JSON); a null value forgets the key
-    p        the progress: per input the topic's id and the offset to read next, the counts, and the time of the last tick
+    p        the progress: per input the topic's id and the offset to read next, also of former inputs; the counts; and the time
+             of the last tick
     c        how careful the next owner should be (see `batch_limit.Quarantine`)
 
 State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
@@ -95,7 +96,7 @@ class Progress:
             # A version without it has no ticks either: it writes the progress of a pipeline whose time stands still.
             body["ticked_ms"] = self.ticked_ms
         if self.former:
-            # A version without it drops it. Such a version would have begun anew with the topic in any case.
+            # A version without this field drops it, and reads such a topic from its start again.
             body["former_inputs"] = {
                 topic: {"topic_id": topic_id, "next_offset": offset}
                 for topic, (topic_id, offset) in self.former.items()
@@ -184,16 +185,13 @@ class Progress:
             Refused: a topic is not the one that was read before, or no longer holds what comes next.
         """
         read = {topic: (self.topic_ids[topic], offset) for topic, offset in self.offsets_next.items()}
-        known = replace(
-            self,
-            topic_ids=self.topic_ids | {topic: topic_id for topic, (topic_id, _) in self.former.items()},
-            offsets_next=self.offsets_next | {topic: offset for topic, (_, offset) in self.former.items()},
-        )
-        known.same_topics({topic: identity.topic_id for topic, identity in identities.items()})
+        known = self.former | read
+        ids_known = replace(self, topic_ids={topic: topic_id for topic, (topic_id, _) in known.items()})
+        ids_known.same_topics({topic: identity.topic_id for topic, identity in identities.items()})
         for topic, identity in identities.items():
-            if topic not in known.offsets_next:
+            if topic not in known:
                 continue
-            offset = known.offsets_next[topic]
+            _, offset = known[topic]
             if offset > identity.end:
                 raise Refused(
                     Code.RECORDS_LOST,
@@ -204,10 +202,13 @@ class Progress:
                     Code.RECORDS_DELETED,
                     f"topic {topic} starts at offset {identity.start}, but {offset} comes next: records were deleted unread",
                 )
-        topic_ids = {topic: identity.topic_id for topic, identity in identities.items()}
-        offsets = {topic: known.offsets_next.get(topic, identity.start) for topic, identity in identities.items()}
-        former = {topic: at for topic, at in (self.former | read).items() if topic not in identities}
-        return replace(self, topic_ids=topic_ids, offsets_next=offsets, former=former)
+        now = {topic: known.get(topic, (at.topic_id, at.start)) for topic, at in identities.items()}
+        return replace(
+            self,
+            topic_ids={topic: topic_id for topic, (topic_id, _) in now.items()},
+            offsets_next={topic: offset for topic, (_, offset) in now.items()},
+            former={topic: at for topic, at in known.items() if topic not in now},
+        )
 
 
 def behind(progress: Progress, ends: Mapping[str, Identity] | None) -> int | None:

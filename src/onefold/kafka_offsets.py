@@ -34,7 +34,7 @@ _NO_LEADER = (
 )
 _ASK_AGAIN_S = 0.1  # as Kafka's own clients, `retry.backoff.ms`
 # A new topic is known to its leader within a second. One that is unknown for longer was deleted.
-_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 _UNKNOWN_S = 1.0
 
 

@@ -86,6 +86,21 @@ def test_a_record_between_two_runs_was_never_processed() -> None:
     )
 
 
+def test_who_has_not_read_everything_waits_at_such_a_record() -> None:
+    """An auditor does not know whether the record was processed without an order. Who goes on from what it leaves, and reads to
+    the end, passes over the record.
+    """
+    taken: list[int] = []
+    order = Order((LEFT, RIGHT), lambda record: None, stops=True)
+    for record in read(LEFT, 0, 1, 2):
+        order.feed(record)
+    order.add(written((LEFT, 0, 1), (LEFT, 2, 3)))
+    order.go_on(lambda record: taken.append(record.offset), stops=True)
+    assert (taken, skipped(order, drained=False)) == ([], [])
+    order.go_on(lambda record: taken.append(record.offset), stops=False)
+    assert (taken, skipped(order, drained=False)) == ([2], ["join.left/0/1"])
+
+
 def skipped(order: Order, *, drained: bool) -> list[str | None]:
     found = order.findings(drained=drained)
     assert {(one.kind, one.where) for one in found} <= {("skipped input", LEFT)}

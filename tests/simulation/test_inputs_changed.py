@@ -5,9 +5,13 @@ from dataclasses import replace
 import pytest
 
 from onefold.error_codes import Code
+from onefold.processor.core.decision import Decision, Kind, Next, Position
+from onefold.processor.core.decision_log import Body
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.core.values import Counts
+from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.log_decider import proposal_of
 from onefold.processor.testing import SimulatedLog, SimulatedSession
 from tests.proof.test_order import JOIN, LEFT, RIGHT, Plain
 from tests.support.clock import Clock
@@ -81,3 +85,11 @@ def test_former_inputs_are_stored() -> None:
     progress = Progress({LEFT: "l"}, {LEFT: 3}, former={RIGHT: ("r", 7)})
     assert Progress.decode(progress.encode()) == progress
     assert b"former" not in Progress({LEFT: "l"}, {LEFT: 3}).encode(), "as before, where there are none"
+
+
+def test_a_decision_keeps_former_inputs() -> None:
+    """A publisher writes the progress that follows from the decisions."""
+    before = Progress({LEFT: "l"}, {LEFT: 3}, decided_in=DecidedIn("log", 0, opened=True), former={RIGHT: ("r", 7)})
+    proposal = proposal_of(before, 0, "a", Kind.STEP, {LEFT: 4}, Body(Counts(), [], b"", 0))
+    decision = Decision(0, proposal, Position(1, {LEFT: Next("l", 4)}))
+    assert before.after(decision).former == before.former
