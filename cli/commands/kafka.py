@@ -74,9 +74,8 @@ def command(
     )
     progress.clear()
     if "--help" not in given:
-        ours = SERVER not in _words(arguments or []) and not _names_config(given)
-        if (trouble := answering.kafka(settings) if ours else None) is not None and not trouble.partial:
-            raise UserError.of(trouble)
+        if SERVER not in _words(arguments or []) and not _names_config(given):
+            answering.require_kafka(settings)
         check_answers(given[given.index(SERVER) + 1 :][:1])
     if login is not None:  # open until the tool has this process's place, and read it
         given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it

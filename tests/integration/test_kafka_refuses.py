@@ -119,8 +119,8 @@ def settings_of(case: Case, broker: Guarded) -> tuple[dict[str, str], str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(topics, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(topics, "_PATIENCE_S", 1.0)
 
 
 @pytest.mark.long  # 29 s
@@ -171,7 +171,7 @@ def test_a_sink_and_the_judge_give_the_reason(broker: Guarded, name: str) -> Non
     assert says in str(sink.value)
     assert isinstance(sink.value, Unauthenticated) == (CASES[name].code == REFUSED)
     with pytest.raises(CannotTell) as judged:
-        Log(client, topology_of("runner").inputs, answer_s=3.0).stable_ends()
+        Log(client, topology_of("runner").inputs, answer_s=1.0).stable_ends()
     assert says in str(judged.value)
 
 
