@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
@@ -15,6 +14,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.values import printable
+from onefold.process import ServiceProcess
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.pace import PACE
 from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
@@ -75,8 +75,7 @@ def audit(
     settings: Settings,
     domain: str,
     telemetry: Telemetry,
-    stop: threading.Event,
-    status: Status,
+    process: ServiceProcess,
     *,
     once: bool = False,
     until_found: bool = False,
@@ -85,7 +84,7 @@ def audit(
     """Audit a domain until it is stopped. Returns the exit code: 1 when something was found.
 
     Args:
-        status: told how it is; running also when something was found, for it goes on.
+        process: its status is running also when something was found, for the audit goes on.
         once: end when every row has come round, with a verdict's exit code.
         until_found: end at the first divergence.
         timeout_s: with `once`, how long that may take once everything has been read.
@@ -99,10 +98,9 @@ def audit(
         objects=settings.object_store(),
         objects_endpoint=settings.objects_endpoint,
     )
-    status.write("running", "it has just begun")
-    teller = Teller(
-        domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres(), verdicts.AUDIT)
-    )
+    process.status.write("running", "it has just begun")
+    keep = lambda verdict: verdicts.keep(verdict, settings.postgres(), verdicts.AUDIT)  # noqa: E731
+    teller = Teller(domain, telemetry, process.status, keep)
     deadline: list[float] = []
 
     def enough(standing: Standing) -> bool:
@@ -115,12 +113,12 @@ def audit(
         return known or time.monotonic() > deadline[0]
 
     try:
-        standing = auditor.run(teller.tell, stop.wait, enough)
+        standing = auditor.run(teller.tell, process.stop.wait, enough)
     finally:
         auditor.close()
     teller.keep(standing)
     log.info("the audit has ended", domain=domain, **_outcome(standing))
-    if stop.is_set() and standing.outcome != INVALID:
+    if process.stop.is_set() and standing.outcome != INVALID:
         return 0
     return EXIT_CODES[standing.outcome]
 

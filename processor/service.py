@@ -2,8 +2,6 @@
 
 import faulthandler
 import gc
-import signal
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,8 +9,9 @@ from pathlib import Path
 
 import structlog
 
+from onefold.process import ServiceProcess
 from onefold.processor.core.abc import Assignment, Codec
-from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
+from onefold.processor.core.errors import Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.kafka_errors import check_reachable
@@ -28,7 +27,6 @@ from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.tasks import Tasks
-from onefold.status_file import Status
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
 log = structlog.get_logger()
@@ -82,12 +80,12 @@ def run(
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
     """
-    stop, status = _stopped_by_signals(), Status(status_file)
     telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
-    try:
+    with ServiceProcess(status_file) as process:
+        stop = process.stop
         topology = topology_of(domain)
         codec = _codec(topology, client, schema_registry_url)
-        partitions = _wait_for_topics(topology, client, status, stop, patience_s, guarantee, hot=replicas > 1)
+        partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
         watched = Partitions(topology, client, partitions, telemetry)
         watched.watch(stop)
@@ -103,28 +101,8 @@ def run(
             start_known = partial(_start, start, partitions)
             assignment = Membership(topology, client, instance, start_known, pool.stop, session_timeout_ms)
         clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
-        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
-    except (Refused, Unauthenticated, Retriable) as error:
-        return _ended(error, status, patience_s)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    status.write("stopped", "asked to stop")
-    return 0
-
-
-def _ended(error: Refused | Retriable, status: Status, patience_s: float) -> int:
-    """Say why the process ends. Returns the exit code."""
-    status.write("stopped", str(error))
-    waited = "" if isinstance(error, Refused | Unauthenticated) else f" (waited {patience_s:.0f} s)"
-    log.error(f"{error}{waited}", code=str(error.code))
-    return error.exit_code
-
-
-def _stopped_by_signals() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(process)
+    return process.exit_code
 
 
 def _start(start: Callable[[list[int]], None], partitions: int, given: Sequence[int]) -> None:
@@ -165,28 +143,29 @@ class _Instance:
         self._arming = Every(watchdog_s / ARMED_TIMES, time.monotonic)
         self._clock = clock
 
-    def run(self, status: Status, stop: threading.Event) -> None:
+    def run(self, process: ServiceProcess) -> None:
         """Until asked to stop."""
         self._arm()
         try:
-            while not stop.is_set():
-                self._round(status)
+            process.watch(self.look)
         finally:
             self._pool.stop_all()
             self._assignment.close()
             if self._clock is not None:
                 self._clock.close()
+            faulthandler.cancel_dump_traceback_later()
 
-    def _round(self, status: Status) -> None:
+    def look(self) -> tuple[str, str]:
+        """One round, of at most `ROUND_S`. Returns the state of the process and a detail."""
         state, detail = self._state()
         self._pool.check()
         self._assignment.publish(self._pool.offsets_next())
-        status.write(state, "; ".join(filter(None, (self._trouble(), detail))))
         self._tell()
         if self._clock is not None:
             self._clock.strike()
         if self._pool.silent_for_s() < self._watchdog_s and self._arming.is_due():
             self._arm()
+        return state, "; ".join(filter(None, (self._trouble(), detail)))
 
     def _tell(self) -> None:
         self._telemetry.put(TASKS, self._pool.tasks, domain=self._domain)
@@ -214,8 +193,7 @@ class _Instance:
 def _wait_for_topics(
     topology: Topology,
     client: Mapping[str, str],
-    status: Status,
-    stop: threading.Event,
+    process: ServiceProcess,
     patience_s: float,
     guarantee: Callable[[], None],
     *,
@@ -224,7 +202,7 @@ def _wait_for_topics(
     """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
     deadline = time.monotonic() + patience_s
     said = ""
-    while not stop.is_set():
+    while not process.stop.is_set():
         try:
             check_reachable(client)
             partitions = partitions_of(connect(client), topology)
@@ -235,11 +213,13 @@ def _wait_for_topics(
             guarantee()
             return partitions
         except Retriable as error:
-            if isinstance(error, Unauthenticated) or time.monotonic() > deadline:
+            if isinstance(error, Unauthenticated):
                 raise
-            status.write("waiting", str(error))
+            if time.monotonic() > deadline:
+                raise Retriable(error.code, f"{error} (waited {patience_s:.0f} s)") from error
+            process.status.write("waiting", str(error))
             if str(error) != said:
                 log.warning("waiting", reason=str(error), code=str(error.code))
                 said = str(error)
-        stop.wait(1.0)
+        process.stop.wait(1.0)
     return 0

@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from onefold.error_codes import Code, CodedError
+from onefold.error_codes import Code, CodedError, first_line
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 
 if TYPE_CHECKING:
@@ -155,5 +155,4 @@ def sentence(error: BaseException) -> str:
     if (kafka := _KAFKA.search(str(error))) is not None:
         name, reason = (_CAUSE.findall(str(error)) or [kafka.groups(default="")])[-1]
         return f"Kafka's client in Spark: {name}: {reason}".removesuffix(": ")
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    return first_line(error)

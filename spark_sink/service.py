@@ -1,6 +1,5 @@
 """The sink as a process: one Spark application, a query for each pipeline, each query with a supervisor."""
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -8,13 +7,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psycopg
 import structlog
 
 from onefold.pipelines import Pipeline
+from onefold.process import ServiceProcess
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting, sentence
 from onefold.spark_sink.kafka.client import java_client_options
@@ -28,7 +27,7 @@ from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
-from onefold.status_file import LEFT_OUT, Status
+from onefold.status_file import LEFT_OUT
 from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
@@ -81,11 +80,10 @@ def run(
         SQL file that is wrong, 3 for topics other than those of the rows in Postgres. If PostgreSQL refuses the rows of a
         pipeline, the sink stays and tries again.
     """
-    status = Status(status_file)
-    status.write("starting", "starting Spark")
     left_out, held = LeftOut(telemetry), Holdups()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
-    try:
+    with ServiceProcess(status_file) as process:
+        process.status.write("starting", "starting Spark")
         make = partial(
             Plan,
             bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
@@ -102,12 +100,10 @@ def run(
                 plans.append(planned(name))
         if not plans:
             raise left_out.worst()
-        start = partial(session.start, jars, java_home, checkpoint_root)
-        return _land(plans, planned, left_out, held, status, patience_s, start)
-    except SinkError as error:
-        log.error(sentence(error), code=str(error.code))
-        status.write("waiting", sentence(error))
-        return error.exit_code
+        spark = session.start(jars, java_home, checkpoint_root)
+        process.catch_signals()  # PySpark took SIGINT for itself
+        _land(spark, plans, planned, left_out, held, process, patience_s)
+    return process.exit_code
 
 
 def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: str) -> Plan:
@@ -216,32 +212,28 @@ class LeftOut:
 
 
 def _land(
+    spark: Any,
     plans: Sequence[Plan],
     planned: Callable[[str], Plan],
     left_out: LeftOut,
     held: Holdups,
-    status: Status,
+    process: ServiceProcess,
     patience_s: float,
-    start_spark: Callable[[], Any],
-) -> int:
-    with _stop_signals() as stop:
-        spark = start_spark()
-        _on_signals(stop)  # PySpark took SIGINT for itself
-        watched: dict[str, Standing] = {}
-        ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
-        bounds: dict[str, Bound] = {}
+) -> None:
+    watched: dict[str, Standing] = {}
+    ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
+    bounds: dict[str, Bound] = {}
 
-        def supervised(plan: Plan) -> QuerySupervisor:
-            query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
-            if plan.telemetry.listens:
-                watched[query.name] = Standing(query, ends.of, plan.telemetry)
-            return QuerySupervisor(query, patience_s, time.monotonic)
+    def supervised(plan: Plan) -> QuerySupervisor:
+        query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
+        if plan.telemetry.listens:
+            watched[query.name] = Standing(query, ends.of, plan.telemetry)
+        return QuerySupervisor(query, patience_s, time.monotonic)
 
-        supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
-        if watched:
-            watch(watched, stop)
-        again = lambda name: supervised(planned(name))  # noqa: E731
-        return _serve(supervisors, left_out, held, status, stop, spark.stop, watched, again)
+    supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
+    if watched:
+        watch(watched, process.stop)
+    _serve(supervisors, left_out, held, process, spark.stop, watched, lambda name: supervised(planned(name)))
 
 
 def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
@@ -264,36 +256,35 @@ def _serve(
     supervisors: list[QuerySupervisor],
     left_out: LeftOut,
     held: Holdups,
-    status: Status,
-    stop: threading.Event,
+    process: ServiceProcess,
     stop_spark: Callable[[], None],
     watched: Mapping[str, Standing],
     again: Callable[[str], QuerySupervisor],
-) -> int:
+) -> None:
+    def look() -> tuple[str, str]:
+        for name in left_out.due():
+            with left_out.when_broken(name):
+                supervisors.append(again(name))
+        for supervisor in supervisors:
+            with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
+                supervisor.tick()
+                if supervisor.healthy:
+                    left_out.healthy(supervisor.query.name)
+            if standing := watched.get(supervisor.query.name):
+                standing.running = supervisor.running
+                standing.trouble = supervisor.trouble or held.of(supervisor.query.name)
+        for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
+            supervisors.remove(supervisor)
+            if standing := watched.get(supervisor.query.name):
+                standing.running, standing.trouble = False, "it is left out"
+            with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
+                supervisor.query.stop()
+        if not supervisors and not left_out.mendable:
+            raise left_out.worst()
+        return _summary(supervisors, left_out, held)
+
     try:
-        while not stop.is_set():
-            for name in left_out.due():
-                with left_out.when_broken(name):
-                    supervisors.append(again(name))
-            for supervisor in supervisors:
-                with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
-                    supervisor.tick()
-                    if supervisor.healthy:
-                        left_out.healthy(supervisor.query.name)
-                if standing := watched.get(supervisor.query.name):
-                    standing.running = supervisor.running
-                    standing.trouble = supervisor.trouble or held.of(supervisor.query.name)
-            for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
-                supervisors.remove(supervisor)
-                if standing := watched.get(supervisor.query.name):
-                    standing.running, standing.trouble = False, "it is left out"
-                with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
-                    supervisor.query.stop()
-            if not supervisors and not left_out.mendable:
-                raise left_out.worst()
-            status.write(*_summary(supervisors, left_out, held))
-            stop.wait(_TICK_S)
-        return 0
+        process.watch(look, _TICK_S)
     finally:
         _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), stop_spark])
 
@@ -319,27 +310,6 @@ def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdup
         landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in well)
         return "running", "; ".join([f"written since the last start: {landed}", *troubles])
     return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; restores the earlier handlers at the end."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    _on_signals(stop)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _on_signals(stop: threading.Event) -> None:
-    def handler(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
 
 
 def _within(deadline_s: float, actions: list[Callable[[], None]]) -> None:

@@ -1,5 +1,6 @@
 """One pipeline that cannot be landed takes no other one down."""
 
+import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from onefold.error_codes import Code
 from onefold.pipelines import Pipeline
+from onefold.process import ServiceProcess
 from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
 from onefold.spark_sink.service import LeftOut
@@ -78,14 +80,15 @@ def serve(
     again: Any = None,
     telemetry: Telemetry = SILENT,
     held: service.Holdups | None = None,
-) -> tuple[int, LeftOut, list[tuple[str, str]]]:
+) -> tuple[LeftOut, list[tuple[str, str]]]:
     """A turn of the loop takes a second."""
-    reported, stop = Reported(), StopsAfter(turns)
+    process, reported, stop = ServiceProcess(None), Reported(), StopsAfter(turns)
+    process.status, process.stop = reported, stop
     left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
     holdups = held or service.Holdups()
-    code = service._serve(served, left_out, holdups, reported, stop, lambda: None, dict(watched), again)
-    return code, left_out, reported.lines
+    service._serve(served, left_out, holdups, process, lambda: None, dict(watched), again)
+    return left_out, reported.lines
 
 
 @pytest.mark.parametrize(
@@ -95,9 +98,8 @@ def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) ->
     """With its sentence in the status, and its query stopped."""
     broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
     watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("broken", "healthy")}
-    code, left_out, reported = serve(broken, healthy, watched=watched, turns=2)
+    left_out, reported = serve(broken, healthy, watched=watched, turns=2)
 
-    assert code == 0
     assert "broken" in left_out
     assert broken.query.stopped
     assert (broken.ticks, healthy.ticks) == (1, 2)
@@ -119,8 +121,8 @@ def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
         return QuerySupervisor(name, *([broken] if len(tries) < 4 else []))
 
     with capture_logs() as logged:
-        code, left_out, reported = serve(QuerySupervisor("one", broken), healthy, turns=40, again=again, telemetry=told)
-    assert (code, tries) == (0, [2, 6, 14, 30])
+        left_out, reported = serve(QuerySupervisor("one", broken), healthy, turns=40, again=again, telemetry=told)
+    assert tries == [2, 6, 14, 30]
     assert "one" not in left_out
     assert reported[10] == (
         "running",
@@ -135,10 +137,9 @@ def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:
     """A new process would find the same."""
     told = Kept()
     refuses = QuerySupervisor("one", Stopped(Code.ROWS_REFUSED, "PostgreSQL refuses every row"))
-    code, left_out, reported = serve(
+    left_out, reported = serve(
         refuses, again=lambda name: QuerySupervisor(name, running=False), turns=4, telemetry=told
     )
-    assert code == 0
     assert {state for state, _ in reported} == {"waiting"}
     assert "one is left out: PostgreSQL refuses every row" in reported[-1][1]
     assert told.wrong == {"one": "it is left out: PostgreSQL refuses every row"}
@@ -153,7 +154,7 @@ def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.Capt
     held = service.Holdups()
     for seconds in (5, 10):
         held.tell("orders", f"COMMIT waits for a synchronous standby (wait event SyncRep) for {seconds} s")
-    _, _, reported = serve(kept, healthy, watched=watched, held=held)
+    _, reported = serve(kept, healthy, watched=watched, held=held)
     sentence = "COMMIT waits for a synchronous standby (wait event SyncRep) for 10 s"
 
     assert reported[-1] == ("waiting", f"orders: {sentence}")
@@ -161,7 +162,7 @@ def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.Capt
     assert capsys.readouterr().out.count("COMMIT waits") == 1
 
     held.tell("orders", "")
-    _, _, reported = serve(kept, healthy, watched=watched, held=held)
+    _, reported = serve(kept, healthy, watched=watched, held=held)
     assert reported[-1][0] == "running"
     assert "PostgreSQL has answered" in capsys.readouterr().out
 
@@ -181,7 +182,7 @@ def test_what_one_pipeline_waits_for_does_not_start_the_others_anew() -> None:
         QuerySupervisor("waiting", *[Waiting(Code.KAFKA_SILENT, "its topic is missing")] * 3, running=False),
         QuerySupervisor("healthy"),
     )
-    assert serve(waiting, healthy)[0] == 0
+    serve(waiting, healthy)
     assert (waiting.ticks, healthy.ticks) == (3, 3)
 
 
@@ -204,11 +205,11 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     started: list[str] = []
     told = Kept()
     told.listens = False
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
 
-    def serve_nothing(supervisors: Any, left_out: LeftOut, *rest: Any) -> int:
+    def serve_nothing(supervisors: Any, left_out: LeftOut, *rest: Any) -> None:
         started.extend(supervisor.query.name for supervisor in supervisors)
         assert left_out.sentences()[0].startswith("nothing is left out: ")
-        return 0
 
     monkeypatch.setattr(service, "_serve", serve_nothing)
     monkeypatch.setattr(session, "start", lambda *given: SimpleNamespace(stop=lambda: None))
