@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
 from onefold.operate.errors import first_line
+from onefold.pauses import Pausable
 from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
@@ -51,7 +52,7 @@ def run(
     step: Callable[[str], None] = lambda name: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
-    """Do the jobs of a pipeline until SIGTERM or SIGINT. Returns the exit code.
+    """Do the jobs of a pipeline until SIGTERM or SIGINT, unless it is paused. Returns the exit code.
 
     A job at hand is handed over at its next checkpoint. A server that is away is waited for.
 
@@ -64,17 +65,26 @@ def run(
         step: called at each step of each worker.
         telemetry: told what it does, and whether it gets on.
     """
-    desks = [Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms) for queue in pipeline.jobs]
-    with ServiceProcess(status_file) as process:
-        for desk in desks:
-            desk.start(process.stop, prepare, limits or Limits(), step)
-        try:
-            process.watch(partial(_look, desks), _TELL_S)
-        finally:
-            process.stop.set()
+    with (
+        ServiceProcess(status_file) as process,
+        closing(Pausable(context.client, pipeline.name, process, telemetry)) as pausable,
+    ):
+        while not process.stop.is_set():
+            if pausable.waits():
+                continue
+            desks = [Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms) for queue in pipeline.jobs]
+            halt = threading.Event()
             for desk in desks:
-                desk.join()
-        _look(desks)
+                desk.start(halt, prepare, limits or Limits(), step)
+            try:
+                process.watch(partial(_look, desks), _TELL_S, pausable.halts)
+            finally:
+                halt.set()
+                for desk in desks:
+                    while desk.alive:  # a job may be long until its next checkpoint
+                        process.status.write("running", desk.summary())
+                        desk.join(_TELL_S)
+            _look(desks)
     return process.exit_code
 
 
@@ -139,10 +149,15 @@ class Desk:
         except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
             self.error = error
 
-    def join(self) -> None:
-        """Until it has ended."""
+    @property
+    def alive(self) -> bool:
+        """Whether it is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Until it has ended, or so long."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout_s)
 
     def summary(self) -> str:
         """What it has done since it was started, in a few words."""

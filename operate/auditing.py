@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.values import printable
+from onefold.pauses import Switches
 from onefold.process import ServiceProcess
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.pace import PACE
@@ -112,10 +114,12 @@ def audit(
         known = standing.cycle_s is not None and standing.outcome != UNKNOWN
         return known or time.monotonic() > deadline[0]
 
-    try:
-        standing = auditor.run(teller.tell, process.stop.wait, enough)
-    finally:
-        auditor.close()
+    def tell(standing: Standing) -> None:
+        paused.changed()  # so that a pipeline that stands still on purpose is no stall
+        teller.tell(standing)
+
+    with closing(Switches(settings.client(), [domain], telemetry)) as paused, closing(auditor):
+        standing = auditor.run(tell, process.stop.wait, enough)
     teller.keep(standing)
     log.info("the audit has ended", domain=domain, **_outcome(standing))
     if process.stop.is_set() and standing.outcome != INVALID:

@@ -4,11 +4,13 @@ import faulthandler
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import structlog
 
+from onefold.pauses import Pausable
 from onefold.process import ServiceProcess
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Retriable, Unauthenticated
@@ -65,7 +67,7 @@ def run(
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
-    """Process a domain until SIGTERM or SIGINT. Returns the exit code.
+    """Process a domain until SIGTERM or SIGINT, unless it is paused. Returns the exit code.
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
@@ -85,23 +87,29 @@ def run(
         stop = process.stop
         topology = topology_of(domain)
         codec = _codec(topology, client, schema_registry_url)
-        partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
-        watched = Partitions(topology, client, partitions, telemetry)
-        watched.watch(stop)
-        tasks = Tasks(
-            topology, codec, client, connect(client), instance, partitions, replicas, kept, decisions_kept_s, step
-        )
-        pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
-        start = within_limit(pool, client, replicated=replicas > 1)
-        assignment: Assignment
-        if replicas > 1:
-            assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
-        else:
-            start_known = partial(_start, start, partitions)
-            assignment = Membership(topology, client, instance, start_known, pool.stop, session_timeout_ms)
-        clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
-        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(process)
+        with closing(Pausable(client, domain, process, telemetry)) as pausable:
+            while not stop.is_set():
+                partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
+                if pausable.waits():
+                    continue
+                admin = connect(client)
+                tasks = Tasks(
+                    topology, codec, client, admin, instance, partitions, replicas, kept, decisions_kept_s, step
+                )
+                pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
+                start = within_limit(pool, client, replicated=replicas > 1)
+                assignment: Assignment
+                if replicas > 1:
+                    assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
+                else:
+                    start_known = partial(_start, start, partitions)
+                    assignment = Membership(topology, client, instance, start_known, pool.stop, session_timeout_ms)
+                clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
+                with closing(Partitions(topology, client, partitions, telemetry)) as watched:
+                    watched.watch()
+                    made = _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, watched)
+                    made.run(process, pausable.halts)
     return process.exit_code
 
 
@@ -132,10 +140,10 @@ class _Instance:
         watchdog_s: float,
         clock: Clock | None,
         telemetry: Telemetry,
-        trouble: Callable[[], str] = lambda: "",
+        watched: Partitions | None = None,
     ) -> None:
         self._domain = domain
-        self._trouble = trouble
+        self._watched = watched
         self._telemetry = telemetry
         self._pool = pool
         self._assignment = assignment
@@ -143,11 +151,11 @@ class _Instance:
         self._arming = Every(watchdog_s / ARMED_TIMES, time.monotonic)
         self._clock = clock
 
-    def run(self, process: ServiceProcess) -> None:
-        """Until asked to stop."""
+    def run(self, process: ServiceProcess, halts: Callable[[], bool]) -> None:
+        """Until asked to stop, or `halts` says so."""
         self._arm()
         try:
-            process.watch(self.look)
+            process.watch(self.look, halts=halts)
         finally:
             self._pool.stop_all()
             self._assignment.close()
@@ -165,7 +173,8 @@ class _Instance:
             self._clock.strike()
         if self._pool.silent_for_s() < self._watchdog_s and self._arming.is_due():
             self._arm()
-        return state, "; ".join(filter(None, (self._trouble(), detail)))
+        trouble = self._watched.trouble if self._watched is not None else ""
+        return state, "; ".join(filter(None, (trouble, detail)))
 
     def _tell(self) -> None:
         self._telemetry.put(TASKS, self._pool.tasks, domain=self._domain)

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import structlog
 
+from onefold.pauses import Switches
 from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess
 from onefold.spark_sink.contracts import load_domain
@@ -65,7 +66,8 @@ def run(
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
-    The sink leaves out a faulty pipeline, with a sentence, writes the rest, and tries the faulty pipeline with growing pauses.
+    A paused pipeline is not written, and its files are read again when it goes on. The sink leaves out a faulty pipeline, with a
+    sentence, writes the rest, and tries the faulty pipeline with growing pauses.
 
     Args:
         kafka_options, spark_kafka: settings of librdkafka, and of Kafka's Java client by Java's names.
@@ -100,9 +102,11 @@ def run(
                 plans.append(planned(name))
         if not plans:
             raise left_out.worst()
-        spark = session.start(jars, java_home, checkpoint_root)
-        process.catch_signals()  # PySpark took SIGINT for itself
-        _land(spark, plans, planned, left_out, held, process, patience_s)
+        client = {"bootstrap.servers": bootstrap_servers, **kafka_options}
+        with closing(Switches(client, by_name, telemetry)) as paused:
+            spark = session.start(jars, java_home, checkpoint_root)
+            process.catch_signals()  # PySpark took SIGINT for itself
+            _land(spark, plans, planned, left_out, held, paused, process, patience_s)
     return process.exit_code
 
 
@@ -188,6 +192,11 @@ class LeftOut:
             log.info(f"{name} is written again")
             self._telemetry.faulty(name, "")
 
+    def forget(self, name: str) -> None:
+        """The pipeline is paused; what is wrong with it is found again after that."""
+        if self._broken.pop(name, None) is not None:
+            self._telemetry.faulty(name, "")
+
     def __contains__(self, name: str) -> bool:
         """Whether the pipeline waits for the next try."""
         return name in self._broken and self._broken[name].again_at < float("inf")
@@ -217,6 +226,7 @@ def _land(
     planned: Callable[[str], Plan],
     left_out: LeftOut,
     held: Holdups,
+    paused: Switches,
     process: ServiceProcess,
     patience_s: float,
 ) -> None:
@@ -233,7 +243,8 @@ def _land(
     supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
     if watched:
         watch(watched, process.stop)
-    _serve(supervisors, left_out, held, process, spark.stop, watched, lambda name: supervised(planned(name)))
+    paused.begin()
+    _serve(supervisors, left_out, held, paused, process, spark.stop, watched, lambda name: supervised(planned(name)))
 
 
 def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
@@ -256,16 +267,22 @@ def _serve(
     supervisors: list[QuerySupervisor],
     left_out: LeftOut,
     held: Holdups,
+    paused: Switches,
     process: ServiceProcess,
     stop_spark: Callable[[], None],
     watched: Mapping[str, Standing],
     again: Callable[[str], QuerySupervisor],
 ) -> None:
     def look() -> tuple[str, str]:
-        for name in left_out.due():
+        began, ended = paused.changed()
+        for name in began:
+            left_out.forget(name)
+        for name in (*ended, *left_out.due()):
             with left_out.when_broken(name):
                 supervisors.append(again(name))
         for supervisor in supervisors:
+            if supervisor.query.name in paused:
+                continue
             with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
                 supervisor.tick()
                 if supervisor.healthy:
@@ -273,15 +290,17 @@ def _serve(
             if standing := watched.get(supervisor.query.name):
                 standing.running = supervisor.running
                 standing.trouble = supervisor.trouble or held.of(supervisor.query.name)
-        for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
-            supervisors.remove(supervisor)
-            if standing := watched.get(supervisor.query.name):
-                standing.running, standing.trouble = False, "it is left out"
-            with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
-                supervisor.query.stop()
-        if not supervisors and not left_out.mendable:
+        for supervisor in [*supervisors]:
+            name = supervisor.query.name
+            if why := "it is paused" if name in paused else "it is left out" if name in left_out else "":
+                supervisors.remove(supervisor)
+                if standing := watched.get(name):
+                    standing.running, standing.trouble = False, why
+                with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
+                    supervisor.query.stop()
+        if not supervisors and not paused.sentences() and not left_out.mendable:
             raise left_out.worst()
-        return _summary(supervisors, left_out, held)
+        return _summary(supervisors, left_out, held, paused)
 
     try:
         process.watch(look, _TICK_S)
@@ -299,17 +318,20 @@ def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySuper
             raise
 
 
-def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups) -> tuple[str, str]:
+def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups, paused: Switches) -> tuple[str, str]:
     troubles = [
         f"{supervisor.query.name}: {supervisor.trouble}" for supervisor in supervisors if supervisor.trouble is not None
     ]
     waits = held.sentences()
     troubles += [*waits, *left_out.sentences()]
     well = [supervisor for supervisor in supervisors if supervisor.query.name not in left_out.names]
-    if well and all(supervisor.running for supervisor in well) and not waits:
+    if (well or not troubles) and all(supervisor.running for supervisor in well) and not waits:
         landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in well)
-        return "running", "; ".join([f"written since the last start: {landed}", *troubles])
-    return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
+        written = [f"written since the last start: {landed}"] if well else []
+        return "running", "; ".join([*written, *paused.sentences(), *troubles])
+    return (
+        ("waiting", "; ".join([*troubles, *paused.sentences()])) if troubles else ("starting", "starting the queries")
+    )
 
 
 def _within(deadline_s: float, actions: list[Callable[[], None]]) -> None:

@@ -91,12 +91,17 @@ class Partitions:
         self._tasks = tasks
         self._telemetry = telemetry
         self.trouble = ""
+        self._closed = threading.Event()
 
-    def watch(self, stop: threading.Event) -> None:
-        """Look until asked to stop, in a thread of its own: a broker that does not answer may keep it waiting."""
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    def watch(self) -> None:
+        """Look until it is closed, in a thread of its own: a broker that does not answer may keep it waiting."""
 
         def look() -> None:
-            while not stop.wait(LOOK_EVERY_S):
+            while not self._closed.wait(LOOK_EVERY_S):
                 try:
                     self.look()
                 except ProcessorError as error:  # the tasks say that Kafka does not answer

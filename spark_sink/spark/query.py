@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.postgres import HeldUp, Unfit
 from onefold.spark_sink.contracts import ENGINE_SQL
@@ -144,6 +145,8 @@ class Query:
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         said = partial(plan.held, self.name)
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
+        if not pipeline_lock.share(connection, self.name):
+            raise Waiting(Code.RESET_INCOMPLETE, f"{self.name} is being reset: `onefold reset` is running")
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)

@@ -46,9 +46,13 @@ class ServiceProcess:
             # In a thread: the handler may interrupt the main thread inside `stop.wait`, which holds the lock that `set` takes.
             signal.signal(number, lambda *_: _thread.start_new_thread(self.stop.set, ()))
 
-    def watch(self, look: Callable[[], tuple[str, str]], interval_s: float = 0.0) -> None:
-        """Write the state and the detail that `look` returns to the status file, again and again until `stop` is set."""
-        while not self.stop.is_set():
+    def watch(
+        self, look: Callable[[], tuple[str, str]], interval_s: float = 0.0, halts: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Write the state and the detail that `look` returns to the status file, again and again until `stop` is set, or `halts`
+        says so.
+        """
+        while not self.stop.is_set() and not halts():
             self.status.write(*look())
             self.stop.wait(interval_s)
 

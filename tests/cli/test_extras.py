@@ -253,6 +253,8 @@ def test_every_verb_that_needs_more_is_one() -> None:
 ARGUMENTS = {
     "dead-letters": ["list", "runner"],
     "reset": ["runner"],
+    "pause": ["runner"],
+    "resume": ["runner"],
     "rebuild": ["runner"],
     "replay": ["runner", "--from", "1h"],
     "produce": ["some.topic"],

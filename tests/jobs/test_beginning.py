@@ -99,7 +99,8 @@ def started() -> Iterator[Callable[[Desk, Callable[[], object]], None]]:
     yield start
     stop.set()
     for desk in desks:
-        desk.join()
+        desk.join(60)
+        assert not desk.alive
 
 
 def no_database() -> None:

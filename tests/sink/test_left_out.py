@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -62,6 +63,28 @@ class StopsAfter(threading.Event):
         return self.is_set()
 
 
+class Paused:
+    """Pauses pipelines at some looks.
+
+    Args:
+        at: by the number of a look, from 1, the pipelines that are paused from then on.
+    """
+
+    def __init__(self, at: Mapping[int, Sequence[str]] | None = None) -> None:
+        self._at, self._looks, self._now = at or {}, 0, list[str]()
+
+    def changed(self) -> tuple[list[str], list[str]]:
+        self._looks += 1
+        before, self._now = self._now, [*self._at.get(self._looks, self._now)]
+        return [one for one in self._now if one not in before], [one for one in before if one not in self._now]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._now
+
+    def sentences(self) -> list[str]:
+        return [f"{name} is paused" for name in self._now]
+
+
 class Reported(Status):
     """What would be in the file, line by line."""
 
@@ -80,6 +103,7 @@ def serve(
     again: Any = None,
     telemetry: Telemetry = SILENT,
     held: service.Holdups | None = None,
+    paused: Any = None,
 ) -> tuple[LeftOut, list[tuple[str, str]]]:
     """A turn of the loop takes a second."""
     process, reported, stop = ServiceProcess(None), Reported(), StopsAfter(turns)
@@ -87,7 +111,9 @@ def serve(
     left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
     holdups = held or service.Holdups()
-    service._serve(served, left_out, holdups, process, lambda: None, dict(watched), again)
+    service._serve(
+        served, left_out, holdups, cast("Any", paused or Paused()), process, lambda: None, dict(watched), again
+    )
     return left_out, reported.lines
 
 
@@ -230,3 +256,40 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     assert started == ["runner"]
     assert told.standing["nothing", ""][1].startswith("it is left out: "), "its health is not that of the others"
     assert service.run([broken], **given) == 2
+
+
+@pytest.mark.promise("one-pipeline-pauses")
+def test_a_paused_pipeline_is_not_written_and_the_others_are() -> None:
+    """Its files are read again when it goes on."""
+    one, other, fresh = QuerySupervisor("one"), QuerySupervisor("other"), list[QuerySupervisor]()
+    watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("one", "other")}
+
+    def again(name: str) -> QuerySupervisor:
+        fresh.append(QuerySupervisor(name))
+        return fresh[-1]
+
+    paused = Paused({2: ["one"], 5: []})
+    _, reported = serve(one, other, turns=7, watched=watched, again=again, paused=paused)
+    assert (one.ticks, one.query.stopped, other.ticks) == (1, True, 7)
+    assert [(made.query.name, made.ticks) for made in fresh] == [("one", 3)]
+    assert reported[1] == ("running", "written since the last start: other 7 offsets; one is paused")
+    assert reported[-1] == ("running", "written since the last start: other 7 offsets, one 7 offsets")
+
+
+@pytest.mark.promise("one-pipeline-pauses")
+def test_a_pipeline_that_is_left_out_is_not_tried_while_it_is_paused() -> None:
+    """Nor does the sink end, for want of another pipeline; and it comes back with what is wrong then."""
+    tries = list[int]()
+    broken = Misconfigured(Code.SQL_WRONG, "permission denied")
+    told, paused = Kept(), Paused({2: ["one"], 30: []})
+
+    def again(name: str) -> QuerySupervisor:
+        tries.append(paused._looks)
+        return QuerySupervisor(name)
+
+    left_out, reported = serve(
+        QuerySupervisor("one", broken), QuerySupervisor("two"), turns=32, again=again, telemetry=told, paused=paused
+    )
+    assert (tries, "one" in left_out, told.wrong) == ([30], False, {"one": ""})
+    _, reported = serve(QuerySupervisor("one"), turns=3, paused=Paused({1: ["one"]}))
+    assert reported[-1] == ("running", "one is paused")
