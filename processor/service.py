@@ -21,12 +21,11 @@ from onefold.processor.io.partitions import Partitions, check_decision_log, chec
 from onefold.processor.io.presence import EveryTask
 from onefold.processor.io.replays import WithoutReplayed, replayed
 from onefold.processor.io.tick_writer import Clock
-from onefold.processor.kept import IN_MEMORY, Kept
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.pool import TaskPool
-from onefold.processor.tasks import Tasks
+from onefold.processor.tasks import IN_MEMORY, StateSettings, Tasks
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
 log = structlog.get_logger()
@@ -61,7 +60,7 @@ def run(
     session_timeout_ms: int | None = None,
     replicas: int = 1,
     decisions_kept_s: float | None = None,
-    kept: Kept = IN_MEMORY,
+    states: StateSettings = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
@@ -76,7 +75,7 @@ def run(
         session_timeout_ms: a killed instance's tasks go to the others after this time; None: the default for so many brokers.
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
-        kept: where states are kept.
+        states: where states are.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
     """
@@ -90,7 +89,7 @@ def run(
         watched = Partitions(topology, client, partitions, telemetry)
         watched.watch(stop)
         tasks = Tasks(
-            topology, codec, client, connect(client), instance, partitions, replicas, kept, decisions_kept_s, step
+            topology, codec, client, connect(client), instance, partitions, replicas, states, decisions_kept_s, step
         )
         pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
         start = within_limit(pool, client, replicated=replicas > 1)

@@ -138,5 +138,5 @@ class Author:
 
     def close(self) -> None:
         """Leave, when all is written."""
-        assert self._log._producer.flush(60) == 0
+        assert self._log._appender._producer.flush(60) == 0
         self.replica.abandon()
