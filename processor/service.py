@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from onefold.kafka_client import Admin
 from onefold.process import ServiceProcess
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Retriable, Unauthenticated
@@ -84,15 +85,13 @@ def run(
         stop = process.stop
         topology = topology_of(domain)
         codec = _codec(topology, client, schema_registry_url)
-        partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
+        admin, partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
-        watched = Partitions(topology, client, partitions, telemetry)
+        watched = Partitions(topology, admin, partitions, telemetry)
         watched.watch(stop)
-        tasks = Tasks(
-            topology, codec, client, connect(client), instance, partitions, replicas, states, decisions_kept_s, step
-        )
+        tasks = Tasks(topology, codec, client, admin, instance, partitions, replicas, states, decisions_kept_s, step)
         pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
-        start = within_limit(pool, client, replicated=replicas > 1)
+        start = within_limit(pool, admin, replicated=replicas > 1)
         assignment: Assignment
         if replicas > 1:
             assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
@@ -197,20 +196,23 @@ def _wait_for_topics(
     guarantee: Callable[[], None],
     *,
     hot: bool,
-) -> int:
-    """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
+) -> tuple[Admin, int]:
+    """Wait for the inputs, and make the topics that are written to. Returns the process's admin client and the number of
+    partitions.
+    """
     deadline = time.monotonic() + patience_s
     said = ""
     while not process.stop.is_set():
         try:
-            check_reachable(client)
-            partitions = partitions_of(connect(client), topology)
+            check_reachable(client)  # before there is a client, which would wait longer and longer between two tries
+            admin = connect(client)
+            partitions = partitions_of(admin, topology)
             create_topics(topology, partitions, client, inputs=False, decisions=hot)
-            check_states(connect(client), topology, partitions, client)
+            check_states(admin, topology, partitions, client)
             if hot:
-                check_decision_log(connect(client), topology, partitions)
+                check_decision_log(admin, topology, partitions)
             guarantee()
-            return partitions
+            return admin, partitions
         except Retriable as error:
             if isinstance(error, Unauthenticated):
                 raise
@@ -221,4 +223,4 @@ def _wait_for_topics(
                 log.warning("waiting", reason=str(error), code=str(error.code))
                 said = str(error)
         process.stop.wait(1.0)
-    return 0
+    return connect(client), 0

@@ -1,14 +1,14 @@
 """How many files and connections the tasks of a process have open at once, and whether the process may have so many."""
 
 import resource
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
-from onefold.processor.io.admin import connect
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
 
 # Of a process without a task.
@@ -37,13 +37,13 @@ class Pool(Protocol):
         """Begin the tasks of these partitions."""
 
 
-def within_limit(pool: Pool, client: Mapping[str, str], *, replicated: bool) -> Callable[[Iterable[int]], None]:
+def within_limit(pool: Pool, admin: AdminClient, *, replicated: bool) -> Callable[[Iterable[int]], None]:
     """Return `pool.start` behind a check of the limit of open files.
 
     Without it, a client of Kafka that can open nothing more ends in a way that names no cause.
 
     Args:
-        client: librdkafka settings, to ask how many brokers there are.
+        admin: asked how many brokers there are.
 
     Raises:
         Misconfigured: from the returned function, where the limit of this process is too low.
@@ -51,7 +51,7 @@ def within_limit(pool: Pool, client: Mapping[str, str], *, replicated: bool) -> 
 
     def start_within(partitions: Iterable[int]) -> None:
         wanted = [*partitions]
-        check(pool.tasks + len(wanted), _brokers(client), replicated=replicated)
+        check(pool.tasks + len(wanted), _brokers(admin), replicated=replicated)
         pool.start(wanted)
 
     return start_within
@@ -70,9 +70,9 @@ def check(tasks: int, brokers: int, *, replicated: bool) -> None:
         )
 
 
-def _brokers(client: Mapping[str, str]) -> int:
+def _brokers(admin: AdminClient) -> int:
     """How many brokers answer for the cluster; 1 while none says so, and the tasks wait for one by themselves."""
     try:
-        return len(connect(client).list_topics(timeout=CALL_TIMEOUT_S).brokers) or 1
+        return len(admin.list_topics(timeout=CALL_TIMEOUT_S).brokers) or 1
     except KafkaException:
         return 1

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,9 +67,10 @@ def test_those_that_there_are_count_too(monkeypatch: pytest.MonkeyPatch) -> None
             self.started += partitions
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
-    monkeypatch.setattr(open_files, "_brokers", lambda client: 1)
+    monkeypatch.setattr(open_files, "_brokers", lambda admin: 1)
     pool = Pool()
-    start = open_files.within_limit(pool, {}, replicated=False)
+    no_admin: Any = None
+    start = open_files.within_limit(pool, no_admin, replicated=False)
     start(iter([7]))
     assert pool.started == [7]
     with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "89"):
