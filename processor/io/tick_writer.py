@@ -31,7 +31,8 @@ class TickWriter:
     def write(self, ticks: Iterable[tuple[int, int]]) -> None:
         """The ticks (partition, at_ms)."""
         try:
-            producer = self._producer = self._producer or self._new_producer()
+            # Not `or`: a producer has a length, that of its queue, and is false while the queue is empty.
+            producer = self._producer = self._new_producer() if self._producer is None else self._producer
             for partition, at_ms in ticks:
                 key, value = tick_record(at_ms)
                 producer.produce(self._topic, value, key, partition, on_delivery=self._told)

@@ -1,4 +1,4 @@
-"""Clients that several tasks share."""
+"""Clients of Kafka that are made once: an idle one is false, for it has the length of its queue."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.processor.core.errors import ProcessorError, Retriable
 from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import topology_of
 from onefold.processor.tasks import IN_MEMORY, Tasks
 from tests.support.coded import raises
@@ -47,6 +49,22 @@ class Undelivered:
             self._failed.pop()(Retriable(Code.KAFKA_CALL_FAILED, "not delivered"))
 
 
+class Delivered:
+    """A producer whose queue is empty again."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def produce(self, topic: str, value: bytes, *_: object, **__: object) -> None:
+        self.written.append(value)
+
+    def poll(self, timeout_s: float) -> None:
+        pass
+
+
 def _no_codec() -> Any:
     raise NotImplementedError
 
@@ -80,3 +98,19 @@ def test_what_one_task_could_not_append_is_no_other_tasks_failure() -> None:
     with raises(Retriable, Code.KAFKA_CALL_FAILED):
         logs[0].read(0.0)
     assert logs[0].read(0.0) == []
+
+
+def test_one_producer_writes_all_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is false, too, when all that it had is delivered."""
+    made: list[Delivered] = []
+
+    def producer(settings: object) -> Delivered:
+        made.append(Delivered())
+        return made[-1]
+
+    monkeypatch.setattr(kafka_client, "producer", producer)
+    ticking: Any = SimpleNamespace(ticks="orders.ticks")
+    writer = TickWriter(ticking, CLIENT)
+    for at_ms in (1_000, 2_000):
+        writer.write([(0, at_ms)])
+    assert [len(one.written) for one in made] == [2]
