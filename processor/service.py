@@ -3,7 +3,7 @@
 import faulthandler
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from onefold.process import ServiceProcess
 from onefold.processor.core.abc import Assignment, Codec
 from onefold.processor.core.errors import Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
+from onefold.processor.io import open_files
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
-from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
 from onefold.processor.io.presence import EveryTask
 from onefold.processor.io.replays import WithoutReplayed, replayed
-from onefold.processor.io.tick_writer import Clock
+from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
@@ -91,21 +91,24 @@ def run(
         watched.watch(stop)
         tasks = Tasks(topology, codec, client, admin, instance, partitions, replicas, states, decisions_kept_s, step)
         pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
-        start = within_limit(pool, admin, replicated=replicas > 1)
+        start = partial(_start, pool, partitions, admin, replicas > 1)
         assignment: Assignment
         if replicas > 1:
             assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
         else:
-            start_known = partial(_start, start, partitions)
-            assignment = Membership(topology, client, instance, start_known, pool.stop, session_timeout_ms)
-        clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
+            assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
+        clock = TickWriter(topology, client) if topology.tick is not None else None
         _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(process)
     return process.exit_code
 
 
-def _start(start: Callable[[list[int]], None], partitions: int, given: Sequence[int]) -> None:
-    """The group also gives partitions that were added since; no task of these has states (see `Partitions`)."""
-    start([partition for partition in given if partition < partitions])
+def _start(pool: TaskPool, partitions: int, admin: Admin, replicated: bool, given: Iterable[int]) -> None:
+    """Begin all of these tasks, or none. The group also gives partitions that were added since; no task of these has states (see
+    `Partitions`).
+    """
+    wanted = [partition for partition in given if partition < partitions]
+    open_files.check(pool.tasks + len(wanted), open_files.brokers_of(admin), replicated=replicated)
+    pool.start(wanted)
 
 
 def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: str | None) -> Callable[[], Codec]:
@@ -128,7 +131,7 @@ class _Instance:
         pool: TaskPool,
         assignment: Assignment,
         watchdog_s: float,
-        clock: Clock | None,
+        clock: TickWriter | None,
         telemetry: Telemetry,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
@@ -160,7 +163,7 @@ class _Instance:
         self._assignment.publish(self._pool.offsets_next())
         self._tell()
         if self._clock is not None:
-            self._clock.strike()
+            self._clock.strike(self._pool.caught_up())
         if self._pool.silent_for_s() < self._watchdog_s and self._arming.is_due():
             self._arm()
         return state, "; ".join(filter(None, (self._trouble(), detail)))

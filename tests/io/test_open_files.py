@@ -5,13 +5,15 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from onefold.processor import service
 from onefold.processor.core.errors import Misconfigured
 from onefold.processor.io import open_files
 from onefold.processor.io.admin import create_topics
@@ -67,10 +69,9 @@ def test_those_that_there_are_count_too(monkeypatch: pytest.MonkeyPatch) -> None
             self.started += partitions
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
-    monkeypatch.setattr(open_files, "_brokers", lambda admin: 1)
-    pool = Pool()
-    no_admin: Any = None
-    start = open_files.within_limit(pool, no_admin, replicated=False)
+    monkeypatch.setattr(open_files, "brokers_of", lambda admin: 1)
+    pool, no_admin = cast("Any", Pool()), cast("Any", None)
+    start = partial(service._start, pool, 50, no_admin, False)
     start(iter([7]))
     assert pool.started == [7]
     with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "89"):

@@ -109,7 +109,7 @@ def test_one_producer_writes_all_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
         return made[-1]
 
     monkeypatch.setattr(kafka_client, "producer", producer)
-    ticking: Any = SimpleNamespace(ticks="orders.ticks")
+    ticking: Any = SimpleNamespace(tick=SimpleNamespace(every_ms=1_000), ticks="orders.ticks")
     writer = TickWriter(ticking, CLIENT)
     for at_ms in (1_000, 2_000):
         writer.write([(0, at_ms)])
