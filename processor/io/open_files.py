@@ -10,12 +10,12 @@ from onefold.processor.core.errors import Misconfigured
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
 
 # Of a process without a task.
-_PROCESS = 24
+_PROCESS = 26
 # Of a task with one broker, whose clients each have a pipe for every broker that they know, and a connection. A task with
 # replicas has the clients of its decision log besides.
-_TASK, _TASK_WITH_REPLICAS = 22, 54
+_TASK, _TASK_WITH_REPLICAS = 20, 45
 # And with every further broker: a pipe, which is two, and a connection for each client.
-_FURTHER, _FURTHER_WITH_REPLICAS = 9, 21
+_FURTHER, _FURTHER_WITH_REPLICAS = 6, 12
 
 
 def needed(tasks: int, brokers: int, *, replicated: bool) -> int:
