@@ -12,11 +12,13 @@ from typing import Any
 import psycopg
 import structlog
 
+from onefold.error_codes import CodedError
 from onefold.pauses import Switches
 from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess
+from onefold.processor.core.errors import Refused, Retriable
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting, sentence
+from onefold.spark_sink.errors import Stopped, sentence
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.kafka.topics import Ends
 from onefold.spark_sink.landing import ledger
@@ -33,7 +35,7 @@ from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
-#: Gives the offset after the last committed record, per partition of topics. Raises Waiting.
+#: Gives the offset after the last committed record, per partition of topics. Raises Retriable.
 EndOffsets = Callable[[list[str]], Mapping[Partition, int]]
 
 # The pause before a further try of a pipeline that was left out: the first one, doubled with each try up to the second. A
@@ -121,7 +123,7 @@ def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: s
 class _Broken:
     """The reason why a pipeline is left out, and the time of the next try."""
 
-    error: SinkError
+    error: Refused
     pause_s: float
     again_at: float
 
@@ -170,7 +172,7 @@ class LeftOut:
         """Keep and log the error of a pipeline that has to be left out."""
         try:
             yield
-        except (Misconfigured, Refused) as error:
+        except Refused as error:
             before = self._broken.get(name)
             pause_s = _AGAIN_S if before is None else min(2 * before.pause_s, _AGAIN_LATEST_S)
             self._broken[name] = _Broken(error, pause_s, self._clock() + pause_s)
@@ -215,7 +217,7 @@ class LeftOut:
         """Whether a pipeline waits for a fix of the database; a new process would also have to wait."""
         return any(isinstance(broken.error, Stopped) for broken in self._broken.values())
 
-    def worst(self) -> SinkError:
+    def worst(self) -> Refused:
         """The error with the greatest exit code, for a sink without pipelines."""
         return max((broken.error for broken in self._broken.values()), key=lambda error: error.exit_code)
 
@@ -253,7 +255,7 @@ def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
         with closing(connect(plans[0].postgres_dsn, plans[0].writer)) as connection:
             stored = {plan.domain.name: ledger.positions(connection, plan.domain.name) for plan in plans}
         end_offsets = ends([topic for plan in plans for topic in plan.reads])
-    except (SinkError, psycopg.Error):
+    except (CodedError, psycopg.Error):
         return plans
 
     def backlog(plan: Plan) -> int:
@@ -313,7 +315,7 @@ def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySuper
     """A missing topic of one pipeline is no reason to restart every query."""
     try:
         yield
-    except Waiting:
+    except Retriable:
         if not any(other.running for other in supervisors if other is not supervisor):
             raise
 

@@ -19,7 +19,7 @@ from onefold.operate import answering, hiding
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.stack import jars, java
 from onefold.stack.broker import Broker

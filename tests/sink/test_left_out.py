@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.spark_sink import service, supervisor
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
+from onefold.spark_sink.errors import Stopped
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
 from onefold.status_file import Status
@@ -36,7 +37,7 @@ class Query:
 class QuerySupervisor:
     """Raises what it is given, one at each tick, and asks for the end when nothing is left."""
 
-    def __init__(self, name: str, *raised: SinkError, running: bool = True) -> None:
+    def __init__(self, name: str, *raised: CodedError, running: bool = True) -> None:
         self.query, self.trouble, self.running = Query(name), None, running
         self.healthy = running
         self.raised = list(raised)
@@ -120,7 +121,7 @@ def serve(
 @pytest.mark.parametrize(
     "error", [Misconfigured(Code.SQL_WRONG, "no such column"), Refused(Code.TOPIC_RECREATED, "another topic")]
 )
-def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) -> None:
+def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: CodedError) -> None:
     """With its sentence in the status, and its query stopped."""
     broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
     watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("broken", "healthy")}
@@ -205,7 +206,7 @@ def test_when_nothing_is_left_it_ends_with_the_worst_of_it() -> None:
 def test_what_one_pipeline_waits_for_does_not_start_the_others_anew() -> None:
     """A topic that is missing for ever is its own trouble, as long as anything else lands."""
     waiting, healthy = (
-        QuerySupervisor("waiting", *[Waiting(Code.KAFKA_SILENT, "its topic is missing")] * 3, running=False),
+        QuerySupervisor("waiting", *[Retriable(Code.KAFKA_SILENT, "its topic is missing")] * 3, running=False),
         QuerySupervisor("healthy"),
     )
     serve(waiting, healthy)
@@ -214,9 +215,9 @@ def test_what_one_pipeline_waits_for_does_not_start_the_others_anew() -> None:
 
 def test_when_nothing_lands_patience_ends_the_process() -> None:
     """It is Kafka that is away, or PostgreSQL: the supervisor starts it again."""
-    with pytest.raises(Waiting):
+    with pytest.raises(Retriable):
         serve(
-            QuerySupervisor("one", Waiting(Code.KAFKA_SILENT, "Kafka does not answer"), running=False),
+            QuerySupervisor("one", Retriable(Code.KAFKA_SILENT, "Kafka does not answer"), running=False),
             QuerySupervisor("two", running=False),
         )
 

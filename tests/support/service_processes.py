@@ -41,8 +41,8 @@ def worker(fault: str, status: Path) -> int:
 
 def sink(fault: str, status: Path) -> int:
     from onefold.operate import pipelines
+    from onefold.processor.core.errors import Refused
     from onefold.spark_sink import service
-    from onefold.spark_sink.errors import Refused
     from onefold.spark_sink.spark import session
 
     def start(*given: object) -> Any:
