@@ -322,12 +322,12 @@ class Rebuild:
             UserError: exit code 3: a table has rows that can be told apart only by themselves, or rows of another pipeline.
         """
         others = [one for one in pipelines.found().pipelines.values() if one.name != self.name]
-        shared = {name: other.name for other in others for name in merges.written(other)}
+        shared = {merges.parts(name): other.name for other in others for name in merges.written(other)}
         for name in merges.written(self._pipeline):
-            if name in shared:
+            if (writer := shared.get(merges.parts(name))) is not None:
                 raise UserError(
                     Code.SHARED_DATA,
-                    f"{shared[name]} writes to {name} too, and its rows would be deleted",
+                    f"{writer} writes to {name} too, and its rows would be deleted",
                     "Nothing was changed.",
                     REFUSED,
                 )
