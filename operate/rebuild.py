@@ -5,7 +5,7 @@ as the live ledger, one transaction holds the ledger's positions, compares the t
 positions to where the new rows stand. Whoever reads the tables sees them of before, and then those of afterwards; the live sink
 waits, and goes on from the new positions. A rebuild that dies has changed nothing.
 
-A replay is a rebuild of the rows that records since some time have made. Rows of before, on both sides, stay; positions move all
+A rebuild since a time replaces only rows that records since then have made. Older rows, on both sides, stay; positions move all
 the same, for what came later has changed no such row.
 """
 

@@ -252,7 +252,6 @@ ARGUMENTS = {
     "dead-letters": ["list", "runner"],
     "reset": ["runner"],
     "rebuild": ["runner"],
-    "replay": ["runner", "--from", "1h"],
     "produce": ["some.topic"],
     "verify": ["runner"],
     "process": ["runner"],
