@@ -50,7 +50,6 @@ NEEDS = {
     "dead-letters": ("processor",),
     "reset": ("processor", "judge"),
     "rebuild": ("processor", "sink", "stack"),
-    "replay": ("processor", "sink", "stack"),
 }
 #: Where the name to install is not the name to import.
 _INSTALLED_AS = {

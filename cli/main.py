@@ -58,13 +58,14 @@ GROUPS = {
     "Repair": {
         "dead-letters": "List rejected records, and replay them.",
         "rebuild": "Recompute tables from the log, and fix them.",
-        "replay": "Recompute rows since a time, and fix them.",
         "redrive": "Requeue jobs whose results are missing.",
         "reset": "Delete a pipeline's results and start it over.",
         "sweep": "Delete uploads that no record references.",
     },
 }
 VERBS = {verb: line for lines in GROUPS.values() for verb, line in lines.items()}
+# Names of earlier releases, by what they are now. No help lists them, and a module of their own says the new name.
+FORMER = {"replay": "rebuild"}
 # They run for long, are started again after a kill, and draw nothing on a terminal.
 SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
@@ -144,6 +145,8 @@ def group(package: str, verbs: dict[str, str], text: str, callback: Callable[...
     app.callback()(callback)
     for verb, line in verbs.items():
         app.command(verb, help=line)(stand_in)
+    for verb in FORMER if package == COMMANDS else ():
+        app.command(verb, hidden=True)(stand_in)
     made: Any = typer.main.get_command(app)
     made.package, made.lines = package, verbs
     return made
@@ -222,7 +225,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> int:
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    return next((word for word in arguments if word in VERBS), "")
+    return next((FORMER.get(word, word) for word in arguments if word in VERBS or word in FORMER), "")
 
 
 def _print_error(error: CodedError, arguments: Sequence[str]) -> None:

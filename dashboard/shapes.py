@@ -40,10 +40,5 @@ def of(name: str) -> Shape | None:
         return Shape(problem=str(fault))
     outputs = tuple(topology.outputs)
     landed = tuple(topic for topic in outputs if topic not in pipeline.kafka_only)
-    return Shape(tuple(topology.reads), outputs, landed, [_split(table, name) for table in merges.written(pipeline)])
-
-
-def _split(table: str, schema: str) -> tuple[str, str]:
-    """(schema, name) as the catalogue has them, of a name as it stands in a statement."""
-    parts = [part[1:-1] if part.startswith('"') else part.lower() for part in table.rsplit(".", 1)]
-    return (parts[0], parts[1]) if len(parts) == 2 else (schema, parts[0])
+    tables = [(name, *merges.parts(table))[-2:] for table in merges.written(pipeline)]
+    return Shape(tuple(topology.reads), outputs, landed, [(schema, table) for schema, table in tables])

@@ -18,11 +18,11 @@ from onefold.spark_sink.landing import known_contracts, ledger
 
 # A table that somebody reads for so long is said to be in use.
 _LOCK_TIMEOUT = "10s"
-# Those of a schema; and the one of a name, unless it is the engine's own.
+# Those of a schema; and what has a name, unless it is the engine's own, with whether it is a table.
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
-_TABLE = (
-    "SELECT oid::regclass::text FROM pg_class WHERE oid = to_regclass(%s) AND relkind IN ('r', 'p')"
-    " AND relnamespace <> to_regnamespace('onefold')"
+_NAMED = (
+    "SELECT oid::regclass::text, relkind IN ('r', 'p') FROM pg_class"
+    " WHERE oid = to_regclass(%s) AND relnamespace IS DISTINCT FROM to_regnamespace('onefold')"
 )
 # The foreign keys of other tables on these: with such a one PostgreSQL empties none of them.
 _HELD = (
@@ -45,8 +45,17 @@ def written(connection: psycopg.Connection[Any], name: str) -> dict[str, int]:
     """By name the tables that a pipeline's merges write to, and how many rows each has. Raises UserError (exit code 3) when they
     cannot be emptied.
     """
-    named = merges.written(pipelines.found()[name])
-    found = [row[0] for table in named for row in connection.execute(_TABLE, (table,)).fetchall()]
+    found = []
+    for written_to in merges.written(pipelines.found()[name]):
+        for table, is_table in connection.execute(_NAMED, (written_to,)).fetchall():
+            if not is_table:
+                raise UserError(
+                    Code.SQL_WRONG,
+                    f"{table} is a view, and a reset cannot tell which table a merge of {name} writes through it",
+                    "Name the table itself in sql/merge.",
+                    REFUSED,
+                )
+            found.append(table)
     for key, holder, held in connection.execute(_HELD, {"tables": found}).fetchall():
         raise UserError(
             Code.FOREIGN_KEY,

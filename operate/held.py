@@ -15,12 +15,13 @@ Kafka's client is imported when Kafka is asked.
 from __future__ import annotations
 
 import struct
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onefold.operate import pipelines, positions
+from onefold.operate import pipelines, positions, reading
 from onefold.operate.positions import Place
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
@@ -42,7 +43,6 @@ _OPEN_MAX_S = 86_400.0
 _READ_S = 3.0
 # Of what is entered since then; a busy cluster writes some thousands of entries a second.
 _ENTRIES_MAX = 200_000
-_POLL_RECORDS = 5_000
 # Kafka's TransactionState: it is open, or decided and not yet marked everywhere.
 _OPEN, _TO_COMMIT, _TO_ABORT = 1, 2, 3
 
@@ -181,7 +181,7 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
     held_at = {place: at for place, at in stable.items() if at < ends.get(place, at)}
     if not held_at:
         return []
-    with closing(_consumer(client)) as consumer:
+    with closing(reading.consumer(client, **{"isolation.level": "read_uncommitted"})) as consumer:
         sent_ms = _sent(consumer, held_at)
         now_ms = time.time() * 1000
         # Senders choose these times. Of one from the future nothing is known, and the log of transactions is asked.
@@ -200,21 +200,6 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
     # Times that senders chose may be old, and the transaction short: then it has ended meanwhile.
     still = positions.stable_ends(kafka, {one.topic for one in found})
     return [one for one in found if still.get((one.topic, one.partition)) == one.offset]
-
-
-def _consumer(client: Mapping[str, Any]) -> Consumer:
-    from onefold import kafka_client
-
-    return kafka_client.consumer(
-        {
-            **client,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_uncommitted",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
 
 
 def _sent(consumer: Consumer, places: Mapping[Place, int]) -> dict[Place, int]:
@@ -255,30 +240,8 @@ def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entere
 
 
 def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
-    """All records from these offsets up to the ends.
-
-    Raises:
-        KafkaException: Kafka refuses.
-        TimeoutError: it takes too long.
-    """
-    from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-    deadline = time.monotonic() + _READ_S
-    left = set(starts)
-    consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
-    while left:
-        if (left_s := deadline - time.monotonic()) <= 0:
-            raise TimeoutError
-        # It waits until it has all that it may return, or the time is over: so for the first one only.
-        messages = consumer.consume(1, min(0.2, left_s))
-        for message in [*messages, *consumer.consume(_POLL_RECORDS, 0)]:
-            place, error = (message.topic() or "", message.partition() or 0), message.error()
-            if error is None:
-                yield place, message
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(place)
-            else:
-                raise KafkaException(error)
+    """All records from these offsets on. Raises `KafkaException` if Kafka refuses, and `TimeoutError`."""
+    return reading.messages(consumer, starts, dict.fromkeys(starts, sys.maxsize), reading.within(_READ_S))
 
 
 def transaction(key: bytes | None, value: bytes | None) -> tuple[str, Transaction | None] | None:

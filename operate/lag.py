@@ -13,23 +13,20 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onefold.operate import answering, pipelines, positions
+from onefold.operate import answering, pipelines, positions, reading
 from onefold.operate.positions import Behind, Place, Ranges
 from onefold.operate.settings import Settings
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.values import Record
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
 # A partition in which more follows its first record is not counted through: it would cost what folding costs, and nobody reads
 # the last digits of such a number.
 COUNTED_MAX = 2_000
 # For all partitions together; a broker that is there takes some ten milliseconds, and one that aborted much a little longer.
 READ_S = 3.0
-# Of a partition at once; what is larger comes all the same.
-_FETCH_BYTES = 131_072
-_POLL_RECORDS = 1_000
 
 
 class Lag(NamedTuple):
@@ -176,64 +173,39 @@ def _sum(parts: list[_Seen] | None, now_ms: int) -> tuple[int | None, float | No
 
 def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> dict[Place, _Seen]:
     """What is found in these ranges of these pipelines, as far as it can be read in time."""
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
 
     from onefold import kafka_client
 
     seen = {place: _Seen(start, end, start) for place, (start, end) in ranges.items()}
-    settings = {
-        **client,
-        # What retention has removed waits for nobody.
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 10,
-        "max.partition.fetch.bytes": _FETCH_BYTES,
-        "fetch.queue.backoff.ms": 5,
-    }
-    with suppress(KafkaException), closing(kafka_client.consumer(settings)) as consumer:
-        _read(consumer, seen, names, client)
+    starts, ends = ({place: span[at] for place, span in ranges.items()} for at in (0, 1))
+    unread: set[Place] = set()
+
+    def failed(place: Place, error: KafkaError) -> None:
+        unread.add(place)
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            seen[place].forbidden = kafka_client.cannot_read(client, place[0]).sentence
+
+    with suppress(KafkaException, TimeoutError), closing(reading.consumer(client)) as consumer:
+        left_s = reading.within(READ_S)
+        # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
+        cluster_id = str(consumer.list_topics(timeout=READ_S).cluster_id or "")
+        owners = [Owner(cluster_id, name) for name in names]
+        for place, message in reading.messages(consumer, starts, ends, left_s, failed):
+            _take(one := seen[place], message, owners)
+            if one.enough:
+                del ends[place]
+    for place, one in seen.items():
+        if place not in ends and place not in unread and not one.enough:
+            one.at = one.end
     return seen
 
 
-def _read(consumer: Consumer, seen: dict[Place, _Seen], names: Iterable[str], client: Mapping[str, Any]) -> None:
-    from confluent_kafka import KafkaError, TopicPartition
-
-    from onefold import kafka_client
-
-    deadline = time.monotonic() + READ_S
-    left = set(seen)
-    # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
-    cluster_id = str(consumer.list_topics(timeout=READ_S).cluster_id or "")
-    owners = [Owner(cluster_id, name) for name in names]
-    consumer.assign([TopicPartition(*place, one.start) for place, one in seen.items()])
-    while left and (left_s := deadline - time.monotonic()) > 0:
-        # It waits until it has all that it may return, or the time is over: so for the first one only.
-        messages = consumer.consume(1, min(0.2, left_s))
-        for message in [*messages, *consumer.consume(_POLL_RECORDS, 0)]:
-            place, error = (message.topic() or "", message.partition() or 0), message.error()
-            if place not in left:
-                continue
-            one = seen[place]
-            if error is None:
-                _take(one, message, owners)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                one.at = one.end
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                one.forbidden = kafka_client.cannot_read(client, place[0]).sentence
-            if one.enough or error is not None:
-                left.discard(place)
-                consumer.pause([TopicPartition(*place)])
-
-
 def _take(one: _Seen, message: Message, owners: Iterable[Owner]) -> None:
-    """The next record of a partition. One that lies behind the end only says that nothing more lies before it."""
-    offset = message.offset()
-    assert offset is not None, "a record lies at an offset"
-    if offset < one.end:
-        if not one.records:
-            one.sent_ms = _sent_ms(message, owners)
-        one.records += 1
-    one.at = min(one.end, offset + 1)
+    if not one.records:
+        one.sent_ms = _sent_ms(message, owners)
+    one.records += 1
+    one.at = (message.offset() or 0) + 1
 
 
 def _sent_ms(message: Message, owners: Iterable[Owner]) -> int | None:

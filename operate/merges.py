@@ -1,97 +1,111 @@
-"""Which records make a table, and which tables a pipeline writes: read from the statements in a pipeline's sql/merge."""
+"""The tables that the statements in a pipeline's sql/merge write to.
+
+The statements are split by PostgreSQL's lexical rules, and a verb counts where a statement begins: at the start, after a
+semicolon, in a common table expression, and after the list of these. EXPLAIN would need the columns of `:stage`, which only Spark
+knows for a reduction, tables that exist, and a login with the right to write to each of them. The statements do not show what a
+function, a trigger or a rule writes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from onefold.pipelines import Pipeline
 
 #: The columns in which a row says which record it came from.
 ORIGIN = ("topic", "partition", "offset")
 
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-# What a statement of sql/merge writes to. `DO UPDATE SET` and `FOR UPDATE OF` name no table.
-_NAME = r'(?:\w+|"[^"]+")'
-_WRITES = re.compile(
-    rf"\b(?:INSERT\s+INTO|MERGE\s+INTO|DELETE\s+FROM|(?<!DO\s)(?<!FOR\s)UPDATE)\s+(?:ONLY\s+)?((?:{_NAME}\.)?{_NAME})",
-    re.IGNORECASE,
-)
-_INSERT = re.compile(r'\bINSERT\s+INTO\s+([\w".]+)(?:\s+AS\s+(\w+))?', re.IGNORECASE)
-_UPDATE = re.compile(r"\bDO\s+UPDATE\s+SET\b", re.IGNORECASE)
-_WORD = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|[\w.]+|.", re.DOTALL)
-
-
-class Feed(NamedTuple):
-    """What a topic does to a table.
-
-    Attributes:
-        topic: of the output records.
-        reduced: what is merged are sums over a batch, and not its records.
-        accumulated: the columns that are made of what the row had before: sums, and what several records fill in.
-    """
-
-    topic: str
-    reduced: bool
-    accumulated: frozenset[str]
-
-
-def feeds(pipeline: Pipeline, table: str, topics: Iterable[str]) -> list[Feed]:
-    """Those of a table, written `schema.name`, in order of their files.
-
-    Args:
-        topics: the pipeline's outputs.
-    """
-    outputs = set(topics)
-    found = []
-    for path in sorted((pipeline.sql / "merge").glob(f"{pipeline.name}.*.sql")):
-        topic = path.stem if path.stem in outputs else path.stem.rpartition(".")[0]
-        statement = _COMMENT.sub(" ", path.read_text(errors="replace", encoding="utf-8"))
-        inserts = [*_INSERT.finditer(statement)]
-        for insert, following in zip(inserts, [*inserts[1:], None], strict=True):
-            if insert.group(1).replace('"', "").lower() != table.lower():
-                continue
-            part = statement[insert.end() : following.start() if following else None]
-            alias = insert.group(2) or table.rpartition(".")[2]
-            found.append(Feed(topic, path.stem != topic, frozenset(_accumulated(part, alias))))
-    return found
+_NAME = r'(?:[uU]&)?"(?:[^"]|"")*"'
+_WORD = r"[\w$\x80-\U0010ffff]+"
+_SKIPPED = r"""--[^\n\r]*|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$"""
+_PIECE = re.compile(rf"(?P<skipped>{_SKIPPED}|\s+)|(?P<comment>/\*)|(?P<piece>{_NAME}|{_WORD}|.)", re.DOTALL)
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+# What stands between a verb and the name of the table that it writes.
+_VERBS = {"INSERT": "INTO", "MERGE": "INTO", "DELETE": "FROM", "UPDATE": ""}
 
 
 def written(pipeline: Pipeline) -> list[str]:
-    """The names of all tables that its statements write to, as they stand there."""
-    files = (pipeline.sql / "merge").glob(f"{pipeline.name}.*.sql")
-    return sorted(
-        {
-            name
-            for file in files
-            for name in _WRITES.findall(_COMMENT.sub("", file.read_text(errors="replace", encoding="utf-8")))
-        }
+    """List the tables that the statements write to, named as in the statements."""
+    return sorted({name for file in _files(pipeline) for name in tables(file.read_text("utf-8", "replace"))})
+
+
+def feeding(pipeline: Pipeline, table: str, topics: Collection[str]) -> list[str]:
+    """List those of `topics` whose records a merge writes to `table`, in order of the files."""
+    found = [
+        file.stem if file.stem in topics else file.stem.rpartition(".")[0]
+        for file in _files(pipeline)
+        if parts(table) in map(parts, tables(file.read_text("utf-8", "replace")))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """Split a name of a statement into schema and table, as the catalogue spells them."""
+    return tuple(
+        part[1:-1].replace('""', '"') if part.startswith('"') else _folded(part)
+        for part in re.findall(rf"{_NAME}|{_WORD}", name)
     )
 
 
-def _accumulated(part: str, alias: str) -> Iterator[str]:
-    update = _UPDATE.search(part)
-    if update is None:
-        return
-    stored = re.compile(rf"(?<![\w.]){re.escape(alias)}\.", re.IGNORECASE)
-    for assignment in _assignments(part[update.end() :]):
-        name, _, expression = assignment.partition("=")
-        column = name.strip().strip('"')
-        if column not in ORIGIN and stored.search(expression):
-            yield column
+def _files(pipeline: Pipeline) -> list[Path]:
+    return sorted((pipeline.sql / "merge").glob(f"{pipeline.name}.*.sql"))
 
 
-def _assignments(text: str) -> Iterator[str]:
-    """What stands between the commas that are in no brackets, up to what follows the list."""
-    depth, piece = 0, ""
-    for word in _WORD.findall(text):
-        depth += (word == "(") - (word == ")")
-        if depth < 0 or (depth == 0 and (word == ";" or word.upper() in ("WHERE", "RETURNING"))):
-            break
-        if word == "," and depth == 0:
-            yield piece
-            piece = ""
-        else:
-            piece += "''" if word.startswith("'") else word  # what a text says is no column
-    yield piece
+def tables(statements: str) -> Iterator[str]:
+    """Yield the names of the tables that these statements write to, in order."""
+    pieces = [*_pieces(statements), "", "", ""]
+    begins = [True]  # per bracket: whether a statement begins here, or its list of common table expressions goes on
+    before = ""
+    for number, piece in enumerate(pieces):
+        word = piece.upper()
+        if piece == "(":
+            begins.append(before in ("AS", "MATERIALIZED"))
+        elif piece == ")" and len(begins) > 1:
+            begins.pop()
+        elif piece == ";":
+            begins = [True]
+        elif begins[-1] and before not in ("WITH", "RECURSIVE", ","):
+            if word in _VERBS and _VERBS[word] in ("", pieces[number + 1].upper()):
+                begins[-1] = False
+                yield _name(pieces, number + 1 + bool(_VERBS[word]))
+            elif word in ("SELECT", "VALUES", "TABLE") or (before in ("", ";", "(") and word != "WITH"):
+                begins[-1] = False
+        before = word
+
+
+def _name(pieces: list[str], at: int) -> str:
+    at += pieces[at].upper() == "ONLY"
+    at += pieces[at] == "("  # ONLY (name)
+    name = _folded(pieces[at])
+    while pieces[at + 1] == ".":
+        at += 2
+        name += f".{_folded(pieces[at])}"
+    return name
+
+
+def _folded(part: str) -> str:
+    return part if part.endswith('"') else "".join(char.lower() if char.isascii() else char for char in part)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield names, words and other characters. Texts become '' and comments vanish."""
+    at = 0
+    while (found := _PIECE.match(text, at)) is not None:
+        at = found.end()
+        if found["comment"]:
+            at = _after_comment(text, at)
+        elif found["piece"]:
+            yield found["piece"]
+        elif not found["skipped"].isspace() and not found["skipped"].startswith("--"):
+            yield "''"
+
+
+def _after_comment(text: str, at: int) -> int:
+    """Find the end of a comment, which may contain others."""
+    depth = 1
+    while depth and (mark := _COMMENT_MARK.search(text, at)) is not None:
+        depth += 1 if mark.group() == "/*" else -1
+        at = mark.end()
+    return at if depth == 0 else len(text)

@@ -114,29 +114,22 @@ class Behind(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """What the ledger has of a partition, by the batch that moved it last.
+    """What the ledger has of a partition.
 
     Attributes:
-        next_offset: up to here everything has landed.
-        topic_id: of the topic that was landed.
-        transaction: Postgres's own number of the batch's transaction, which its rows have too, as xmin.
+        next_offset: up to here the sink has written everything.
+        topic_id: of the topic that was written.
     """
 
     next_offset: int
     topic_id: str
-    writer: str
-    updated_at: datetime
-    transaction: str
 
 
 def last_batches(connection: psycopg.Connection[Any], sink: str) -> dict[Place, LastBatch]:
     """Per partition of what the sink lands. {} before its first table was made."""
     if connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
         return {}
-    asked = (
-        "SELECT topic, partition, next_offset, topic_id, writer, updated_at, xmin::text FROM onefold.ledger"
-        " WHERE sink = %s"
-    )
+    asked = "SELECT topic, partition, next_offset, topic_id FROM onefold.ledger WHERE sink = %s"
     rows = connection.execute(asked, (sink,)).fetchall()
     return {(topic, partition): LastBatch(*rest) for topic, partition, *rest in rows}
 

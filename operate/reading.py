@@ -1,5 +1,4 @@
-"""Reading a few records of a topic by their offsets, and counting what it took: nobody scans a topic to answer a question
-about one row.
+"""The reader of every command that asks for records: a range, a record at an offset, backwards, or the last one of a key.
 
 Kafka's client is imported when Kafka is asked.
 """
@@ -12,9 +11,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, KafkaError, Message
 
     from onefold.kafka_client import Trouble
+
+#: (topic, partition)
+Partition = tuple[str, int]
 
 # What is read backwards at most before it is said that there may be more: 10,000 records are a tenth of a second of a core.
 RECORDS_MAX = 10_000
@@ -125,6 +127,93 @@ class Looked(NamedTuple):
     whole: bool
 
 
+def consumer(client: Mapping[str, Any], **more: Any) -> Consumer:
+    """A consumer for `messages`: it reports the ends of partitions, and fetches little at once."""
+    from onefold import kafka_client
+
+    return kafka_client.consumer(
+        {
+            **client,
+            "auto.offset.reset": "earliest",  # records that retention removes meanwhile are passed over
+            "enable.partition.eof": True,
+            "fetch.min.bytes": 1,
+            "fetch.wait.max.ms": 10,
+            "max.partition.fetch.bytes": _FETCH_BYTES,
+            "queued.max.messages.kbytes": 4_096,
+            "fetch.queue.backoff.ms": 5,
+            **more,
+        }
+    )
+
+
+def within(seconds: float) -> Callable[[], float]:
+    """The seconds that are left of these, whenever it is called; later it raises `TimeoutError`."""
+    deadline = time.monotonic() + seconds
+
+    def left_s() -> float:
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return left
+
+    return left_s
+
+
+def refuse(place: Partition, error: KafkaError) -> None:
+    """Raise the error of a partition."""
+    from confluent_kafka import KafkaException
+
+    raise KafkaException(error)
+
+
+def messages(
+    consumer: Consumer,
+    starts: Mapping[Partition, int],
+    ends: dict[Partition, int],
+    left_s: Callable[[], float],
+    failed: Callable[[Partition, KafkaError], None] = refuse,
+) -> Iterator[tuple[Partition, Message]]:
+    """Read partitions, each in order, from `starts` to before `ends`, or to where the partition ends now.
+
+    Args:
+        consumer: as `consumer` makes it.
+        ends: a partition is removed when nothing more of it is to come. The caller may remove it earlier.
+        left_s: the time-out of the next call; it raises when the time is over.
+        failed: called with the error of a partition, which is removed then.
+
+    Raises:
+        KafkaException: Kafka refuses, unless `failed` does not raise.
+    """
+    from confluent_kafka import KafkaError, TopicPartition
+
+    places = [TopicPartition(*place, start) for place, start in starts.items()]
+    consumer.assign(places)
+    if len(places) > 1:
+        consumer.resume(places)  # an earlier call may have paused them
+    span = sum(ends[place] - start for place, start in starts.items())
+    while ends:
+        # librdkafka's consume waits until it has all that it may return, or the time is over: so for the first one only.
+        found = consumer.consume(1, min(0.2, left_s()))
+        found += consumer.consume(min(_POLL_RECORDS, span), 0) if found and span > 1 else []
+        for message in found:
+            place, offset, error = _partition_of(message), message.offset(), message.error()
+            if place not in ends:
+                continue
+            if error is not None or offset is None or offset >= ends[place]:
+                del ends[place]
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    failed(place, error)
+            else:
+                yield place, message
+                if place in ends and offset + 1 >= ends[place]:
+                    del ends[place]
+            if ends and place not in ends:
+                consumer.pause([TopicPartition(*place)])
+
+
+def _partition_of(message: Message) -> Partition:
+    return message.topic() or "", message.partition() or 0
+
+
 class LogReader:
     """Reads committed records. What it gives, it counts.
 
@@ -158,9 +247,9 @@ class LogReader:
     def _ask_once(self) -> None:
         if self._partitions:
             return
-        with self._said() as consumer:
+        with self._said() as reader:
             # Not of the topic by its name: a broker may make one that it is asked for.
-            found = consumer.list_topics(timeout=self._left_s())
+            found = reader.list_topics(timeout=self._left_s())
             self._cluster_id = str(found.cluster_id or "")
             self._partitions = {name: len(one.partitions) for name, one in found.topics.items() if one.error is None}
 
@@ -180,17 +269,17 @@ class LogReader:
 
         place = topic, partition
         if place not in self._bounds:
-            with self._said() as consumer:
-                self._bounds[place] = Bounds(*kafka_offsets.bounds(consumer, place, self._left_s()))
+            with self._said() as reader:
+                self._bounds[place] = Bounds(*kafka_offsets.bounds(reader, place, self._left_s()))
         return self._bounds[place]
 
     def offset_at(self, topic: str, partition: int, at_ms: int) -> int | None:
         """Of the first record that is not older; None when all are. Raises `Silent`."""
         from confluent_kafka import TopicPartition
 
-        with self._said() as consumer:
+        with self._said() as reader:
             asked = [TopicPartition(topic, partition, at_ms)]
-            (found,) = consumer.offsets_for_times(asked, timeout=self._left_s())
+            (found,) = reader.offsets_for_times(asked, timeout=self._left_s())
             return found.offset if found.offset >= 0 else None
 
     def at(self, place: Place) -> Stored | str:
@@ -210,26 +299,13 @@ class LogReader:
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Stored]:
         """The committed records of [start, end), in order. `start` is not below what the partition holds. Raises `Silent`."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-        with self._said() as consumer:
-            consumer.assign([TopicPartition(topic, partition, start)])
-            position = start
-            while position < end:
-                # It waits until it has all that it may return, or the time is over: so for the first one only.
-                messages = consumer.consume(1, min(1.0, self._left_s()))
-                messages += consumer.consume(_POLL_RECORDS, 0) if messages and end - position > 1 else []
-                for message in messages:
-                    error, offset = message.error(), message.offset()
-                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(error)
-                    if error is not None or offset is None or offset >= end:
-                        return
-                    position = offset + 1
-                    stored = _stored(message)
-                    self.records += 1
-                    self.bytes += stored.size
-                    yield stored
+        place = topic, partition
+        with self._said() as reader:
+            for _, message in messages(reader, {place: start}, {place: end}, self._left_s) if start < end else ():
+                stored = _stored(message)
+                self.records += 1
+                self.bytes += stored.size
+                yield stored
 
     def backwards(
         self,
@@ -332,20 +408,8 @@ class LogReader:
     def _open(self) -> Consumer:
         from confluent_kafka import KafkaException
 
-        from onefold import kafka_client
-
         if self._consumer is None:
-            self._consumer = kafka_client.consumer(
-                {
-                    **self._client,
-                    "enable.partition.eof": True,
-                    "fetch.min.bytes": 1,
-                    "fetch.wait.max.ms": 10,
-                    "max.partition.fetch.bytes": _FETCH_BYTES,
-                    "queued.max.messages.kbytes": 4_096,
-                    "fetch.queue.backoff.ms": 5,
-                }
-            )
+            self._consumer = consumer(self._client)
             with suppress(KafkaException):
                 # By the first answer it knows the cluster; the second comes over the connection that stays.
                 for _ in range(2):

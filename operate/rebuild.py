@@ -5,7 +5,7 @@ as the live ledger, one transaction holds the ledger's positions, compares the t
 positions to where the new rows stand. Whoever reads the tables sees them of before, and then those of afterwards; the live sink
 waits, and goes on from the new positions. A rebuild that dies has changed nothing.
 
-A replay is a rebuild of the rows that records since some time have made. Rows of before, on both sides, stay; positions move all
+A rebuild since a time replaces only rows that records since then have made. Older rows, on both sides, stay; positions move all
 the same, for what came later has changed no such row.
 """
 
@@ -321,12 +321,12 @@ class Rebuild:
             UserError: exit code 3: a table has rows that can be told apart only by themselves, or rows of another pipeline.
         """
         others = [one for one in pipelines.found().pipelines.values() if one.name != self.name]
-        shared = {name: other.name for other in others for name in merges.written(other)}
+        shared = {merges.parts(name): other.name for other in others for name in merges.written(other)}
         for name in merges.written(self._pipeline):
-            if name in shared:
+            if (writer := shared.get(merges.parts(name))) is not None:
                 raise UserError(
                     Code.SHARED_DATA,
-                    f"{shared[name]} writes to {name} too, and its rows would be deleted",
+                    f"{writer} writes to {name} too, and its rows would be deleted",
                     "Nothing was changed.",
                     REFUSED,
                 )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from onefold.operate import pipelines
+from onefold.operate import pipelines, reading
 from onefold.operate.positions import CALL_S
 from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
@@ -78,15 +78,8 @@ def replicas_of_all(settings: Settings, only: str | None = None, timeout_s: floa
     """Of each pipeline whose tasks are decided in a log, or of this one. Those that Kafka does not answer for are left out."""
     from confluent_kafka import KafkaException
 
-    from onefold import kafka_client
-
     found = {}
-    client = {
-        **settings.client(),
-        "auto.offset.reset": "earliest",
-        "queued.max.messages.kbytes": 4_096,
-    }
-    with closing(kafka_client.consumer(client)) as consumer:
+    with closing(reading.consumer(settings.client())) as consumer:
         try:
             topics = consumer.list_topics(timeout=timeout_s).topics
             for name, topic in _decision_logs().items():
@@ -199,7 +192,7 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: 
     """The end of each partition, in order. Raises KafkaException when Kafka does not answer."""
     from onefold import kafka_offsets
 
-    deadline = time.monotonic() + READ_S
+    left_s = reading.within(READ_S)
     oldest_s = time.time() - WINDOW_S
     found: dict[int, list[LogRecord]] = {partition: [] for partition in partitions}
     lows, ranges = {}, {}
@@ -208,9 +201,9 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: 
         lows[partition] = low
         if low < high:
             ranges[partition] = (max(low, high - RECORDS_FIRST), high)
-    while ranges and time.monotonic() < deadline:
+    while ranges:
         earlier = {}
-        for partition, records in _between(consumer, topic, ranges, deadline).items():
+        for partition, records in _between(consumer, topic, ranges, left_s).items():
             found[partition] = together = [*records, *found[partition]]
             start, _ = ranges[partition]
             more = min(len(together) * RECORDS_GROW, RECORDS_MAX - len(together))
@@ -227,33 +220,19 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: 
 
 
 def _between(
-    consumer: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: float
+    consumer: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], left_s: Callable[[], float]
 ) -> dict[int, list[LogRecord]]:
     """By partition the records from one offset up to another; without those that the time does not suffice for. Raises
     KafkaException.
     """
-    from confluent_kafka import KafkaException, TopicPartition
-
-    places = [TopicPartition(topic, partition, start) for partition, (start, _) in ranges.items()]
-    consumer.assign(places)
-    consumer.resume(places)
     found: dict[int, list[LogRecord]] = {partition: [] for partition in ranges}
-    left = {partition: end for partition, (_, end) in ranges.items()}
-    while left and time.monotonic() < deadline:
-        for message in consumer.consume(500, timeout=0.2):
-            if (error := message.error()) is not None:
-                raise KafkaException(error)
-            partition, offset, value = message.partition(), message.offset(), message.value()
-            assert partition is not None
-            assert offset is not None
-            if partition not in left:
-                continue
-            at_s = message.timestamp()[1] / 1000
-            found[partition].append(LogRecord(at_s, _content(value), len(value or b"")))
-            if offset + 1 >= left[partition]:
-                del left[partition]
-                consumer.pause([TopicPartition(topic, partition)])
-    return {partition: records for partition, records in found.items() if partition not in left}
+    starts = {(topic, partition): start for partition, (start, _) in ranges.items()}
+    ends = {(topic, partition): end for partition, (_, end) in ranges.items()}
+    with suppress(TimeoutError):
+        for (_, partition), message in reading.messages(consumer, starts, ends, left_s):
+            value = message.value()
+            found[partition].append(LogRecord(message.timestamp()[1] / 1000, _content(value), len(value or b"")))
+    return {partition: records for partition, records in found.items() if (topic, partition) not in ends}
 
 
 def _content(value: bytes | None) -> Proposal | Note | None:

@@ -1,4 +1,4 @@
-"""One row of a table, by its key: its values as texts, the record that it came from, and the transaction that wrote it."""
+"""A row of a table, by its key: its values as texts, its origin, its batch, and what was rejected."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from onefold import postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
+from onefold.operate.explained import Batch
 from onefold.operate.merges import ORIGIN
-from onefold.operate.reading import Place
+from onefold.operate.reading import Place, Stored
 
 #: Columns of a table or view: name, type, whether it may be NULL, and its place in the key or NULL. The key is the primary key,
 #: or else the first unique index of columns alone.
@@ -34,6 +35,11 @@ ORDER BY field.attnum
 """
 # One question over an index; a view may have to add up its tables.
 _SETTINGS = {**postgres.READ_ONLY, "statement_timeout": "10s"}
+# The batch that begins last before the record.
+_BATCH = """
+SELECT writer, landed_at, first_offset, next_offset FROM onefold.batch
+WHERE sink = %s AND topic = %s AND partition = %s AND topic_id = %s AND first_offset <= %s ORDER BY first_offset DESC LIMIT 1
+"""
 # Of what was set aside: the newest. A thousand have one cause.
 REJECTED_MAX = 200
 
@@ -55,16 +61,49 @@ class Row:
         key: the columns of the key that tell it from others, and their values.
         values: of all columns, as Postgres writes them; None: there is no such row.
         origin: the record that it says it came from. None: the table does not keep that.
-        transaction: Postgres's number of the transaction that wrote it. None of a view's.
-        committed_at: when that was; None: Postgres does not keep it (track_commit_timestamp).
     """
 
     columns: tuple[Column, ...]
     key: Mapping[str, str | None]
-    values: Mapping[str, str | None] | None
+    values: dict[str, str | None] | None
     origin: Place | None
-    transaction: str | None
-    committed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the records of a row have in common.
+
+    Attributes:
+        texts: the columns of the row's key. One that is NULL stands for all, as in a table of sums, and is left out.
+        values: what the fields of these names are in the row's own record.
+        kafka_key: of that record. It is compared if a record lacks one of the fields, because the merge computes the column.
+    """
+
+    texts: Mapping[str, str]
+    values: Mapping[str, Any]
+    kafka_key: bytes | None
+
+    @staticmethod
+    def of(row: Row, fields: Mapping[str, Any] | None = None, kafka_key: bytes | None = None) -> Identity:
+        """Take it from a row with this record, or from the key that was asked for."""
+        texts = {name: value for name, value in row.key.items() if value is not None}
+        return Identity(texts, {name: (fields or {})[name] for name in texts if name in (fields or {})}, kafka_key)
+
+    def has(self, stored: Stored, fields: Mapping[str, Any] | None) -> bool:
+        """Whether the record is of the row. `fields`: None if the record cannot be decoded."""
+        known = {name: fields[name] for name in self.texts if name in fields} if fields is not None else {}
+        if not all(self._is_same(name, value) for name, value in known.items()):
+            return False
+        if fields is not None and len(known) == len(self.texts):
+            return True
+        return self.kafka_key is not None and stored.key == self.kafka_key
+
+    def _is_same(self, name: str, value: Any) -> bool:
+        if isinstance(value, str):
+            # The last record of a sum may have left this row for another one, and has the text of that one.
+            return value == self.texts[name]
+        spelled = {True: "t", False: "f"}[value] if isinstance(value, bool) else str(value)
+        return spelled == self.texts[name] or (name in self.values and value == self.values[name])
 
 
 class Rejected(NamedTuple):
@@ -118,10 +157,9 @@ def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Map
             USAGE,
         )
     if not rows:
-        return Row(columns, key, None, None, None, None)
-    *texts, transaction, committed_at = rows[0]
-    values = dict(zip((column.name for column in columns), texts, strict=True))
-    return Row(columns, key, values, _origin(values), transaction, committed_at)
+        return Row(columns, key, None, None)
+    values = dict(zip((column.name for column in columns), rows[0], strict=True))
+    return Row(columns, key, values, _origin(values))
 
 
 def _key(table: str, columns: Sequence[Column], given: Mapping[str, str]) -> dict[str, str | None]:
@@ -152,9 +190,8 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     types = {column.name: column.type for column in columns}
     conditions = [_condition(name, types[name], value) for name, value in key.items()]
-    asked = sql.SQL("SELECT {}, {}, {} FROM {} AS stored WHERE {} LIMIT 2").format(
+    asked = sql.SQL("SELECT {} FROM {} AS stored WHERE {} LIMIT 2").format(
         sql.SQL(", ").join(sql.SQL("stored.{}::text").format(sql.Identifier(column.name)) for column in columns),
-        *_written(connection, table),
         table,
         sql.SQL(" AND ").join(conditions or [sql.SQL("true")]),
     )
@@ -168,24 +205,29 @@ def _condition(name: str, kind: str, value: str | None) -> sql.Composable:
     column = sql.Identifier("stored", name)
     if value is None:
         return sql.SQL("{} IS NULL").format(column)
-    # The type is as the catalogue spells it, and nobody else's text.
+    # The type is the catalogue's text.
     return sql.SQL("{} = CAST({} AS {})").format(column, value, sql.SQL(kind))
-
-
-def _written(connection: psycopg.Connection[Any], table: sql.Composable) -> tuple[sql.SQL, sql.SQL]:
-    """The transaction of a row and when it was committed, as far as Postgres knows. A view's rows were written by nobody."""
-    kind = connection.execute(
-        "SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", (table.as_string(connection),)
-    )
-    if (kind.fetchone() or ("",))[0] not in ("r", b"r"):
-        return sql.SQL("NULL"), sql.SQL("NULL")
-    kept = connection.execute("SELECT current_setting('track_commit_timestamp')").fetchone() == ("on",)
-    return sql.SQL("stored.xmin::text"), sql.SQL("pg_xact_commit_timestamp(stored.xmin)" if kept else "NULL")
 
 
 def _origin(values: Mapping[str, str | None]) -> Place | None:
     texts = [value for name in ORIGIN if (value := values.get(name)) is not None]
     return Place.found("/".join(texts)) if len(texts) == len(ORIGIN) else None
+
+
+def batch(connection: psycopg.Connection[Any], sink: str, place: Place, topic_id: str) -> Batch | None:
+    """Ask `onefold.batch` for the batch that wrote a record. None: it is not there (any more), or the login may not read it.
+
+    Args:
+        topic_id: of the topic that was written: a recreated topic has other records at these offsets.
+    """
+    allowed = connection.execute("SELECT has_table_privilege(to_regclass('onefold.batch'), 'SELECT')").fetchone()
+    if allowed != (True,):
+        return None
+    found = connection.execute(_BATCH, (sink, place.topic, place.partition, topic_id, place.offset)).fetchone()
+    if found is None or found[3] <= place.offset:
+        return None
+    writer, landed_at, first_offset, next_offset = found
+    return Batch(writer, landed_at.isoformat(), first_offset, next_offset)
 
 
 def rejected(connection: psycopg.Connection[Any], sink: str) -> list[Rejected]:

@@ -1,4 +1,4 @@
-"""The state of a key, as the changelog has it: now, or as it was at an offset; and what differs between two of them.
+"""The state of a key, as the changelog has it: now, or as it was at an offset.
 
 A key's state is its last committed record in the changelog partition of its task, so it is looked for backwards. Compaction
 removes records that a later one of the same key has replaced. So what is found is right: whatever removes a record of a key
@@ -8,8 +8,8 @@ has removed those before it. But that nothing is found may mean that it is gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from onefold.operate import pipelines
 from onefold.operate.errors import SEE_STATUS, UserError
 from onefold.operate.reading import Bounds, LogReader, Silent, Stored
 from onefold.operate.settings import Settings
-from onefold.operate.values import differences, readable
+from onefold.operate.values import readable
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError
@@ -31,6 +31,10 @@ PATIENCE_S = 300.0
 
 #: Told what is read, and how many records so far.
 Told = Callable[[str, int], None]
+
+
+def _ignore(what: str, records: int) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,6 @@ class State:
     records_read: int
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Between two states: per field, as `sends.sent`, what it was and what it is."""
-
-    before: State
-    after: State
-    fields: dict[str, tuple[Any, Any]]
-
-
 def position(text: str) -> tuple[int | None, int]:
     """(partition or None, offset) of `PARTITION:OFFSET` or `OFFSET`. Raises UserError (exit code 2) for anything else."""
     partition, colon, offset = text.rpartition(":")
@@ -79,108 +74,68 @@ def position(text: str) -> tuple[int | None, int]:
     return (int(partition) if colon else None), int(offset)
 
 
-def get(settings: Settings, domain: str, key: str, at: str | None = None, progress: Told | None = None) -> State:
+def get(settings: Settings, domain: str, key: str, at: str | None = None, progress: Told = _ignore) -> State:
     """The state of a key.
 
     Args:
         at: as `position` reads it; None: now.
-        progress: told what is read, and how many records so far, while it is.
+        progress: told while records are read.
 
     Raises:
         UserError: there is no such pipeline or place, or Kafka does not answer.
     """
-    with _look(settings, domain, progress) as look:
-        return look.state(key, at)
-
-
-def diff(
-    settings: Settings, domain: str, key: str, before: str, after: str, progress: Told | None = None
-) -> Difference:
-    """What differs between the states of a key at two places. Arguments and errors are those of `get`."""
-    with _look(settings, domain, progress) as look:
-        first, second = look.state(key, before), look.state(key, after)
-    return Difference(first, second, differences(first.value, second.value))
-
-
-@contextmanager
-def _look(settings: Settings, domain: str, progress: Told | None) -> Iterator[_Look]:
     (name,) = pipelines.checked([domain])
     try:
         topology = loading.load_topology(pipelines.found()[name])
         codec = loading.codec_of(topology, settings.schema_registry_url)
     except (Faulty, ProcessorError) as fault:
         raise UserError(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault), exit_code=USAGE) from None
-
-    def decode(data: bytes) -> Any:
-        return json.loads(codec.encode_state(codec.decode_state(topology, data)))
-
     with closing(LogReader(settings.client(), PATIENCE_S)) as reader:
         try:
-            yield _Look(topology, reader, decode, progress or (lambda what, records: None))
+            partition, found, note = _last(reader, topology, key, at, progress)
         except Silent as silent:
             if silent.trouble is not None:
                 raise UserError.of(silent.trouble) from None
             raise UserError(Code.KAFKA_SILENT, str(silent), SEE_STATUS) from None
-
-
-class _Look:
-    def __init__(
-        self,
-        topology: Topology,
-        reader: LogReader,
-        decode: Callable[[bytes], Any],
-        progress: Told,
-    ) -> None:
-        self._topology = topology
-        self._reader = reader
-        self._decode = decode
-        self._progress = progress
-
-    def state(self, key: str, at: str | None) -> State:
-        from onefold.processor.io.partitioner import partition_of
-
-        changelog = self._topology.changelog
-        partitions = self._reader.partitions(changelog)
-        if not partitions:
-            raise UserError(
-                Code.TOPIC_MISSING, f"Kafka has no topic {changelog}", "`onefold prepare` makes the topics."
-            )
-        partition = partition_of(key, partitions)
-        wanted, as_of = (None, None) if at is None else position(at)
-        if wanted is not None and wanted != partition:
-            raise UserError(
-                Code.ARGUMENT_WRONG,
-                f"the key {key} lives in partition {partition} of {changelog}, and not in {wanted}",
-                exit_code=USAGE,
-            )
-        bounds = self._reader.bounds(changelog, partition)
-        end = bounds.end if as_of is None else min(bounds.end, as_of + 1)
-        read = self._reader.records
-        found = self._last(key, Bounds(bounds.start, max(bounds.start, end)), partition)
-        note = _note(found, bounds, as_of)
-        value, raw, problem = self._decoded(found)
-        return State(
-            self._topology.name, key, partition, as_of,
-            None if found is None else str(found.place), None if found is None else found.at_ms,
-            value, raw, problem or note, self._reader.records - read,
-        )  # fmt: skip
-
-    def _last(self, key: str, bounds: Bounds, partition: int) -> Stored | None:
-        changelog = self._topology.changelog
-
-        def told() -> None:
-            self._progress(f"{changelog}/{partition}, backwards", self._reader.records)
-
-        return self._reader.last(changelog, partition, bounds, STATE + key.encode(), told)
-
-    def _decoded(self, found: Stored | None) -> tuple[Any, str | None, str | None]:
-        """(value, raw, problem)."""
-        if found is None or found.value is None:
-            return None, None, None
+    value, raw = None, None
+    if found is not None and found.value is not None:
         try:
-            return self._decode(found.value), None, None
+            value = json.loads(codec.encode_state(codec.decode_state(topology, found.value)))
         except (ProcessorError, ValueError) as error:
-            return None, readable(found.value), str(error)
+            raw, note = readable(found.value), str(error)
+    where, at_ms = (None, None) if found is None else (str(found.place), found.at_ms)
+    as_of = None if at is None else position(at)[1]
+    return State(topology.name, key, partition, as_of, where, at_ms, value, raw, note, reader.records)
+
+
+def _last(
+    reader: LogReader, topology: Topology, key: str, at: str | None, progress: Told
+) -> tuple[int, Stored | None, str]:
+    """(partition of the key, the last record of its state up to there, what has to be said about that)."""
+    from onefold.processor.io.partitioner import partition_of
+
+    changelog = topology.changelog
+    partitions = reader.partitions(changelog)
+    if not partitions:
+        raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {changelog}", "`onefold prepare` makes the topics.")
+    partition = partition_of(key, partitions)
+    wanted, as_of = (None, None) if at is None else position(at)
+    if wanted is not None and wanted != partition:
+        raise UserError(
+            Code.ARGUMENT_WRONG,
+            f"the key {key} lives in partition {partition} of {changelog}, and not in {wanted}",
+            exit_code=USAGE,
+        )
+    bounds = reader.bounds(changelog, partition)
+    end = bounds.end if as_of is None else min(bounds.end, as_of + 1)
+    found = reader.last(
+        changelog,
+        partition,
+        Bounds(bounds.start, max(bounds.start, end)),
+        STATE + key.encode(),
+        lambda: progress(f"{changelog}/{partition}, backwards", reader.records),
+    )
+    return partition, found, _note(found, bounds, as_of)
 
 
 def _note(found: Stored | None, bounds: Bounds, as_of: int | None) -> str:

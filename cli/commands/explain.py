@@ -10,20 +10,17 @@ import typer
 
 from onefold import exit_codes
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
+from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reading import RECORDS_MAX
 from onefold.operate.settings import load
 from onefold.operate.values import moment, printable
 
 if TYPE_CHECKING:
-    from onefold.operate.explained import Cause, Explanation, Shown, Step
-    from onefold.operate.transactions import Folded
+    from onefold.operate.explained import Explanation, History, Shown, Step
 
 # Of a value, on a terminal: the whole of it is in --json.
 _VALUE_CHARACTERS_MAX = 400
 _WIDTH = 14
-# Of the events that one record stands for.
-_OTHERS_MAX = 8
 
 
 def command(
@@ -32,14 +29,14 @@ def command(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The columns of the row's key. A column that is left out is NULL."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many records of the row's history to show.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many of the row's last records to show.")] = 10,
     records: Annotated[
         int, typer.Option(min=1, help="How many records to search, backwards from the row's own record.")
     ] = RECORDS_MAX,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, without truncation.")] = False,
 ) -> None:
     """Show where a row comes from: its output record, the input record that caused it, the processor's transaction, the
-    sink's batch, and the records behind each column.
+    sink's batch, and the last records of the row.
 
     Exit code 1: the table has no such row.
 
@@ -54,7 +51,7 @@ def command(
     try:
         found = explain.explain(settings, dsn, table, given(key or ()), limit=limit, records_max=records)
     except psycopg.Error as error:
-        raise explain.problem_of(error) from None
+        raise of_postgres(error, "the database does not answer") from None
     typer.echo(json.dumps(found.as_data(), indent=1) if as_json else "\n".join(_text(found)))
     raise typer.Exit(exit_codes.OK if found.row is not None else exit_codes.FAILED)
 
@@ -75,24 +72,25 @@ def given(words: Sequence[str]) -> dict[str, str]:
 def _text(told: Explanation) -> Iterator[str]:
     yield printable(" ".join((told.table, *(f"{name}={_cell(value)}" for name, value in told.key.items()))))
     for name, value in (told.row or {}).items():
-        how = told.columns.get(name)
-        yield f"  {name:{_WIDTH}} {printable(_cell(value))}" + (f"    <- {printable(how)}" if how else "")
+        yield f"  {name:{_WIDTH}} {printable(_cell(value))}"
     yield from (_line("note", note) for note in told.notes)
     if told.output is not None:
         yield ""
         yield from _record("output record", told.output)
     for cause in told.causes:
         yield from _record(cause.how, cause.record)
-    if told.folded is not None:
-        yield from _folded(told.folded)
-    if told.batch is not None:
-        yield _line("written", _batch(told))
-    if told.accumulated:
-        names = ", ".join(told.accumulated)
-        yield _line("merged", f"{names}: made of what the row had before too; here are the last records of the row")
-    if told.history:
+    if (folded := told.folded) is not None:
+        which = "" if folded.exact else ", or one before it that compaction has removed"
+        number = f"by transaction {folded.number:,} of task {folded.task}{which}"
+        yield _line("processed", f"{number}: {folded.at}, {moment(folded.at_ms)}")
+        if folded.state_command:
+            yield _line("", f"the state after it: {folded.state_command}")
+    if (batch := told.batch) is not None:
+        span = f"with offsets from {batch.first_offset:,} to {batch.next_offset - 1:,}"
+        yield _line("written", f"by {batch.writer} at {batch.at}, {span}")
+    if told.looked is not None:
         yield ""
-        yield from _history(told)
+        yield from _history(told.history, told.looked)
     yield ""
     yield f"read {told.records_read:,} records, {told.bytes_read:,} bytes, in {told.seconds:.2f} s"
 
@@ -117,72 +115,21 @@ def _record(name: str, shown: Shown) -> Iterator[str]:
     yield _line("", _cut(_cell(shown.raw) if shown.problem is not None else _json(shown.value)))
 
 
-def _folded(folded: Folded) -> Iterator[str]:
-    yield _line("processed", _by(folded))
-    if folded.state is not None:
-        yield _line("", f"the state after it, at {folded.state}: {folded.state_command}")
-
-
-def _by(folded: Folded) -> str:
-    number = f"transaction {folded.number:,} of task {folded.task}"
-    which = f"by {number}" if folded.exact else f"by {number}, or one before it that compaction has removed"
-    return f"{which}: {folded.at}, {moment(folded.at_ms)}"
-
-
-def _batch(told: Explanation) -> str:
-    batch = told.batch
-    assert batch is not None, "it is asked for where there is one"
-    if batch.exact and batch.writer is not None:
-        return f"by {batch.writer} at {batch.at}"
-    when = f"at {batch.at}" if batch.exact else "in an earlier transaction"
-    last = f"by {batch.last_writer} at {batch.last_at}, up to offset {batch.next_offset:,}"
-    return f"{when}; the last batch of the partition was {last}"
-
-
-def _history(told: Explanation) -> Iterator[str]:
-    by = f" with the same {', '.join(told.looked.by)}" if told.looked and told.looked.by else ""
+def _history(steps: Sequence[Step], looked: History) -> Iterator[str]:
+    by = f" with the same {', '.join(looked.by)}" if looked.by else ""
     yield f"records{by}, the newest first:"
-    for step in told.history:
-        yield printable(f"  {step.output.where}, {moment(step.output.at_ms)}{_because(step.causes)}")
-        yield from (printable(f"      {line}") for line in _transactions(step))
-        if others := _others(step):
-            yield printable(_cut(others))
+    for step in steps:
+        causes = "".join(f", {cause.how} {cause.record.where}" for cause in step.causes)
+        yield printable(f"  {step.output.where}, {moment(step.output.at_ms)}{causes}")
         if step.changed is None:
-            first = step is told.history[-1] and _first(told)
+            first = step is steps[-1] and looked.whole
             yield "      the first of them" if first else "      the record before it was not found, or cannot be read"
         elif not step.changed:
-            yield "      says the same as the one before it"
+            yield "      the same as the one before it"
         for name, (before, after) in (step.changed or {}).items():
             yield printable(f"      {name}: {_cut(_json(before))} -> {_cut(_json(after))}")
-    if told.looked is not None:
-        rest = "where it begins" if told.looked.whole else "there may be older ones, --records looks further"
-        yield f"looked back to offset {told.looked.start:,} of {told.looked.where}: {rest}"
-
-
-def _transactions(step: Step) -> Iterator[str]:
-    """The processor's, and the sink's."""
-    if step.folded is not None:
-        yield f"processed {_by(step.folded)}"
-    if step.landed is not None:
-        batch = step.landed
-        yield f"written by {batch.writer} at {batch.at}, with offsets from {batch.first_offset:,} to {batch.next_offset - 1:,}"
-    yield from step.unknown
-
-
-def _first(told: Explanation) -> bool:
-    return told.looked is not None and told.looked.whole
-
-
-def _others(step: Step) -> str:
-    """What one record stands for besides the event that it names."""
-    if not step.others and step.others_whole:
-        return ""
-    more = "" if step.others_whole else " and perhaps more"
-    return f"      and for {len(step.others)}{more} events of its key before that one: {', '.join(step.others[:_OTHERS_MAX])}"
-
-
-def _because(causes: Sequence[Cause]) -> str:
-    return "".join(f", {cause.how} {cause.record.where}" for cause in causes)
+    rest = "where it begins" if looked.whole else "there may be older ones, --records looks further"
+    yield f"looked back to offset {looked.start:,} of {looked.where}: {rest}"
 
 
 def _json(value: Any) -> str:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ import typer
 
 from onefold import status_file
 from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, REFUSED
+from onefold.exit_codes import FAILED, REFUSED, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
@@ -21,7 +22,7 @@ from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.status_file import LEFT_OUT
 
 if TYPE_CHECKING:
-    from onefold.operate.rebuild import Rebuild, Rebuilt
+    from onefold.operate.rebuild import Rebuilt
     from onefold.operate.replacing import Difference
     from onefold.stack.child import Child
 
@@ -30,6 +31,12 @@ _STOP_S = 30.0  # Spark finishes the batch at hand
 
 def command(
     domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Fix only rows that records since then have made: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
     ] = False,
@@ -42,12 +49,9 @@ def command(
     """
     from onefold.operate.rebuild import Rebuild
 
+    at_ms = None if since is None else _passed_ms(since)
     settings = load()
-    replaced(Rebuild(domain, settings), settings, dry_run, as_json)
-
-
-def replaced(rebuild: Rebuild, settings: Settings, dry_run: bool, as_json: bool) -> None:
-    """Do it, show it, and end with its exit code."""
+    rebuild = Rebuild(domain, settings, at_ms)
     progress, done = Progress(), None
     with rebuild.beside() as dsn, _sink(rebuild.name, dsn, settings) as sink:
         while done is None:
@@ -60,6 +64,16 @@ def replaced(rebuild: Rebuild, settings: Settings, dry_run: bool, as_json: bool)
     else:
         typer.echo("\n".join(_lines(done, dry_run)))
     raise typer.Exit(FAILED if dry_run and done.differing else 0)
+
+
+def _passed_ms(since: str) -> int:
+    from onefold.operate import dead_letters  # imports Kafka's client, which `--help` does not need
+
+    now = datetime.now(UTC)
+    at_ms = dead_letters.time_ms(since, now)
+    if at_ms > now.timestamp() * 1000:
+        raise UserError(Code.ARGUMENT_WRONG, f"{since} is still to come", "Write a time that has passed.", USAGE)
+    return at_ms
 
 
 @contextmanager

@@ -1,41 +1,23 @@
-"""`onefold replay`: the past of a pipeline, landed again, and what differs."""
+"""`onefold replay`: the name of `onefold rebuild --since` in earlier releases."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from onefold.cli.commands.rebuild import replaced
-from onefold.error_codes import Code
-from onefold.exit_codes import USAGE
-from onefold.operate import dead_letters
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
+from onefold.cli.commands import rebuild
 
 
 def command(
     domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
-    since: Annotated[
-        str, typer.Option("--from", help="Since when: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")] = False,
+    since: Annotated[str, typer.Option("--from", help="As --since of `onefold rebuild`.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="As of `onefold rebuild`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As of `onefold rebuild`.")] = False,
 ) -> None:
-    """Recompute the rows that records since a time have changed, in a temporary database, compare them with the live tables,
-    and apply differences and offsets in one transaction. `replay` writes to no topic. Readers see the old rows until it
-    commits. Processors and sinks may run.
+    """Run `onefold rebuild --since`. The next release does not have this name.
 
-    Example: onefold replay runner --from 2h --dry-run
+    Example: onefold replay runner --from 2h
     """
-    from onefold.operate.rebuild import Rebuild
-
-    now = datetime.now(UTC)
-    at_ms = dead_letters.time_ms(since, now)
-    if at_ms > now.timestamp() * 1000:
-        raise UserError(Code.ARGUMENT_WRONG, f"{since} is still to come", "Write a time that has passed.", USAGE)
-    settings = load()
-    replaced(Rebuild(domain, settings, at_ms), settings, dry_run, as_json)
+    typer.echo("`onefold replay --from` is `onefold rebuild --since` now, and goes with the next release", err=True)
+    rebuild.command(domain, since, dry_run, as_json)

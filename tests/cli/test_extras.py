@@ -256,7 +256,6 @@ ARGUMENTS = {
     "pause": ["runner"],
     "resume": ["runner"],
     "rebuild": ["runner"],
-    "replay": ["runner", "--from", "1h"],
     "produce": ["some.topic"],
     "verify": ["runner"],
     "process": ["runner"],

@@ -1,13 +1,16 @@
-"""What `onefold rebuild` and `onefold replay` print of what differs."""
+"""What `onefold rebuild` prints of what differs, and its name since a time."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from onefold import status_file
+from onefold.cli import main
 from onefold.cli.commands import rebuild
 from onefold.error_codes import Code
-from onefold.exit_codes import REFUSED
+from onefold.exit_codes import OK, REFUSED
 from onefold.operate.errors import UserError
 from onefold.operate.rebuild import Rebuilt
 from onefold.operate.replacing import Difference, Replaced
@@ -34,3 +37,34 @@ def test_a_sink_beside_that_cannot_go_on_ends_the_rebuild(tmp_path: Path) -> Non
     with raises(UserError, Code.SINK_STOPPED, "PostgreSQL refuses every row") as raised:
         rebuild._refuse_ended(sink)
     assert raised.value.exit_code == REFUSED
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--from", "2h"], ("shop", "2h", False, False)),
+        (["--from", "2h", "--dry-run", "--json"], ("shop", "2h", True, True)),
+    ],
+)
+def test_its_former_name_says_the_new_one(
+    words: list[str],
+    given: tuple[Any, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For this release. JSON on stdout stays JSON, and neither help nor completion lists it."""
+    called: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(rebuild, "command", lambda *options: called.append(options))
+    assert main.run(["replay", "shop", *words]) == OK
+    told = capsys.readouterr()
+    assert called == [given]
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "`onefold rebuild --since`" in told.err
+    assert main.run(["--help"]) == OK
+    assert "\n  replay " not in capsys.readouterr().out
+    assert main.build().commands["replay"].hidden
+
+
+def test_what_a_verb_lacks_is_said_of_its_present_name() -> None:
+    assert main._verb(["replay", "shop", "--from", "2h"]) == "rebuild"
+    assert main._verb(["dead-letters", "replay", "shop"]) == "dead-letters"

@@ -43,7 +43,8 @@ def test_each_row_leads_to_what_made_it(
     assert told.origin is not None
     for text in (told.origin, told.causes[0].record.where, told.history[1].causes[0].record.where, "sent_2", "200"):
         assert text in page, text
-    assert page.count("Processed by transaction ") == page.count("Written by a-sink at ") == len(told.history) == 2
+    assert page.count("by transaction ") == page.count("by a-sink at ") == 1
+    assert len(told.history) == 2
     assert "onefold explain campaigns.totals id=1" in page
     assert "<script>" not in page
     ours = "\n\N{NARROW NO-BREAK SPACE}"

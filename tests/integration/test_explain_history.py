@@ -1,4 +1,4 @@
-"""The transactions and batches of a row's records before its own: found, bounded, and said where they are not known."""
+"""The batch of a row: found after later ones, and said where it is not known."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pytest
 from onefold.cli.main import run
 from onefold.exit_codes import OK
 from onefold.operate import explain
-from onefold.operate.explained import Explanation, Step
+from onefold.operate.explained import Batch, Explanation
 from onefold.processor.io.partitioner import partition_of
 from tests.support.explained import Explained, send
 from tests.support.infrastructure import make_anew, new_database
@@ -56,119 +56,54 @@ def told(domain: Explained, **options: Any) -> Explanation:
     return domain.explain("campaigns.totals", id="1", **options)
 
 
-def offset(step: Step) -> int:
-    return int(step.output.where.rpartition("/")[2])
-
-
-def test_each_record_has_its_transaction_and_its_batch(
-    campaigns: Explained, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batch_of_a_row_is_known_after_later_batches(campaigns: Explained, capsys: pytest.CaptureFixture[str]) -> None:
     found = told(campaigns)
     with psycopg.connect(campaigns.dsn) as connection:
         noted = connection.execute(
-            "SELECT landed_at, first_offset, next_offset FROM onefold.batch WHERE partition = %s ORDER BY 1", (HOME,)
+            "SELECT writer, landed_at, first_offset, next_offset FROM onefold.batch WHERE partition = %s ORDER BY 2",
+            (HOME,),
         ).fetchall()
-    first, second, _ = [(WRITER, at.isoformat(), *offsets) for at, *offsets in noted]
-    landed = [(one.writer, one.at, one.first_offset, one.next_offset) for step in found.history if (one := step.landed)]
+    _, (writer, at, first, end), _ = noted
 
-    assert landed == [second, second, first]
-    assert all(step.folded is not None and step.folded.exact for step in found.history)
-    numbers = [step.folded.number for step in found.history if step.folded]
-    assert numbers == sorted(set(numbers), reverse=True)
-    assert numbers[-1] == 1
-    places = zip(map(offset, found.history), landed, strict=True)
-    assert all(start <= at < end for at, (*_, start, end) in places)
-    assert not any(step.unknown for step in found.history)
-    assert found.batch is not None, "and the row's own, although another batch has moved the partition since"
-    assert (found.batch.writer, found.batch.at, found.batch.exact) == (*second[:2], True)
-    assert found.batch.last_at is not None
-    assert found.batch.last_at > second[1]
-
+    assert found.batch == Batch(writer, at.isoformat(), first, end)
+    assert writer == WRITER
+    assert len(found.history) == 3
+    assert found.folded is not None
+    assert found.folded.exact
     assert run(["explain", "campaigns.totals", "id=1"]) == OK
     text = capsys.readouterr().out
-    assert text.count("      processed by transaction ") == 3
-    for writer, at, start, end in (first, second):
-        assert f"written by {writer} at {at}, with offsets from {start} to {end - 1}\n" in text
-    assert f"written        by {WRITER} at {second[1]}\n" in text
+    assert f"written        by {WRITER} at {at.isoformat()}, with offsets from {first} to {end - 1}\n" in text
+    assert text.count("by transaction ") == 1
     assert run(["explain", "campaigns.totals", "id=1", "--json"]) == OK
     data = json.loads(capsys.readouterr().out)
-    assert [step["landed"]["at"] for step in data["history"]] == [second[1], second[1], first[1]]
-    assert [step["folded"]["number"] for step in data["history"]] == numbers
+    assert data["batch"] == {"writer": WRITER, "at": at.isoformat(), "first_offset": first, "next_offset": end}
+    assert data["folded"]["number"] == found.folded.number
 
 
-def test_a_batch_that_nobody_noted_is_said_to_be_unknown(
-    campaigns: Explained, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Too old, of a sink of before, or in a table that may not be read, or is not there."""
-    for statement, known in {
-        "DELETE FROM onefold.batch WHERE first_offset > 0": [False, False, True],
-        "DELETE FROM onefold.batch": [False] * 3,
-        "DROP TABLE onefold.batch": [False] * 3,
-    }.items():
-        change(campaigns, statement)
-        found = told(campaigns)
-        assert [step.landed is not None for step in found.history] == known
-        assert [not step.unknown for step in found.history] == known
-        assert found.batch is not None
-        assert found.batch.writer is None
-        assert found.batch.last_writer == WRITER, "all that the ledger says"
-    assert run(["explain", "campaigns.totals", "id=1"]) == OK
-    text = capsys.readouterr().out
-    assert text.count("its batch is not known: onefold.batch does not have it, or not any more") == 3
+@pytest.mark.parametrize("statement", ["DELETE FROM onefold.batch WHERE first_offset > 0", "DROP TABLE onefold.batch"])
+def test_a_batch_that_is_not_noted_is_said_to_be_unknown(campaigns: Explained, statement: str) -> None:
+    """It is too old, or of a sink that wrote none."""
+    change(campaigns, statement)
+    found = told(campaigns)
+    assert found.batch is None
+    assert found.notes == ["the batch of this row is not known: it is not in onefold.batch, or not any more"]
+    assert len(found.history) == 3
 
 
-def test_who_may_not_read_it_reads_the_rest(campaigns: Explained) -> None:
+def test_a_login_that_may_not_read_batches_reads_the_rest(campaigns: Explained) -> None:
     change(campaigns, "REVOKE SELECT ON onefold.batch FROM onefold_reader")
     found = explain.explain(
         campaigns.settings, campaigns.dsn, "campaigns.totals", {"id": "1"}, patience_s=20, role="onefold_reader"
     )
-    assert [step.landed for step in found.history] == [None] * 3
-    assert [step.folded is not None for step in found.history] == [True] * 3
+    assert found.batch is None
+    assert found.folded is not None
+    assert len(found.history) == 3
 
 
-def test_a_batch_of_another_topic_of_that_name_is_none_of_them(campaigns: Explained) -> None:
-    """The row came from the one that was there before; what is in Kafka now is another."""
+def test_a_batch_of_another_topic_of_that_name_is_not_the_rows(campaigns: Explained) -> None:
     change(campaigns, "UPDATE onefold.batch SET topic_id = 'before'")
-    assert [step.landed for step in told(campaigns).history] == [None] * 3
+    assert told(campaigns).batch is None
     change(campaigns, "UPDATE onefold.ledger SET topic_id = 'before'")
     found = told(campaigns)
-    assert [step.landed for step in found.history] == [None] * 3
-    assert all("made again" in step.unknown[-1] for step in found.history)
     assert found.batch is not None
-    assert found.batch.exact
-
-
-def test_so_much_is_looked_through_and_where_it_was_not_is_said(
-    campaigns: Explained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For all transactions together, and for each of them."""
-    whole = told(campaigns)
-    monkeypatch.setattr(explain, "_ALL_FOLDED_MAX", explain._FOLDED_LEAST)
-    less = told(campaigns)
-    assert [step.folded is not None for step in less.history] == [True, True, False]
-    assert "was not looked for" in less.history[2].unknown[0]
-    assert less.history[2].landed is not None
-    assert less.records_read < whole.records_read
-    monkeypatch.setattr(explain, "_FOLDED_MAX", 1)
-    least = told(campaigns)
-    assert [step.folded is not None for step in least.history] == [True, False, False]
-    assert "read only in part" in least.history[1].unknown[0]
-
-
-def test_kafka_knows_what_the_database_does_not_say_any_more(
-    campaigns: Explained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked once before Kafka and once after it; what is known by then is shown."""
-    asked: list[bool] = []
-    noted = explain._noted
-
-    def fail_later(*arguments: Any) -> Any:
-        asked.append(True)
-        if len(asked) > 1:
-            raise psycopg.OperationalError("gone")
-        return noted(*arguments)
-
-    monkeypatch.setattr(explain, "_noted", fail_later)
-    found = told(campaigns)
-    assert len(found.history) == 3
-    assert found.notes == ["the database does not answer: gone"]
+    assert any("was deleted and recreated" in note for note in found.notes)

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from onefold.cli import main
 from onefold.dashboard.totals import ask
 from onefold.exit_codes import OK, UNAVAILABLE
-from onefold.operate import held, lag, positions
+from onefold.operate import held, lag, positions, reading
 from onefold.operate.held import Held
 from onefold.operate.lag import COUNTED_MAX, Lag
 from onefold.operate.settings import Settings
@@ -341,7 +341,9 @@ def test_kafka_tells_how_a_transaction_was_ended(
             producer.commit_transaction(20) if commit else producer.abort_transaction(20)
 
     def entered() -> held.Entered | None:
-        with closing(held._consumer({**client, "log_level": 0})) as consumer:
+        with closing(
+            reading.consumer({**client, "log_level": 0}, **{"isolation.level": "read_uncommitted"})
+        ) as consumer:
             found = held._entered_since(consumer, min(sent_ms.values()), time.time() * 1000)
         return None if found == held.NOTHING else found
 

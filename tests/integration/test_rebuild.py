@@ -302,8 +302,8 @@ def test_positions_and_rejected_records_come_along_and_those_of_others_stay(site
     assert site.rows('SELECT sink, "offset" FROM onefold.rejected ORDER BY 1') == [("campaigns", 1), ("runner", 2)]
 
 
-@pytest.mark.promise("replays")
-def test_a_replay_changes_rows_of_late_records_only(site: Site, beside: Beside) -> None:
+@pytest.mark.promise("rebuilds-since-a-time")
+def test_a_rebuild_since_a_time_changes_rows_of_late_records_only(site: Site, beside: Beside) -> None:
     """Of no record of the log is the time later: so late is what the live tables have not landed, offset 10 and on."""
     row = "INSERT INTO runner.tendency VALUES ({}, 1, 1, '{}', '', 'runner.tendency', 0, {})"
     for user, live, right in (
@@ -329,14 +329,14 @@ def test_a_replay_changes_rows_of_late_records_only(site: Site, beside: Beside) 
     assert site.rows("SELECT user_id FROM runner.tendency ORDER BY 1") == [(1,), (2,), (3,), (6,), (7,)], "all of them"
 
 
-def test_a_replay_needs_a_time_that_has_passed_and_the_topics_that_filled_the_tables(
+def test_a_rebuild_since_a_time_needs_one_that_has_passed_and_the_topics_that_filled_the_tables(
     site: Site, beside: Beside, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for time_ in ("yesterday", "2999-01-01"):
-        assert run(["replay", "runner", "--from", time_]) == USAGE
+        assert run(["rebuild", "runner", "--since", time_]) == USAGE
         assert code_of(capsys.readouterr().err, time_) is Code.ARGUMENT_WRONG
     beside.write(site.dsn, "UPDATE onefold.ledger SET topic_id = 'gone'")
-    assert run(["replay", "runner", "--from", "1h"]) == REFUSED
+    assert run(["rebuild", "runner", "--since", "1h"]) == REFUSED
     assert code_of(capsys.readouterr().err, "runner.stats") is Code.TOPIC_RECREATED
 
 
@@ -421,7 +421,7 @@ def test_rows_of_a_decision_log_are_refused_and_a_rebuild_is_the_way_out(
         assert (verdict.outcome, "onefold rebuild runner" in verdict.reason) == (UNKNOWN, True)
         user, run_id = site.rows("SELECT user_id, run_id FROM runner.stats LIMIT 1")[0]
         assert "onefold rebuild runner" in refuses("explain", "runner.stats", f"user_id={user}", f"run_id={run_id}")
-        assert "onefold rebuild runner" in refuses("replay", "runner", "--from", "1h")
+        assert "onefold rebuild runner" in refuses("rebuild", "runner", "--since", "1h")
         behind = positions.behind(site.topology, Settings())
         assert (behind.outputs, "onefold rebuild runner" in behind.no_outputs) == (None, True)
         assert site.tables() == before

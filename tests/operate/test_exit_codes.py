@@ -12,7 +12,7 @@ import pytest
 from onefold import pipelines, postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
-from onefold.operate import emptying, explain, reset_session
+from onefold.operate import emptying, reset_session
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.pipelines import migrate_engine
 from onefold.operate.settings import Settings
@@ -85,7 +85,7 @@ def show() -> None:
         with postgres.connect(NOBODY, "onefold explain"):
             pass
     except psycopg.Error as error:
-        raise explain.problem_of(error) from None
+        raise of_postgres(error, "the database does not answer") from None
 
 
 @pytest.mark.parametrize("ask", [lambda: migrate_engine(Settings(postgres_dsn=NOBODY)), empty, keep_out, show])
@@ -113,6 +113,14 @@ def test_a_postgresql_that_does_not_answer_is_unavailable(ask: Callable[[], obje
 )
 def test_what_the_server_refuses_is_a_failure(error: psycopg.Error, code: int) -> None:
     assert of_postgres(error, "not done").exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("connection refused\nIs it running?", "connection refused"), ("", "OperationalError")]
+)
+def test_an_error_of_postgresql_is_told_by_its_first_line(said: str, shown: str) -> None:
+    error = of_postgres(psycopg.OperationalError(said), "the database does not answer")
+    assert error.message == f"the database does not answer: {shown}"
 
 
 def test_an_error_of_postgresql_keeps_its_code() -> None:

@@ -1,51 +1,64 @@
-"""What is read out of merge statements: which topic makes a table, and which columns are made of what was there before."""
+"""Which tables a merge writes, by its text; tests/integration/test_written_tables.py asks PostgreSQL the same."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from onefold.operate.merges import feeds
+from onefold.operate import merges
 from onefold.pipelines import find
 from onefold.processor.loading import load_topology
 
 
 @pytest.mark.parametrize(
-    ("table", "topic", "reduced", "accumulated"),
+    ("table", "topic"),
     [
-        ("campaigns.totals", "campaigns.totals", False, set()),
-        ("campaigns.sends", "campaigns.accepted", False, set()),
-        ("runner.stats", "runner.stats", False, set()),
-        ("trades.current", "trades.deltas", True, set()),
-        ("trades.risk", "trades.deltas", True, {"value", "trades"}),
-        ("bank.accounts", "bank.entries", False, set()),
-        ("bank.transfers", "bank.entries", False, {"withdrawn", "deposited", "returned"}),
+        ("campaigns.totals", "campaigns.totals"),
+        ("campaigns.sends", "campaigns.accepted"),
+        ("runner.stats", "runner.stats"),
+        ("trades.current", "trades.deltas"),
+        ("trades.risk", "trades.deltas"),
+        ("bank.accounts", "bank.entries"),
+        ('"bank"."transfers"', "bank.entries"),
     ],
 )
-def test_what_makes_the_tables_that_there_are(table: str, topic: str, reduced: bool, accumulated: set[str]) -> None:
-    """Of the pipelines that Onefold brings along."""
-    pipeline = find()[table.partition(".")[0]]
-    (feed,) = feeds(pipeline, table, load_topology(pipeline).outputs)
+def test_topics_that_feed_the_tables_of_the_examples(table: str, topic: str) -> None:
+    pipeline = find()[merges.parts(table)[0]]
+    assert merges.feeding(pipeline, table, load_topology(pipeline).outputs) == [topic]
 
-    assert (feed.topic, feed.reduced, set(feed.accumulated)) == (topic, reduced, accumulated)
+
+def test_tables_of_several_files_are_listed_once(tmp_path: Path) -> None:
+    (tmp_path / "merge").mkdir()
+    for file, statement in {
+        "campaigns.totals": "INSERT INTO Campaigns.Both SELECT 1 FROM :stage",
+        "campaigns.accepted": "INSERT INTO campaigns.both SELECT 1 FROM :stage",
+        "campaigns.accepted.sums": 'UPDATE "campaigns"."both" SET n = 1 FROM :stage',
+    }.items():
+        (tmp_path / "merge" / f"{file}.sql").write_text(statement, encoding="utf-8")
+    pipeline = replace(find()["campaigns"], sql=tmp_path)
+
+    assert merges.written(pipeline) == ['"campaigns"."both"', "campaigns.both"]
+    topics = ["campaigns.totals", "campaigns.accepted"]
+    assert merges.feeding(pipeline, "campaigns.both", topics) == ["campaigns.accepted", "campaigns.totals"]
+    assert merges.feeding(pipeline, "campaigns.other", topics) == []
 
 
 @pytest.mark.parametrize(
-    ("statement", "accumulated"),
+    ("name", "parts"),
     [
-        ("INSERT INTO s.t AS held SELECT 1 FROM :stage ON CONFLICT (id) DO UPDATE SET n = held.n + 1", {"n"}),
-        ("insert into s.t select 1 from :stage on conflict (id) do update set n = t.n + 1 where t.n > 0", {"n"}),
-        ('INSERT INTO "s"."t" AS x SELECT 1 ON CONFLICT DO UPDATE SET a = 1, "b" = f(x.b, 2), c = excluded.c', {"b"}),
-        ("INSERT INTO s.t AS x SELECT 1 ON CONFLICT DO UPDATE SET a = 'x.a', b = 2 -- , c = x.c\n", set()),
-        ("INSERT INTO s.t AS x SELECT x.y ON CONFLICT DO NOTHING", set()),
-        ("INSERT INTO s.t AS x SELECT 1 ON CONFLICT DO UPDATE SET a = excluded.a WHERE x.a < excluded.a", set()),
-        ("INSERT INTO s.other AS x SELECT 1 ON CONFLICT DO UPDATE SET a = x.a + 1", None),
+        ("S.T", ("s", "t")),
+        ('S."T"', ("s", "T")),
+        ('"a.b"."c""d"', ("a.b", 'c"d')),
+        ("t", ("t",)),
+        ("straßeÄ", ("straßeÄ",)),
     ],
 )
-def test_what_a_statement_says(tmp_path: Path, statement: str, accumulated: set[str] | None) -> None:
-    """As people write it. A table that nobody merges into has no feed."""
-    (tmp_path / "merge").mkdir()
-    (tmp_path / "merge" / "campaigns.totals.sql").write_text(statement, encoding="utf-8")
-    found = feeds(replace(find()["campaigns"], sql=tmp_path), "s.t", ["campaigns.totals"])
+def test_names_are_folded_as_postgresql_folds_them(name: str, parts: tuple[str, ...]) -> None:
+    assert merges.parts(name) == parts
 
-    assert [set(feed.accumulated) for feed in found] == ([] if accumulated is None else [accumulated])
+
+@pytest.mark.parametrize(
+    "statements", ["", "INSERT", "UPDATE", "UPDATE ONLY", "DELETE FROM", "/* INSERT INTO t", "'", "))", "$"]
+)
+def test_what_is_no_statement_names_no_table(statements: str) -> None:
+    assert "t" not in [*merges.tables(statements)]

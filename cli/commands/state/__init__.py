@@ -1,10 +1,7 @@
-"""`onefold state`: the states of keys, from the changelog. One module a question."""
+"""`onefold state`: the states of keys, from the changelog."""
 
 HELP = """Show the state of a key, as the handler left it.
 
 Example: onefold state get campaigns 1
 """
-VERBS = {
-    "get": "The state of a key, now or as of an offset.",
-    "diff": "Compare a key's state at two offsets.",
-}
+VERBS = {"get": "The state of a key, now or as of an offset."}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onefold import exit_codes
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
-from onefold.operate.values import printable
+from onefold.operate.values import moment, printable
+
+if TYPE_CHECKING:
+    from onefold.operate.states import State
 
 
 def command(
@@ -27,8 +30,7 @@ def command(
 
     Example: onefold state get campaigns 1 --at 0:1200
     """
-    from onefold.cli.commands.state import common  # with Kafka's client, which `--help` does not need
-    from onefold.operate import states
+    from onefold.operate import states  # with Kafka's client, which `--help` does not need
 
     progress = Progress()
     try:
@@ -40,9 +42,17 @@ def command(
     if as_json:
         typer.echo(json.dumps(vars(found), indent=1))
     else:
-        typer.echo(f"{domain} {printable(key)}: {common.heading(found)}")
+        typer.echo(f"{domain} {printable(key)}: {_heading(found)}")
         if found.value is not None:
-            typer.echo(common.shown(found.value))
+            text = json.dumps(found.value, ensure_ascii=False, indent=1)
+            typer.echo("\n".join(map(printable, text.splitlines())))
         elif found.raw is not None:
             typer.echo(printable(found.raw))
     raise typer.Exit(exit_codes.OK if found.value is not None else exit_codes.FAILED)
+
+
+def _heading(state: State) -> str:
+    if state.at is None:
+        return state.note
+    note = f" ({state.note})" if state.note else ""
+    return f"{state.at}, {moment(state.at_ms)}{note}"

@@ -89,7 +89,7 @@ def test_auditors_are_services_that_are_killed_and_name_what_diverges(onefold: O
     assert [one["where"] for one in findings["first"]] == ["runner.stats"], "with the row"
     assert "different row" in onefold("logs", "auditor-runner")
 
-    assert "\n1 rows changed; " in onefold("replay", "runner", "--from", "1h")
+    assert "\n1 rows changed; " in onefold("rebuild", "runner", "--since", "1h")
     onefold("restart", "auditor-runner")
     eventually(lambda: says("valid"), 60, "it is mended")
     onefold("verify", "runner")
