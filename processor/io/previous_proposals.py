@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import fastavro
+import msgspec
 
 from onefold.processor.core.abc import Write
 from onefold.processor.core.decision import Kind, Proposal, Range
@@ -42,7 +43,7 @@ def _decoded(value: bytes) -> Proposal | Note:
     # Records of before 0.2 end without the id of the log.
     log_id: Any = fastavro.schemaless_reader(stream, "string", None) if stream.tell() < len(value) else ""
     if found["kind"] == "note":
-        return Note(found["task"], found["proposer"], {**json.loads(found["note"])}, log_id)
+        return Note(found["task"], found["proposer"], msgspec.json.decode(found["note"], type=dict[str, Any]), log_id)
     inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in found["inputs"]}
     states = [(state["key"], state["value"]) for state in found["states"]]
     body = Body(Counts(*found["counts"]), states, bytes((FORMAT,)) + found["writes"], found["ticked_ms"])
