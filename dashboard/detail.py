@@ -41,11 +41,15 @@ class Detail:
         tables: those that may be read.
         kinds: what the last verify found, and how often, the worst first.
         findings: the first of them.
+        compared: how many output records and rows; None: an earlier version kept the verdict.
+        not_judged: what nobody compares, each with the reason that the model gives, or "".
     """
 
     tables: Sequence[Filled] = ()
     kinds: Sequence[tuple[str, int]] = ()
     findings: Sequence[Found] = ()
+    compared: tuple[int, int] | None = None
+    not_judged: Sequence[tuple[str, str]] = ()
 
 
 async def fetch(connection: Connection, name: str, tables: Sequence[tuple[str, str]]) -> Detail:
@@ -53,12 +57,15 @@ async def fetch(connection: Connection, name: str, tables: Sequence[tuple[str, s
     rows = await connection.execute(_TABLES, ([schema for schema, _ in tables], [table for _, table in tables]))
     filled = [Filled(*row) for row in await rows.fetchall()]
     kept: dict[str, Any] = {}
+    covered: dict[str, Any] = {}
     (there,) = await (await connection.execute(_THERE)).fetchone() or (False,)
     if there:
-        (found,) = await (await connection.execute(_FINDINGS, (name,))).fetchone() or (None,)
-        kept = found if isinstance(found, dict) else {}
+        stored = await (await connection.execute(_STORED, (name,))).fetchone() or ()
+        kept, covered = (found if isinstance(found, dict) else {} for found in stored or ({}, {}))
     first = [Found(*(str(one.get(field) or "") for field in Found._fields)) for one in kept.get("first", ())]
-    return Detail(filled, [(kind, count) for kind, count in kept.get("kinds", ())], first)
+    compared = (covered["outputs"], covered["rows"]) if covered else None
+    not_judged = [(name, why) for name, why in covered.get("not_judged", ())]
+    return Detail(filled, [(kind, count) for kind, count in kept.get("kinds", ())], first, compared, not_judged)
 
 
 # Of what the catalogue counts, because a page that counts rows each second would be the database's largest reader. What was
@@ -73,5 +80,7 @@ WHERE has_schema_privilege(space.oid, 'USAGE') AND has_table_privilege(class.oid
 ORDER BY wanted.place
 """
 _THERE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.verdict'), 'SELECT'), false)"
-# A database of an older Onefold has no such column.
-_FINDINGS = "SELECT to_jsonb(verdict) -> 'findings' FROM onefold.verdict AS verdict WHERE domain = %s"
+# A database of an older Onefold has no such columns.
+_STORED = """
+SELECT to_jsonb(verdict) -> 'findings', to_jsonb(verdict) -> 'coverage' FROM onefold.verdict AS verdict WHERE domain = %s
+"""

@@ -190,6 +190,9 @@ class Teller:
             findings=standing.findings,
             offsets=standing.offsets,
             code=standing.code,
+            outputs=standing.judged,
+            rows=standing.rows,
+            not_judged=standing.not_judged,
         )
         if problem := self._keep(verdict):
             log.warning(problem, domain=self._domain)

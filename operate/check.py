@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold import names
+from onefold.operate import merges
 from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Misconfigured, Refused
@@ -66,7 +67,7 @@ def check(pipeline: Pipeline) -> list[str]:
     return [
         *_of_topology(pipeline, topology, known),
         *_of_sql(pipeline, topology),
-        *_of_workload(pipeline, topology),
+        *_of_workload(pipeline, topology, known),
     ]
 
 
@@ -153,7 +154,7 @@ def _topic_of(file: Path, outputs: Iterable[str]) -> str | None:
     return next((topic for topic in outputs if file.stem == topic or file.stem.startswith(f"{topic}.")), None)
 
 
-def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
+def _of_workload(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract]) -> Iterator[str]:
     try:
         module: Any = pipeline.load_workload()
     except Faulty as fault:
@@ -183,7 +184,24 @@ def _of_workload(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
         for name in dict.fromkeys((*table.name.split("."), *columns)):
             if cut := names.too_long(name):
                 yield f"{where}: {name} of the table {table.name} {cut}: choose a shorter one"
+    yield from _of_not_judged(pipeline, topology, known, workload, where)
     for topic in sorted({*workload.outputs} - {*topology.outputs}):
         yield f"{where} expects rows of {topic}, which {pipeline.name} does not write"
     for topic in sorted({*workload.queues} - ({*topology.outputs} - {*topology.fed})):
         yield f"{where} has the queue {topic}, which is no output of {pipeline.name} that others read"
+
+
+def _of_not_judged(
+    pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract], workload: Any, where: str
+) -> Iterator[str]:
+    """What the verifier would not compare, and the model does not say so. Columns of tables only the database knows."""
+    fields = {topic: [field["name"] for field in contract.schema["fields"]] for topic, contract in known.items()}
+    # PostgreSQL reads a name without quotes in small letters, and finds one without a schema on its search path.
+    tables = sorted(name.replace('"', "") if '"' in name else name.lower() for name in merges.written(pipeline))
+    known_names = {*workload.mentioned, *workload.not_judged}
+    known_names |= {name.rpartition(".")[2] for name in known_names}
+    for name in dict.fromkeys([*workload.unmentioned(topology.outputs, fields), *tables]):
+        if name not in known_names:
+            yield f'{where} never mentions {name}: give it a table there, or say why in not_judged={{"{name}": "..."}}'
+    for name in sorted(workload.mentioned & workload.not_judged.keys()):
+        yield f"{where} compares {name}, and lists it in not_judged: keep one of the two"

@@ -35,14 +35,15 @@ KEPT_MAX = 20
 _TEXT_MAX = 200
 
 _KEEP = """
-INSERT INTO onefold.verdict AS before (domain, outcome, reason, counts, offsets, findings, judge, judged_at)
-VALUES (%(domain)s, %(outcome)s, %(reason)s, %(counts)s, %(offsets)s, %(findings)s, %(judge)s, clock_timestamp())
+INSERT INTO onefold.verdict AS before (domain, outcome, reason, counts, offsets, findings, coverage, judge, judged_at)
+VALUES (%(domain)s, %(outcome)s, %(reason)s, %(counts)s, %(offsets)s, %(findings)s, %(coverage)s, %(judge)s, clock_timestamp())
 ON CONFLICT (domain) DO UPDATE
 SET outcome   = excluded.outcome,
     reason    = excluded.reason,
     counts    = excluded.counts,
     offsets   = excluded.offsets,
     findings  = excluded.findings,
+    coverage  = excluded.coverage,
     judge     = excluded.judge,
     judged_at = excluded.judged_at
 WHERE before.outcome <> 'invalid'
@@ -83,6 +84,14 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
         **{name: getattr(verdict, name) for name in ("domain", "outcome", "reason")},
         "counts": Jsonb(verdict.counts),
         "offsets": Jsonb(verdict.offsets),
+        "coverage": Jsonb(
+            {
+                "from": verdict.begins,
+                "outputs": verdict.outputs,
+                "rows": verdict.rows,
+                "not_judged": [[_text(name), _text(why)] for name, why in verdict.not_judged.items()],
+            }
+        ),
         "findings": Jsonb(
             {"kinds": [*verdict.kinds().items()], "first": [_kept(one) for one in verdict.findings[:KEPT_MAX]]}
         ),

@@ -24,7 +24,7 @@ signed none, plus one byte an input record (its fate); never with the records' c
 import functools
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
@@ -127,6 +127,8 @@ class Workload:
         queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
         tombstones: what becomes of an input record with a null value: "reject", it is a dead letter; "ignore", it changes
             nothing; "event", the model has a `delete` for it (see `DeletingModel`).
+        not_judged: what nobody compares, each with the reason: output topics and tables that no table of the model is for, and
+            fields and columns that none has, as `topic.field` and `table.column`.
         apart: rows and fates follow from the inputs of one partition, whatever is in the others, but for tables of sums; several
             processes may verify it then.
     """
@@ -142,6 +144,7 @@ class Workload:
     queues: tuple[str, ...] = ()
     apart: bool = False
     tombstones: str = "reject"
+    not_judged: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.tombstones not in ("reject", "ignore", "event"):
@@ -158,6 +161,26 @@ class Workload:
     def outputs(self) -> dict[str, Table]:
         """By output topic the table that has a row for each key of its records."""
         return {table.topic: table for table in self.tables if not table.summed}
+
+    @property
+    def mentioned(self) -> set[str]:
+        """The output topics, tables and views that are compared."""
+        names = {*(table.name for table in self.tables), *(view.name for view in self.views)}
+        return names | {*self.outputs, *self.queues, *self.fed}
+
+    def unmentioned(self, written: Iterable[str], fields: Mapping[str, Iterable[str]]) -> Iterator[str]:
+        """Output topics that are not compared, and fields of the others, as `topic.field`.
+
+        Args:
+            written: the pipeline's outputs.
+            fields: of the records of each output.
+        """
+        yield from sorted({*written} - self.mentioned)
+        for topic in self.outputs:
+            tables = [table for table in self.tables if table.topic == topic]
+            if all(table.only for table in tables):
+                compared = {column.name for table in tables for column in (*table.only, *table.but)}
+                yield from (f"{topic}.{name}" for name in fields.get(topic, ()) if name not in compared)
 
 
 class DeadLetter(NamedTuple):

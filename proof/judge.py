@@ -30,6 +30,7 @@ from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
 from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import (
     INVALID,
     UNKNOWN,
@@ -157,6 +158,7 @@ class Judge:
     def run(self, verdict: Verdict, timeout_s: float) -> None:
         """Fill in the verdict; raises `CannotTell`."""
         self.check_beginnings()
+        verdict.begins = by_topic({at: start for at, start in self._log.positions.items() if at[0] != self._changelog})
         deadline: float | None = None
         while True:
             ends = self._log.stable_ends()
@@ -344,6 +346,9 @@ class Judge:
             Check(f"invariant {rule.name}", 0, sum(rule.name == found.where for found in unkept)) for rule in rules
         ]
         verdict.checks = checks + others
+        verdict.outputs = sum(outputs.records[topic] for topic in self._work.outputs)
+        verdict.rows = sum(check.found for check in checks if check.what in expected.model.rows)
+        verdict.not_judged = unjudged(self._work, snapshot)
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
 

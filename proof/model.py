@@ -145,6 +145,7 @@ def model(
     apart: bool = False,
     tombstones: str = "reject",
     delete: ApplyDelete | Mapping[str, ApplyDelete] | None = None,
+    not_judged: Mapping[str, str] | None = None,
 ) -> Workload:
     """A workload whose rows `apply` makes.
 
@@ -162,6 +163,8 @@ def model(
         tombstones: what becomes of a null value, as in the topology: "reject", "ignore" or "event".
         delete: with "event", takes the state key that a tombstone deletes, as a text, and puts rows; or one such function for
             each input topic, by its name.
+        not_judged: what of the pipeline no table says, each with the reason: output topics and tables, and fields and columns
+            as `topic.field` and `table.column`. `onefold check` asks for them, and a verdict lists them.
 
     Raises:
         ValueError: `apply`, `key` or `delete` names topics, and not just those of `inputs`; or `tombstones` is none of the
@@ -187,4 +190,5 @@ def model(
         ticks=tick is not None,
         apart=apart,
         tombstones=tombstones,
+        not_judged=not_judged or {},
     )

@@ -48,6 +48,15 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 # PostgreSQL cuts longer names, and never within a character.
 _NAME_BYTES = 63
 
+# The tables of a schema, and those with these names, with their columns; partitions are parts of a table.
+_TABLES = """
+SELECT nspname || '.' || relname, array_agg(attname::text ORDER BY attnum)
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
+WHERE relkind IN ('r', 'p') AND NOT relispartition AND attnum > 0 AND NOT attisdropped
+  AND (nspname = %s OR nspname || '.' || relname = ANY (%s))
+GROUP BY 1 ORDER BY 1
+"""
+
 # A policy that hides rows from this role ends a question with an error: the rows that are left are not the table.
 _SETTINGS = {**postgres.READ_ONLY, "row_security": "off"}
 
@@ -132,11 +141,14 @@ class Snapshot:
         wanted = {column.name: (KINDS[column.kind].types, column.generated) for column in table.columns}
         wanted |= {column: ((kind,), False) for column, kind in ORIGIN.items()}
         for column, (types, generated) in wanted.items():
-            cut = column.encode()[:_NAME_BYTES].decode(errors="ignore")
-            kind, is_generated = found.get(cut, ("missing", generated))
+            kind, is_generated = found.get(cut(column), ("missing", generated))
             if kind not in types or is_generated != generated:
                 text = f"{column} is {'generated ' * is_generated}{kind}, not {'generated ' * generated}{types[0]}"
                 yield Finding("wrong column", table.name, text=text)
+
+    def tables(self, schema: str, names: list[str]) -> dict[str, list[str]]:
+        """The tables of a schema, and those with these names, with their columns."""
+        return dict(self._all(_TABLES, cut(schema), [cut(name) for name in names]))
 
     def rows(self, name: str, columns: tuple[str, ...], share: Share = ALL) -> Iterator[tuple[Any, ...]]:
         """All rows of a view, or those of a table whose origins are in a share; a row without one is in the first."""
@@ -331,6 +343,11 @@ def unanswered(error: psycopg.Error, what: str = "the database does not answer a
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
         what = "the database does not answer"
     return CannotTell(Code.POSTGRES_REFUSES, f"{what}: {first_line(error)}")
+
+
+def cut(name: str) -> str:
+    """A name as PostgreSQL has it; one with a schema is two names."""
+    return ".".join(part.encode()[:_NAME_BYTES].decode(errors="ignore") for part in name.split("."))
 
 
 def first_line(error: Exception) -> str:

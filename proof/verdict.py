@@ -112,6 +112,10 @@ class Verdict:
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
         processes: how many judged, each a share of the log.
+        begins: per topic and partition, from where everything was read.
+        outputs: how many output records there were, from the beginning of the log.
+        rows: how many rows of tables were compared.
+        not_judged: what of the pipeline nobody compares, each with the reason that the model gives, or "".
         code: of what keeps the verifier from a verdict, or "".
     """
 
@@ -128,6 +132,10 @@ class Verdict:
     note: str = ""
     processes: int = 1
     code: str = ""
+    begins: dict[str, dict[int, int]] = field(default_factory=dict)
+    outputs: int = 0
+    rows: int = 0
+    not_judged: dict[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

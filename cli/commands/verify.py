@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,8 @@ from onefold.stack import cores
 
 # Enough to see what is wrong; a million missing rows have one cause.
 FINDINGS_SHOWN = 20
+# Of a topic; --json has the others.
+PLACES_SHOWN = 4
 _STYLES = {VALID: "bold green", INVALID: "bold red", UNKNOWN: "bold yellow"}
 
 
@@ -114,7 +117,26 @@ def _sentence(verdict: Verdict) -> str:
     told = f"{reason}.\n{records}."
     if verdict.proved:
         told += f"\n{verdict.proved:,} records of all topics were not read again: the verdict of {verdict.proved_at[:19]}Z has."
+    told += f"\nCompared: {verdict.outputs:,} output records and {verdict.rows:,} rows."
+    if verdict.begins:
+        told += f"\nRead: {'; '.join(_read(verdict))}."
+    if verdict.not_judged:
+        told += f"\nNot judged: {printable('; '.join(_not_judged(verdict)))}."
     return told
+
+
+def _read(verdict: Verdict) -> Iterator[str]:
+    """By topic from which offsets to which."""
+    for topic, begins in verdict.begins.items():
+        ends = verdict.offsets.get(topic, {})
+        places = [f"/{at} {begin:,} to {ends.get(at, begin):,}" for at, begin in begins.items()]
+        more = f", {len(places) - PLACES_SHOWN:,} more partitions" * (len(places) > PLACES_SHOWN)
+        yield f"{topic}{', '.join(places[:PLACES_SHOWN])}{more}"
+
+
+def _not_judged(verdict: Verdict) -> Iterator[str]:
+    for name, why in verdict.not_judged.items():
+        yield f"{name} ({why or 'the model does not say why'})"
 
 
 def _checks(verdict: Verdict) -> Table:

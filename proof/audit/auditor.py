@@ -24,6 +24,7 @@ from onefold.proof.expect import Workload
 from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry
+from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
 from onefold.proof.workloads import workload
 
@@ -65,6 +66,7 @@ class Standing:
         cycle_s: how long it took at last until every row of the tables had come round; None: not yet.
         reads: how often records have come while it reads what was there at its start; 0: it does not read that.
         troubled: whether something kept it from seeing everything just now.
+        not_judged: what of the pipeline nobody compares, each with the reason that the model gives, or "".
         unkept: why what was compared could not be left to the next judge, or "".
     """
 
@@ -83,6 +85,7 @@ class Standing:
     cycle_s: float | None = None
     reads: int = 0
     troubled: bool = False
+    not_judged: dict[str, str] = field(default_factory=dict)
     unkept: str = ""
 
 
@@ -226,6 +229,7 @@ class Auditor:
             self._ledger = Ledger(following.topic_ids)
             with Live(self._dsn) as snapshot:
                 wrong = list(self._tables.columns(snapshot))
+                self.standing.not_judged = unjudged(self._work, snapshot)
             if self._work.made:
                 self._made = following.follow_made(open_store(*self._objects))
         except BaseException:

@@ -119,7 +119,14 @@ def _fits(number: Decimal) -> bool:
     return number.adjusted() < 12 and last >= -6
 
 
-WORKLOAD = Workload("averages", STREAMS, (AVERAGES, ALARMS), Model, apart=True)
+WORKLOAD = Workload(
+    "averages",
+    STREAMS,
+    (AVERAGES, ALARMS),
+    Model,
+    apart=True,
+    not_judged={"averages.alarms.window_end": "the table counts alarms, and has no such column"},
+)
 
 # --- input
 

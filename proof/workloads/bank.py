@@ -37,13 +37,13 @@ def _standing(before: Row | None, line: Row) -> Row:
 def _payment(before: Row | None, line: Row) -> Row:
     """How far a request is: a line of its payer or payee has moved its money."""
     _, _, kind, payer, transfer, payee, amount, *_ = line
-    withdrawn, deposited, returned = before[3:] if before else (None, None, None)
-    return (
-        *(payer, transfer, payee),
-        -amount if kind == "withdraw" else withdrawn,
-        amount if kind == "deposit" else deposited,
-        amount if kind == "return" else returned,
-    )
+    withdrawn, deposited, returned = before[3:6] if before else (None, None, None)
+    withdrawn = -amount if kind == "withdraw" else withdrawn
+    deposited = amount if kind == "deposit" else deposited
+    returned = amount if kind == "return" else returned
+    ended = "deposited" if deposited is not None else "in flight" if returned is None else "returned"
+    status = "arrived first" if withdrawn is None else ended
+    return payer, transfer, payee, withdrawn, deposited, returned, status
 
 
 def _request_of(line: Row) -> Row | None:
@@ -78,6 +78,7 @@ _TRANSFERS = Table(
         Column("withdrawn", "decimal"),
         Column("deposited", "decimal"),
         Column("returned", "decimal"),
+        Column("status", "string", generated=True),
     ),
     summed=True,
     sums=Gathered("bank.entries", key=_request_of, row=_payment),

@@ -211,4 +211,17 @@ def _decimal(millionths: int) -> Decimal:
     return Decimal(millionths).scaleb(-_DIGITS_AFTER_POINT)
 
 
-WORKLOAD = Workload("trades", (TOPIC,), (CURRENT, RISK), Model, apart=True)
+_PREVIOUS = ("value", "risk_type", "region", "trade_desk")
+WORKLOAD = Workload(
+    "trades",
+    (TOPIC,),
+    (CURRENT, RISK),
+    Model,
+    apart=True,
+    not_judged={
+        "trades.landed": "the time of a commit follows from no input",
+        "trades.truth": "a producer writes it, and no sink",
+        "trades.deltas.messages": "how many changes are told at once depends on the transactions",
+    }
+    | {f"trades.deltas.previous_{name}": "trades.risk is made of it, and compared" for name in _PREVIOUS},
+)

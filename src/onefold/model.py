@@ -31,6 +31,8 @@ itself the `Workload` names those inputs in `fed`, and `feeds()` of the model sa
 A table whose rows are added up from its output records says so, for `onefold audit`: `adds` names the columns of which a record
 says by how much they grow, and `sums` says which table's rows are summed, by a `Sums`, or gathered into rows, by a `Gathered`.
 
+Topics, tables, fields and columns that no table says are in `not_judged`, each with the reason; `onefold check` asks for them.
+
 It imports nothing of the handler's, or the verdict would prove nothing.
 """
 

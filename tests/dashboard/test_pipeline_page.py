@@ -1,6 +1,7 @@
 """The page of one pipeline: what it says, its diagram, and that anybody can read it."""
 
 import asyncio
+import html
 import json
 import os
 import re
@@ -142,10 +143,22 @@ def test_what_may_not_be_read_or_is_not_there_yet_is_left_out(site: Site, floor:
     floor.connection.execute("REVOKE USAGE ON SCHEMA runner FROM onefold_reader")
     status, text = site.get("/pipelines/runner")
     assert (status, "There is none to see." in text, "speed: 1" in text) == (200, True, True)
-    # And a database of before there were findings.
-    floor.connection.execute("ALTER TABLE onefold.verdict DROP COLUMN findings")
+    # And a database of before there were findings, and before it was said what was compared.
+    floor.connection.execute("ALTER TABLE onefold.verdict DROP COLUMN findings, DROP COLUMN coverage")
     status, text = site.get("/pipelines/runner")
-    assert (status, "What it was is not kept" in text) == (200, True)
+    assert (status, "What it was is not kept" in text, "Compared:" in text) == (200, True, False)
+
+
+def test_it_says_what_was_compared_and_what_nobody_judges(site: Site, floor: Floor) -> None:
+    """Of an older verdict nothing is known."""
+    wrong(floor.connection)
+    assert "Compared:" not in site.get("/pipelines/runner")[1]
+    covered = {"from": {}, "outputs": 1234, "rows": 5, "not_judged": [["runner.extra", HOSTILE], ["runner.x", ""]]}
+    floor.connection.execute("UPDATE onefold.verdict SET coverage = %s", (json.dumps(covered),))
+    text = html.unescape(site.get("/pipelines/runner")[1])
+    assert "Compared: 1,234 output records and 5 rows." in text
+    named = f"<code>runner.extra</code> ({SHOWN}); <code>runner.x</code> (the model does not say why)."
+    assert f"Not judged: {named}" in text
 
 
 def test_a_row_is_found_by_its_key(site: Site, floor: Floor) -> None:

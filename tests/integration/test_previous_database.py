@@ -94,6 +94,7 @@ def test_nothing_is_applied_twice(before: str, checkout: Path, reader: Reader) -
         "onefold.11.contracts.sql",
         "onefold.12.judge.sql",
         "onefold.13.batches.sql",
+        "onefold.14.coverage.sql",
         "averages.01.sql",
         "bank.01.sql",
         "bank.02.sql",

@@ -1,4 +1,4 @@
-"""`onefold check`: what it says of a tick, in one sentence with the file."""
+"""`onefold check`: what it says of a tick and of what a model leaves out, in one sentence with the file."""
 
 import re
 import shutil
@@ -64,3 +64,73 @@ def test_a_tick_that_one_side_alone_knows_is_found(project: Path, file: str, old
 
 def test_the_example_as_it_is_has_nothing_wrong(project: Path) -> None:
     assert found(project, "sales.py", "every_s=1,", "every_s=1.0,") == []
+
+
+WORKLOAD = 'WORKLOAD = Workload("sales", (ORDERS,), (MINUTES,), Model, ticks=True)'
+MINUTES = 'MINUTES = Table(name="sales.minutes", topic="sales.minutes", key=("shop", "minute"))'
+MERGE = "ON CONFLICT (shop, minute) DO NOTHING;"
+EXTRA = """
+INSERT INTO sales.days (day, orders) SELECT date_trunc('day', minute), orders FROM :stage;
+UPDATE "sales"."shops" SET orders = 1;
+"""
+
+
+def forgetting(project: Path, part: str) -> None:
+    """The model never mentions a part of the pipeline."""
+    if part == "sales.refunds":
+        avro = (project / "avro" / "sales.Minute.avsc").read_text(encoding="utf-8")
+        avro = avro.replace('"sales.minutes"', '"sales.refunds"').replace('"Minute"', '"Refund"')
+        (project / "avro" / "sales.Refund.avsc").write_text(avro, encoding="utf-8")
+        edit(project, "sales.py", '"sales.minutes": None}', '"sales.minutes": None, "sales.refunds": None}')
+        edit(
+            project,
+            "pyproject.toml",
+            'workload = "sales_workload"',
+            'workload = "sales_workload"\nkafka_only = ["sales.refunds"]',
+        )
+    elif part == "sales.minutes.mean_cents":
+        columns = ", ".join(f'Column("{name}")' for name in ("shop", "minute", "orders", "cents"))
+        edit(project, "sales_workload.py", MINUTES, MINUTES.replace('minute"))', f'minute"), only=({columns}))'))
+        edit(project, "sales_workload.py", "import Inadmissible", "import Column, Inadmissible")
+    else:
+        edit(project, "sql/merge/sales.minutes.sql", MERGE, MERGE + EXTRA)
+
+
+def edit(project: Path, file: str, old: str, new: str) -> None:
+    text = (project / file).read_text(encoding="utf-8")
+    assert text.count(old) == 1, old
+    (project / file).write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("part", "names"),
+    [
+        ("sales.refunds", ["sales.refunds"]),
+        ("sales.minutes.mean_cents", ["sales.minutes.mean_cents"]),
+        ("tables", ["sales.days", "sales.shops"]),
+    ],
+)
+def test_a_model_says_what_it_leaves_out(project: Path, part: str, names: list[str]) -> None:
+    """An output topic, a field of one, and tables that a merge writes beside that of the model."""
+    forgetting(project, part)
+    assert found(project, "sales_workload.py", WORKLOAD, WORKLOAD + "\n") == [
+        f'sales_workload.WORKLOAD never mentions {name}: give it a table there, or say why in not_judged={{"{name}": "..."}}'
+        for name in names
+    ]
+    reasons = ", ".join(f'"{name}": "a reason"' for name in names)
+    saying = WORKLOAD.replace("ticks=True", f"ticks=True, not_judged={{{reasons}}}")
+    assert found(project, "sales_workload.py", WORKLOAD, saying) == []
+
+
+def test_what_is_compared_is_not_listed_as_left_out(project: Path) -> None:
+    saying = WORKLOAD.replace("ticks=True", 'ticks=True, not_judged={"sales.minutes": "a reason"}')
+    (said,) = found(project, "sales_workload.py", WORKLOAD, saying)
+    assert said.startswith("sales_workload.WORKLOAD compares sales.minutes, and lists it in not_judged")
+
+
+def test_a_table_is_known_however_a_merge_spells_it(project: Path) -> None:
+    merge = (project / "sql/merge/sales.minutes.sql").read_text(encoding="utf-8")
+    spellings = ("SALES.Minutes", '"sales"."minutes"', "minutes")
+    inserts = [merge.replace("INTO sales.minutes", f"INTO {spelling}") for spelling in spellings]
+    edit(project, "sql/merge/sales.minutes.sql", merge, "\n".join([merge, *inserts]))
+    assert found(project, "sales_workload.py", WORKLOAD, WORKLOAD + "\n") == []

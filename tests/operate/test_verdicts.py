@@ -89,6 +89,17 @@ def test_a_few_findings_stay_as_texts(database: str) -> None:
     }  # fmt: skip
 
 
+def test_what_it_covers_stays(database: str) -> None:
+    migrate_all(database, ROOT / "sql")
+    said = Verdict("shop", VALID, "a reason", begins={"shop.sales": {0: 4}}, outputs=3, rows=2)
+    said.not_judged = {"shop.extra": "a\0reason", "shop.sales.note": ""}
+    assert verdicts.keep(said, database) == ""
+    with psycopg.connect(database) as connection:
+        ((kept,),) = connection.execute("SELECT coverage FROM onefold.verdict").fetchall()
+    not_judged = [["shop.extra", "a\\x00reason"], ["shop.sales.note", ""]]
+    assert kept == {"from": {"shop.sales": {"0": 4}}, "outputs": 3, "rows": 2, "not_judged": not_judged}
+
+
 def test_where_it_cannot_be_kept_one_sentence_says_so(database: str) -> None:
     """Without the table, by a role that may only read, and without a database."""
     said = Verdict("shop", VALID, "a reason")

@@ -85,3 +85,18 @@ def test_kinds_come_worst_first_and_the_worst_of_a_kind_is_named() -> None:
     verdict = Verdict("campaigns", INVALID, "", [], COUNTS, [ROW, far, Finding("doubled output", "campaigns.sends")])
     assert list(verdict.kinds()) == ["doubled output", "different row"]
     assert verdict.as_data()["kinds"]["different row"]["worst"]["key"] == {"id": 2}
+
+
+def test_a_verdict_says_what_it_covers_and_what_it_does_not() -> None:
+    """Of a topic with many partitions the first ones; and no reason is said, too."""
+    begins, ends = {at: 7 * at for at in range(6)}, {at: 1000 + at for at in range(6)}
+    verdict = Verdict("runner", VALID, "all is well", [], COUNTS, outputs=1234, rows=5)
+    verdict.begins, verdict.offsets = {"runner.updates": begins}, {"runner.updates": ends, "runner.changelog": {0: 9}}
+    verdict.not_judged = {"runner.extra": "it is for\u202e fun", "runner.stats.note": ""}
+    text = printed(verdict)
+    assert "\nCompared: 1,234 output records and 5 rows.\n" in text
+    places = "/0 0 to 1,000, /1 7 to 1,001, /2 14 to 1,002, /3 21 to 1,003, 2 more partitions"
+    assert f"\nRead: runner.updates{places}.\n" in text
+    wanted = "runner.extra (it is for\\u202e fun); runner.stats.note (the model does not say why)"
+    assert f"\nNot judged: {wanted}.\n" in text
+    assert verdict.as_data()["not_judged"] == verdict.not_judged
