@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from onefold.operate.explain.rows import Identity, Row
 from onefold.operate.reading import Place, Stored
-from onefold.operate.rows import Identity, Row
 
 
 def stored(key: bytes | None) -> Stored:

@@ -15,7 +15,7 @@ from onefold import postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
-from onefold.operate.explained import Batch
+from onefold.operate.explain.explanation import Batch
 from onefold.operate.merges import ORIGIN
 from onefold.operate.reading import Place, Stored
 
