@@ -92,7 +92,7 @@ def explain(
         return told
     with closing(LogReader(client, patience_s)) as reader:
         log = _Log(topology, values, reader)
-        ask = pending.Waiting(reader, values, merges.feeding(pipeline, table, topology.outputs), landed, rejected)
+        ask = pending.Pending(reader, values, merges.feeding(pipeline, table, topology.outputs), landed, rejected)
         try:
             if row.values is None:
                 told.notes += [f"{table} has no such row", *ask.of_row(Identity.of(row), None)]

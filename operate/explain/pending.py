@@ -17,7 +17,7 @@ _RECORDS_MAX = 5_000
 _DEAD_MAX = 200
 
 
-class Waiting:
+class Pending:
     """Looks for the records of a row. Every method returns sentences.
 
     Args:
