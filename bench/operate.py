@@ -19,7 +19,7 @@ from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.hot_hot import start_sink
 from onefold.bench.workload import Workload
 from onefold.operate import positions
-from onefold.operate.explain import explain
+from onefold.operate.explain.explain import explain
 from onefold.operate.settings import Settings
 from onefold.proof import workloads
 

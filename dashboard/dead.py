@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onefold.dashboard.standing import Dead
 from onefold.operate import pipelines, positions
-from onefold.operate.dead_letters import DeadLetters, Wanted
+from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.errors import UserError
 from onefold.operate.positions import Ranges
 from onefold.operate.settings import Settings

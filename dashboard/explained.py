@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from onefold.dashboard.reader import ROLE
-from onefold.operate import explain
-from onefold.operate.explained import Explanation
+from onefold.operate.explain import explain
+from onefold.operate.explain.explanation import Explanation
 from onefold.operate.settings import Settings
 from onefold.operate.values import moment, printable
 

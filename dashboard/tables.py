@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from onefold.dashboard.reader import Connection
-from onefold.operate import rows as rows_of
+from onefold.operate.explain import rows as rows_of
 
 PAGE_ROWS = 50
 TEXT_MAX = 300  # characters of a value that are shown; a dead value may be 64 KiB

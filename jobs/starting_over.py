@@ -15,13 +15,13 @@ from onefold.jobs import topics
 from onefold.jobs.context import Context
 from onefold.jobs.loading import effect_of
 from onefold.jobs.protocols import StartsOver
-from onefold.operate.dead_letters import said
+from onefold.operate.dead_letters.letters import said
 from onefold.operate.errors import UserError, first_line
 from onefold.pipelines import Pipeline
 
 
 class StartingOver:
-    """`onefold.operate.reset.Jobs` of one pipeline.
+    """`onefold.operate.reset.plan.Jobs` of one pipeline.
 
     Attributes: see there.
 

@@ -40,7 +40,6 @@ class Values:
             found = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
         except ProcessorError as fault:
             raise UserError(fault.code, str(fault)) from None
-        self._contracts = found
         # Outputs are read as another pipeline would read them whose inputs they are.
         written = Topology(topology.name, tuple(topology.outputs), lambda value: "", dict, _never, {})
         self._outputs = AvroCodec(written, found)
@@ -62,10 +61,6 @@ class Values:
             return plain(self.value(stored)), None
         except ProcessorError as error:
             return None, str(error)
-
-    def names(self, topic: str) -> frozenset[str]:
-        """Of the fields that a record of this topic has, by its contract of today."""
-        return frozenset(field["name"] for field in self._contracts[topic].schema["fields"])
 
     def key_of(self, stored: Stored) -> str | None:
         """The state's key of an input record; None when it cannot be told."""

@@ -16,7 +16,7 @@ from onefold.operate.settings import load
 from onefold.operate.values import moment, printable
 
 if TYPE_CHECKING:
-    from onefold.operate.explained import Explanation, History, Shown, Step
+    from onefold.operate.explain.explanation import Explanation, History, Shown, Step
 
 # Of a value, on a terminal: the whole of it is in --json.
 _VALUE_CHARACTERS_MAX = 400
@@ -44,7 +44,7 @@ def command(
     """
     import psycopg  # these import clients of Postgres and Kafka, which `--help` does not need
 
-    from onefold.operate import explain
+    from onefold.operate.explain import explain
 
     settings = load()
     dsn = settings.postgres()

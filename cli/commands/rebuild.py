@@ -22,8 +22,8 @@ from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.status_file import LEFT_OUT
 
 if TYPE_CHECKING:
-    from onefold.operate.rebuild import Rebuilt
-    from onefold.operate.replacing import Difference
+    from onefold.operate.rebuild.rebuild import Rebuilt
+    from onefold.operate.rebuild.table_diff import Difference
     from onefold.stack.child import Child
 
 _STOP_S = 30.0  # Spark finishes the batch at hand
@@ -47,7 +47,7 @@ def command(
 
     Example: onefold rebuild runner --dry-run
     """
-    from onefold.operate.rebuild import Rebuild
+    from onefold.operate.rebuild.rebuild import Rebuild
 
     at_ms = None if since is None else _passed_ms(since)
     settings = load()
@@ -67,10 +67,10 @@ def command(
 
 
 def _passed_ms(since: str) -> int:
-    from onefold.operate import dead_letters  # imports Kafka's client, which `--help` does not need
+    from onefold.operate.dead_letters.letters import time_ms  # imports Kafka's client, which `--help` does not need
 
     now = datetime.now(UTC)
-    at_ms = dead_letters.time_ms(since, now)
+    at_ms = time_ms(since, now)
     if at_ms > now.timestamp() * 1000:
         raise UserError(Code.ARGUMENT_WRONG, f"{since} is still to come", "Write a time that has passed.", USAGE)
     return at_ms

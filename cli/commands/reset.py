@@ -18,7 +18,7 @@ from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 
 if TYPE_CHECKING:
-    from onefold.operate.reset_plan import Jobs, Plan
+    from onefold.operate.reset.plan import Jobs, Plan
     from onefold.operate.settings import Settings
 
 
@@ -41,7 +41,7 @@ def command(
 
     Example: onefold reset runner
     """
-    from onefold.operate.reset import Reset
+    from onefold.operate.reset.reset import Reset
 
     progress, settings = Progress(), load()
     reset = Reset(domain, settings, inputs=inputs, keep_tables=keep_tables, jobs=jobs_of(domain, settings))

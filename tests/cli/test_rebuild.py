@@ -12,8 +12,8 @@ from onefold.cli.commands import rebuild
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, REFUSED
 from onefold.operate.errors import UserError
-from onefold.operate.rebuild import Rebuilt
-from onefold.operate.replacing import Difference, Replaced
+from onefold.operate.rebuild.rebuild import Rebuilt
+from onefold.operate.rebuild.table_diff import Difference, Replaced
 from tests.support.coded import raises
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onefold.dashboard import explained
-from onefold.operate import explain as explaining
+from onefold.operate.explain import explain as explaining
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from tests.support.explained import Explained, send

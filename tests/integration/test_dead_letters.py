@@ -20,8 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import reading, replaying
-from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted
+from onefold.operate import reading
+from onefold.operate.dead_letters import replay
+from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.operate.settings import Settings
@@ -174,7 +175,7 @@ def a_dry_run_holds_no_more_than_a_batch(
         return found
 
     monkeypatch.setattr(DeadLetters, "originals", counted)
-    monkeypatch.setattr(replaying, "RECORDS_MAX", 1)
+    monkeypatch.setattr(replay, "RECORDS_MAX", 1)
     told = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")
 
     assert set(told["would"]) == {str(letter.place) for letter in site.letters.select(Wanted())}
@@ -212,9 +213,9 @@ def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     before = {
         f"{one.topic}/{one.partition}/{one.offset}".encode(): one for one in records(site.client, "runner.updates")
     }
-    for step in replaying.STEPS:
+    for step in replay.STEPS:
         dies("replay", "runner", site.options, step)
-    report = replaying.replay(site.letters, Wanted())
+    report = replay.replay(site.letters, Wanted())
     assert len(report.replayed) == 3, "one was committed before its replay was killed"
     assert len(report.before) == 1
 
@@ -243,16 +244,16 @@ def test_a_second_replay_at_the_same_time_fences_the_first(site: Site) -> None:
     for number, step in enumerate(("after_open", "after_receipts", "after_produce", "before_commit"), 1):
         if number > 1:
             site.fold()  # what was put back is refused again: dead letters of its own
-        others: list[replaying.Report] = []
+        others: list[replay.Report] = []
 
-        def other(name: str, step: str = step, others: list[replaying.Report] = others) -> None:
+        def other(name: str, step: str = step, others: list[replay.Report] = others) -> None:
             if name == step and not others:
-                others.append(replaying.replay(site.letters, Wanted()))
+                others.append(replay.replay(site.letters, Wanted()))
 
         fenced = raises(UserError, Code.COMMAND_RUNNING, "runner")
         # Who reads the receipts afterwards has nothing left to do.
         with fenced if step != "after_open" else nullcontext():
-            replaying.replay(site.letters, Wanted(), other)
+            replay.replay(site.letters, Wanted(), other)
         assert len(others[0].replayed) == len(BROKEN)
         assert len(site.put_back()) == number * len(BROKEN)
 
@@ -311,7 +312,7 @@ def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Si
     site.fold(version="with_bug")
     with pytest.raises(AssertionError):
         judge(site.topology, site.client)
-    report = replaying.replay(site.letters, Wanted(reason="the handler raised"))
+    report = replay.replay(site.letters, Wanted(reason="the handler raised"))
     assert len(report.replayed) == 1
     site.fold()
     counts = judge(site.topology, site.client).counts
@@ -322,7 +323,7 @@ def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Si
     create_topics(site.topology, 2, site.client)
     site.fold()
     assert judge(site.topology, site.client).counts == counts
-    assert replaying.replay(site.letters, Wanted(reason="this record was replayed")).replayed == []
+    assert replay.replay(site.letters, Wanted(reason="this record was replayed")).replayed == []
 
 
 @pytest.mark.promise("dead-letters-once")
@@ -368,7 +369,7 @@ def test_a_record_of_a_topic_that_was_made_again_is_not_taken_for_the_original(s
     delete_topics(connect(site.client), ("runner.updates",))
     create_topics(site.topology, 2, site.client)
     produce(site.client, "runner.updates", [(b"1", update(1, number)) for number in range(1, 30)])
-    report = replaying.replay(site.letters, Wanted())
+    report = replay.replay(site.letters, Wanted())
 
     assert report.replayed == []
     assert all("runner.updates was made again since" in why for why in report.failed.values())
@@ -378,7 +379,7 @@ def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also those whose JSON is one, as a processor of its own; and it is not started again and again."""
-    replaying.replay(site.letters, Wanted(key="9"))
+    replay.replay(site.letters, Wanted(key="9"))
     body = {"version": 1, "topic_id": {}, "letter": "", "at_ms": 0}
     produce(site.client, site.topology.replays, [(b"runner.updates/0/1", json.dumps(body).encode())], 0)
     with instance(site.topology, site.client, site.home / "refused") as processor:

@@ -10,8 +10,8 @@ import pytest
 
 from onefold.cli.main import run
 from onefold.exit_codes import OK
-from onefold.operate import explain
-from onefold.operate.explained import Batch, Explanation
+from onefold.operate.explain import explain
+from onefold.operate.explain.explanation import Batch, Explanation
 from onefold.processor.io.partitioner import partition_of
 from tests.support.explained import Explained, send
 from tests.support.infrastructure import make_anew, new_database

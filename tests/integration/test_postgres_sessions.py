@@ -17,8 +17,10 @@ from onefold.dashboard.reader import Reader, connect_blocking
 from onefold.exit_codes import USAGE
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
-from onefold.operate import rebuild, rows, verdicts
-from onefold.operate.replacing import described
+from onefold.operate import verdicts
+from onefold.operate.explain import rows
+from onefold.operate.rebuild import rebuild
+from onefold.operate.rebuild.table_diff import described
 from onefold.postgres import keeps
 from onefold.proof.tables import Snapshot
 from onefold.proof.verdict import VALID, CannotTell, Verdict

@@ -11,7 +11,15 @@ from psycopg import sql
 
 from onefold.exit_codes import REFUSED
 from onefold.operate.errors import UserError
-from onefold.operate.replacing import EXAMPLES_MAX, Difference, Replaced, described, part_of, replace_rows, same
+from onefold.operate.rebuild.table_diff import (
+    EXAMPLES_MAX,
+    Difference,
+    Replaced,
+    described,
+    part_of,
+    replace_rows,
+    same,
+)
 
 pytestmark = pytest.mark.promise("readers-of-a-rebuild")
 

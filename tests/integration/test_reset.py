@@ -17,7 +17,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.replicas import replicas_of_all
-from onefold.operate.reset import RECENT_S, STEPS, Reset
+from onefold.operate.reset.reset import RECENT_S, STEPS, Reset
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin

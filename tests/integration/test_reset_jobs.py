@@ -29,8 +29,8 @@ from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job
 from onefold.jobs.worker import Limits, Worker
 from onefold.operate.errors import UserError
-from onefold.operate.reset import STEPS, Reset
-from onefold.operate.reset_session import Session
+from onefold.operate.reset.reset import STEPS, Reset
+from onefold.operate.reset.session import Session
 from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.stored import RESETTING

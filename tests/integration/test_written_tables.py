@@ -10,8 +10,9 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate import emptying, merges, pipelines
+from onefold.operate import merges, pipelines
 from onefold.operate.errors import UserError
+from onefold.operate.reset import emptying
 from onefold.pipelines import find
 from onefold.spark_sink.contracts import load_domain
 from tests.support.migrated import migrate_all

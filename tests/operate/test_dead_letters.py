@@ -9,7 +9,7 @@ import pytest
 from onefold.cli.commands.dead_letters import common, show
 from onefold.error_codes import Code
 from onefold.operate import merges
-from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, place, time_ms
+from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place, time_ms
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.pipelines import Pipeline

@@ -12,9 +12,10 @@ import pytest
 from onefold import pipelines, postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
-from onefold.operate import emptying, reset_session
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.pipelines import migrate_engine
+from onefold.operate.reset import emptying
+from onefold.operate.reset.session import alone
 from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.processor import service as processor
@@ -76,7 +77,7 @@ def empty() -> None:
 
 
 def keep_out() -> None:
-    with reset_session.alone(NOBODY, "runner"):
+    with alone(NOBODY, "runner"):
         pass
 
 

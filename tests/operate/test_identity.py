@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from onefold.operate.explain.rows import Column, Identity, Row
 from onefold.operate.reading import Place, Stored
-from onefold.operate.rows import Identity, Row
 
 
 def stored(key: bytes | None) -> Stored:
@@ -13,9 +13,11 @@ def stored(key: bytes | None) -> Stored:
 
 
 def row(**key: str | None) -> Row:
-    return Row((), key, {}, None)
+    columns = tuple(Column(name, TYPES.get(name, "bigint"), False, place) for place, name in enumerate(key))
+    return Row(columns, key, {}, None)
 
 
+TYPES = {"desk": "text", "at": "timestamp without time zone", "left": "boolean", "day": "date"}
 OWN = {"id": 1, "desk": "Swaps", "at": "2021-12-01T12:00:00Z", "left": True}
 
 
@@ -52,6 +54,7 @@ def test_records_of_its_kafka_key_are_of_a_row_whose_key_is_computed() -> None:
 
 
 def test_values_that_postgresql_spells_otherwise_are_those_of_the_rows_own_record() -> None:
-    at = Identity.of(row(at="1600000000"), {"at": 1.6e9}, b"own")
-    assert at.has(stored(b"other"), {"at": 1.6e9})
-    assert not Identity.of(row(at="1600000000")).has(stored(b"other"), {"at": 1.6e9})
+    at = Identity.of(row(at="2021-12-01 12:00:00"), OWN, b"own")
+    assert at.has(stored(b"other"), {"at": "2021-12-01T12:00:00Z"})
+    assert not at.has(stored(b"other"), {"at": "2021-12-01T12:00:01Z"})
+    assert not Identity.of(row(at="2021-12-01 12:00:00")).has(stored(b"other"), {"at": "2021-12-01T12:00:00Z"})

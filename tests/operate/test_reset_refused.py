@@ -14,7 +14,7 @@ from onefold.jobs.protocols import Objects
 from onefold.jobs.starting_over import StartingOver
 from onefold.operate import pipelines, state
 from onefold.operate.errors import UserError
-from onefold.operate.reset import Reset
+from onefold.operate.reset.reset import Reset
 from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.stack.child import birth

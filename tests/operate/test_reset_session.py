@@ -9,7 +9,7 @@ from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate.errors import UserError
-from onefold.operate.reset_session import alone
+from onefold.operate.reset.session import alone
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.coded import raises
 from tests.support.waiting import eventually

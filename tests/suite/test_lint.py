@@ -108,7 +108,7 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.public_names, "docs/api.md", ""),
         (documents.promised_tests, "docs/promises.md", ""),
         (documents.error_pages, "docs/errors.md", ""),
-        (documents.error_pages, "operate/dead_letters.py", MODULE),
+        (documents.error_pages, "operate/dead_letters/letters.py", MODULE),
         (documents.promised_tests, README, "`test_of_nothing`"),
     ],
 )

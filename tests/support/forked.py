@@ -11,7 +11,8 @@ from onefold.cli import main
 from onefold.cli.commands import dashboard as _dashboard  # noqa: F401 - a command imports its module when it runs
 from onefold.dashboard import reader
 from onefold.dashboard import serve as _serve  # noqa: F401 - and that one the web server
-from onefold.operate import dead_letters, replaying
+from onefold.operate.dead_letters import replay as replaying
+from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.settings import Settings
 from onefold.proof import verify  # noqa: F401 - for the judges of shares
 
@@ -37,15 +38,15 @@ def dashboard(words: list[str], snapshot_s: float) -> int:
 def replay(domain: str, settings: dict[str, Any], dies_after: str) -> int:
     """A replay of all dead letters, with a transaction a record, that is killed after a step."""
     replaying.RECORDS_MAX = 1
-    asked = dead_letters.DeadLetters(domain, Settings(**settings))
-    replaying.replay(asked, dead_letters.Wanted(), _killed_after(dies_after))
+    asked = DeadLetters(domain, Settings(**settings))
+    replaying.replay(asked, Wanted(), _killed_after(dies_after))
     return 0
 
 
 def reset(domain: str, settings: dict[str, Any], dies_after: str, inputs: bool) -> int:
     """A reset that is killed after a step."""
     from onefold.cli.commands.reset import jobs_of  # Arrow, whose threads no fork has
-    from onefold.operate.reset import Reset
+    from onefold.operate.reset.reset import Reset
 
     asked = Settings(**settings)
     Reset(domain, asked, inputs=inputs, jobs=jobs_of(domain, asked)).run(_killed_after(dies_after))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from onefold.operate.dead_letters import Letter, Wanted
+    from onefold.operate.dead_letters.letters import Letter, Wanted
 
 Reason = Annotated[str, typer.Option(help="Only those whose reason has this text in it.")]
 Since = Annotated[str, typer.Option(help="Only those from then on: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")]
@@ -26,16 +26,16 @@ _WIDTH_MIN = 40
 
 def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Sequence[str] = ()) -> Wanted:
     """The filter that the options say. Raises UserError (exit code 2) for a time or a place that is none."""
-    from onefold.operate import dead_letters
+    from onefold.operate.dead_letters.letters import Wanted, place, time_ms
 
     now = datetime.now(UTC)
-    return dead_letters.Wanted(
+    return Wanted(
         reason=reason,
-        since_ms=dead_letters.time_ms(since, now) if since else 0,
-        until_ms=dead_letters.time_ms(until, now) if until else None,
+        since_ms=time_ms(since, now) if since else 0,
+        until_ms=time_ms(until, now) if until else None,
         key=key or None,
         topic=topic or None,
-        places=frozenset(map(dead_letters.place, places)),
+        places=frozenset(map(place, places)),
     )
 
 

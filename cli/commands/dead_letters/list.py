@@ -29,7 +29,7 @@ def command(
     """
     from dataclasses import replace
 
-    from onefold.operate.dead_letters import DeadLetters
+    from onefold.operate.dead_letters.letters import DeadLetters
 
     wanted = replace(common.wanted(reason, since, until, key, topic), open=waiting)
     letters = DeadLetters(domain, load())

@@ -16,7 +16,7 @@ from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 
 if TYPE_CHECKING:
-    from onefold.operate.dead_letters import DeadLetters, Wanted
+    from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
 
     Example: onefold dead-letters replay runner --reason "the handler raised" --dry-run
     """
-    from onefold.operate.dead_letters import DeadLetters
+    from onefold.operate.dead_letters.letters import DeadLetters
 
     if not (everything or places or reason or since or until or key or topic):
         raise UserError(
@@ -57,11 +57,11 @@ def command(
 
 
 def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
-    from onefold.operate import replaying
+    from onefold.operate.dead_letters import replay
 
     progress = Progress()
     try:
-        report = replaying.replay(letters, wanted, progress=lambda done: progress.say(f"dead letters: {done:,}"))
+        report = replay.replay(letters, wanted, progress=lambda done: progress.say(f"dead letters: {done:,}"))
     finally:
         progress.clear()
     lacking = {str(place): lacks for place, lacks in report.lacking.items()}
@@ -81,14 +81,14 @@ def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
 
 
 def _rehearse(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
-    from onefold.operate import replaying
-    from onefold.operate.rehearsing import rehearse
+    from onefold.operate.dead_letters import replay
+    from onefold.operate.dead_letters.dry_run import rehearse
 
-    report, would = replaying.Report(), 0
+    report, would = replay.Report(), 0
     if as_json:
         typer.echo('{\n "would": {', nl=False)
     # One by one, as they come: there may be a million of them.
-    for letter, what in rehearse(letters, replaying.would_be_replayed(letters, wanted, report)):
+    for letter, what in rehearse(letters, replay.would_be_replayed(letters, wanted, report)):
         if as_json:
             typer.echo(f"{',' if would else ''}\n  {json.dumps(str(letter.place))}: {json.dumps(what)}", nl=False)
         else:

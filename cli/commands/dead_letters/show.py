@@ -13,7 +13,7 @@ from onefold.operate.errors import first_line
 from onefold.operate.settings import load
 
 if TYPE_CHECKING:
-    from onefold.operate.dead_letters import DeadLetters, Letter, Original
+    from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original
 
 # The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
 _SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
@@ -32,10 +32,11 @@ def command(
 
     Example: onefold dead-letters show runner.updates.dead/0/12
     """
-    from onefold.operate import dead_letters
+    from onefold.operate.dead_letters.letters import of_place
+    from onefold.operate.dead_letters.letters import place as place_of
 
-    at = dead_letters.place(place)
-    letters = dead_letters.of_place(at, load())
+    at = place_of(place)
+    letters = of_place(at, load())
     letter = letters.one(at)
     found = letters.originals([letter])[letter.place]
     replayed = letters.is_replayed(letter, letters.receipts())
@@ -47,7 +48,7 @@ def command(
 
 def _held(letter: Letter, found: Original | str) -> Original:
     """What can be shown: the original, or what the dead letter holds of it."""
-    from onefold.operate.dead_letters import Original
+    from onefold.operate.dead_letters.letters import Original
 
     return Original(letter.key, letter.value, None, found) if isinstance(found, str) else found
 

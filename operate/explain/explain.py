@@ -13,11 +13,12 @@ from contextlib import closing
 
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate import merges, pipelines, positions, rows, transactions, waiting
+from onefold.operate import merges, pipelines, positions
 from onefold.operate.errors import UserError
-from onefold.operate.explained import Cause, Explanation, Folded, History, Shown, Step
+from onefold.operate.explain import pending, rows, transactions
+from onefold.operate.explain.explanation import Cause, Explanation, Folded, History, Shown, Step
+from onefold.operate.explain.rows import Identity, Row
 from onefold.operate.reading import BYTES_MAX, RECORDS_MAX, Bounds, LogReader, Place, Silent, Stored
-from onefold.operate.rows import Identity, Row
 from onefold.operate.settings import Settings
 from onefold.operate.values import Values, differences, header, readable
 from onefold.pipelines import Faulty
@@ -91,11 +92,11 @@ def explain(
         return told
     with closing(LogReader(client, patience_s)) as reader:
         log = _Log(topology, values, reader)
-        ask = waiting.Waiting(reader, values, merges.feeding(pipeline, table, topology.outputs), landed, rejected)
+        ask = pending.Pending(reader, values, merges.feeding(pipeline, table, topology.outputs), landed, rejected)
         try:
             if row.values is None:
                 told.notes += [f"{table} has no such row", *ask.of_row(Identity.of(row), None)]
-                told.notes += [*ask.dead(row.key), *waiting.unprocessed(topology.name, settings)]
+                told.notes += [*ask.dead(row.key), *pending.unprocessed(topology.name, settings)]
             elif row.origin is None:
                 told.notes.append(f"{table} has no columns for the origin of its rows: topic, partition and offset")
             else:

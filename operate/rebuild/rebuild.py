@@ -26,11 +26,11 @@ from onefold import postgres
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines, positions
-from onefold.operate.dead_letters import said
+from onefold.operate.dead_letters.letters import said
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.merges import ORIGIN
 from onefold.operate.positions import Place
-from onefold.operate.replacing import Replaced, Table, described, part_of, replace_rows, same
+from onefold.operate.rebuild.table_diff import Replaced, Table, described, part_of, replace_rows, same
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.io import admin

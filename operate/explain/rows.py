@@ -15,7 +15,7 @@ from onefold import postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.errors import UserError, first_line
-from onefold.operate.explained import Batch
+from onefold.operate.explain.explanation import Batch
 from onefold.operate.merges import ORIGIN
 from onefold.operate.reading import Place, Stored
 
@@ -40,6 +40,7 @@ _BATCH = """
 SELECT writer, landed_at, first_offset, next_offset FROM onefold.batch
 WHERE sink = %s AND topic = %s AND partition = %s AND topic_id = %s AND first_offset <= %s ORDER BY first_offset DESC LIMIT 1
 """
+_TEXTS = ("text", "character varying", "character")
 # Of what was set aside: the newest. A thousand have one cause.
 REJECTED_MAX = 200
 
@@ -75,7 +76,8 @@ class Identity:
 
     Attributes:
         texts: the columns of the row's key. One that is NULL stands for all, as in a table of sums, and is left out.
-        values: what the fields of these names are in the row's own record.
+        values: of the fields of these names, in the row's own record. For a column of text it is the row's text: the last record
+            of a sum may have left this row for another one, and has the text of that one.
         kafka_key: of that record. It is compared if a record lacks one of the fields, because the merge computes the column.
     """
 
@@ -87,7 +89,13 @@ class Identity:
     def of(row: Row, fields: Mapping[str, Any] | None = None, kafka_key: bytes | None = None) -> Identity:
         """Take it from a row with this record, or from the key that was asked for."""
         texts = {name: value for name, value in row.key.items() if value is not None}
-        return Identity(texts, {name: (fields or {})[name] for name in texts if name in (fields or {})}, kafka_key)
+        types = {column.name: column.type for column in row.columns}
+        values = {
+            name: texts[name] if types[name] in _TEXTS else value
+            for name, value in (fields or {}).items()
+            if name in texts
+        }
+        return Identity(texts, values, kafka_key)
 
     def has(self, stored: Stored, fields: Mapping[str, Any] | None) -> bool:
         """Whether the record is of the row. `fields`: None if the record cannot be decoded."""
@@ -99,9 +107,6 @@ class Identity:
         return self.kafka_key is not None and stored.key == self.kafka_key
 
     def _is_same(self, name: str, value: Any) -> bool:
-        if isinstance(value, str):
-            # The last record of a sum may have left this row for another one, and has the text of that one.
-            return value == self.texts[name]
         spelled = {True: "t", False: "f"}[value] if isinstance(value, bool) else str(value)
         return spelled == self.texts[name] or (name in self.values and value == self.values[name])
 

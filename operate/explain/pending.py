@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from onefold.operate import lag, positions
+from onefold.operate.explain.rows import REJECTED_MAX, Identity, Rejected
 from onefold.operate.reading import LogReader, Place, Stored
-from onefold.operate.rows import REJECTED_MAX, Identity, Rejected
 from onefold.operate.settings import Settings
 from onefold.operate.values import Values, header, printable
 from onefold.processor.runtime.dead_letters import REASON_HEADER
@@ -17,7 +17,7 @@ _RECORDS_MAX = 5_000
 _DEAD_MAX = 200
 
 
-class Waiting:
+class Pending:
     """Looks for the records of a row. Every method returns sentences.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import groupby
 
-from onefold.operate.dead_letters import DeadLetters, Letter, Original, said
+from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, said
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.fold import fold
 from onefold.processor.core.values import Record, Transaction

@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.operate import pipelines, producing
-from onefold.operate.dead_letters import DeadLetters, Letter, Original, Wanted, said
+from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, said
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner

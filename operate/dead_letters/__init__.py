@@ -1,0 +1,1 @@
+"""`onefold dead-letters`: rejected records, and their replay."""

@@ -1,0 +1,1 @@
+"""`onefold explain`: what made a row of a table."""

@@ -1,0 +1,1 @@
+"""`onefold rebuild`: tables recreated from the log."""
