@@ -88,7 +88,7 @@ def written(raw: Any) -> Written:
     wire = fastavro.parse_schema(_rid(raw))
     meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
     counted = fastavro.parse_schema(_rid(raw, units=True))
-    return Written(wire, meant, counted, encoding.reader(wire), wire == meant and not _chooses(wire))
+    return Written(wire, meant, counted, encoding.reader(wire), wire == meant)
 
 
 def name_of(name: str, namespace: str) -> str:
@@ -134,16 +134,6 @@ class _Filled:
         if name in _PRIMITIVES or full in self._there or full not in self._known:
             return name if name in _PRIMITIVES else full
         return self.of(self._known[full], "", is_copy=True)
-
-
-def _chooses(kind: Any) -> bool:
-    """Is there a union in it with a type that has a name? That name is then read as well."""
-    if isinstance(kind, list):
-        return not set(map(str, kind)) <= _PRIMITIVES.keys()
-    if not isinstance(kind, dict):
-        return False
-    within = [kind[part] for part in ("type", "items", "values") if part in kind]
-    return any(map(_chooses, [*within, *(field["type"] for field in kind.get("fields", ()))]))
 
 
 _SAME: dict[tuple[int, int], tuple[Written, Written, bool]] = {}

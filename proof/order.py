@@ -110,7 +110,6 @@ class Order:
             while waiting and waiting[0].offset < start:
                 self.skipped.append(Source(*waiting.popleft()[:3]))
             while waiting and waiting[0].offset < end:
-                self._begun.add(place)
                 self.take(waiting.popleft())
             if self._read.get(place, 0) < end:
                 return

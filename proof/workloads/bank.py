@@ -213,7 +213,8 @@ def _above_nothing(amount: Decimal) -> Decimal:
 
 def _admit(amount: Decimal) -> Decimal:
     """The same number with two digits after the point; raises `Inadmissible` when it has more of them, or is too large."""
-    if not amount.is_finite() or abs(amount) >= _LIMIT:
+    # Not `abs`, whose arithmetic fails for 1E+1000000.
+    if not amount.is_finite() or not -_LIMIT < amount < _LIMIT:
         raise Inadmissible("an amount must be below 10^16")
     _, digits, exponent = amount.as_tuple()
     after = digits[max(0, len(digits) + int(exponent) + 2) :] if int(exponent) < -2 else ()

@@ -234,7 +234,8 @@ def _admit(number: Decimal) -> Decimal:
     _, digits, exponent = number.as_tuple()
     if not any(digits):
         return Decimal(0)
-    if abs(number) >= 10**29:
+    # Not `abs`, whose arithmetic fails for 1E+1000000.
+    if not -(10**29) < number < 10**29:
         raise Inadmissible("a number is below 10^29")
     too_small = digits[max(0, len(digits) + int(exponent) + 9) :] if int(exponent) < -9 else ()
     if any(too_small):

@@ -191,20 +191,14 @@ def _leaf(value: dict[str, Any]) -> _Leaf:
 
 
 def _fixed_point(value: Decimal) -> int:
-    """The value in millionths, digit by digit."""
-    if not value.is_finite() or abs(value) >= _TOO_LARGE:
+    """The value in millionths."""
+    # Comparisons are exact, however many digits a decimal has. Its arithmetic rounds, and fails for 1E+1000000.
+    if not value.is_finite() or not -_TOO_LARGE < value < _TOO_LARGE:
         raise Inadmissible("Value is not below 10^12")
     number = int(value.scaleb(_DIGITS_AFTER_POINT))
-    if _decimal(number) == value:  # decimals are compared exactly, however many digits they have
-        return number
-    sign, digits, exponent = value.as_tuple()
-    shift = int(exponent) + _DIGITS_AFTER_POINT
-    dropped = digits[shift:] if -len(digits) < shift < 0 else digits if shift < 0 else ()
-    if any(dropped):
+    if _decimal(number) != value:
         raise Inadmissible("Value has more than 6 digits after the point")
-    kept = digits[: len(digits) - len(dropped)]
-    number = int("".join(map(str, kept)) or "0") * 10 ** max(shift, 0) if any(kept) else 0
-    return -number if sign else number
+    return number
 
 
 def _decimal(millionths: int) -> Decimal:

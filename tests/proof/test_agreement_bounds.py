@@ -50,6 +50,8 @@ def number(least: Any, most: Any, step: Any = 1) -> tuple[tuple[Any, ...], tuple
     return (least, most), (least - step, most + step)
 
 
+#: Decimals with exponents that the arithmetic of decimals does not take.
+HUGE, TINY = Decimal("1E1000000"), Decimal("1E-2000000")
 CENT, MILLIONTH, BILLIONTH = Decimal("0.01"), Decimal("0.000001"), Decimal("0.000000001")
 DATES = (
     ("2021-12-01 00:00:00", "2021-12-01 23:59:59", "2020-02-29 12:00:00", "2021-12-31 12:00:00", "2021-01-01 12:00:00",
@@ -85,9 +87,9 @@ BOUNDS = [
     Bound("averages.left", "name", *length(1, 100)),
     Bound("averages.left", "at_ms", *number(0, 32_503_679_999_999)),
     Bound("averages.left", "value", *number(MILLIONTH - 10**12, 10**12 - MILLIONTH, MILLIONTH)),
-    Bound("averages.left", "value", (MILLIONTH, -MILLIONTH, Decimal("1.5E1")), (MILLIONTH / 10, 1 + MILLIONTH / 10)),
+    Bound("averages.left", "value", (MILLIONTH, -MILLIONTH, Decimal("1.5E1")), (MILLIONTH / 10, 1 + MILLIONTH / 10, HUGE, TINY)),
     Bound("bank.accounts", "balance", *number(0, 10**16 - CENT, CENT)),
-    Bound("bank.accounts", "balance", (CENT, Decimal("0.100")), (CENT / 10, 1 + CENT / 10)),
+    Bound("bank.accounts", "balance", (CENT, Decimal("0.100")), (CENT / 10, 1 + CENT / 10, HUGE, TINY)),
     Bound("bank.transfers", "transfer", *number(1, 1_000_000)),
     Bound("bank.transfers", "amount", *number(CENT, 10**16 - CENT, CENT)),
     Bound("bank.transfers", "amount", (Decimal("0.010"),), (-CENT, CENT / 2, -1)),
@@ -103,7 +105,7 @@ BOUNDS = [
     Bound("sheets.edits", "cell", ("A1", "Z9", "AA1", "ZZ1", "AAA1", "XFD1", "A1048576", "A9"),
           ("", "A", "1", "A0", "A01", "a1", "XFE1", "AAAA1", "A1048577", "A10000000", "A-1", "A1A")),
     Bound("sheets.edits", "number", *number(BILLIONTH - 10**29, 10**29 - BILLIONTH, BILLIONTH)),
-    Bound("sheets.edits", "number", (BILLIONTH, 0, Decimal("-0.0")), (BILLIONTH / 10, 1 + BILLIONTH / 10)),
+    Bound("sheets.edits", "number", (BILLIONTH, 0, Decimal("-0.0")), (BILLIONTH / 10, 1 + BILLIONTH / 10, HUGE, TINY)),
     Bound("sheets.edits", "text", *length(0, 32_767)),
     Bound("sheets.edits", "formula", ("=", "=" + "1" * 8191), ("=" + "1" * 8192, "", "1")),
     Bound("sheets.uploads", "object_id", ("a/b", "a/9/z", "a/" + "b" * 126), ("a", "a/", "/a", "a//b", "a/B", "a/" + "b" * 127)),
@@ -113,7 +115,8 @@ BOUNDS = [
     Bound("trades.trades", "Version", (0, LONG_MAX), (-1, LONG_MAX + 1)),
     Bound("trades.trades", "Timestamp", (0, 9_007_199_254), (-0.000001, 9_007_199_254.000002)),
     Bound("trades.trades", "Value", *number(MILLIONTH - 10**12, 10**12 - MILLIONTH, MILLIONTH)),
-    Bound("trades.trades", "Value", (MILLIONTH, Decimal("1.50E1"), Decimal("-0.0")), (MILLIONTH / 10, 1 + MILLIONTH / 10)),
+    Bound("trades.trades", "Value", (MILLIONTH, Decimal("1.50E1"), Decimal("-0.0")),
+          (MILLIONTH / 10, 1 + MILLIONTH / 10, HUGE, TINY)),
     *(Bound("trades.trades", f"Hierarchy.{name}", *length(1, 100)) for name in ("RiskType", "Region", "TradeDesk")),
 ]  # fmt: skip
 

@@ -144,3 +144,4 @@ def test_a_sum_that_stays_wrong_is_one_finding_wherever_its_row_comes_from() -> 
     first, later = (list(tables._sums(added, cast("Any", Shown(offset)))) for offset in (5, 9))
     assert [found.kind for found in first] == ["different row"]
     assert first == later
+    assert tables.rows == 2 * len(added.wanted()), "each compared twice"

@@ -368,6 +368,18 @@ def test_a_note_that_says_nothing_is_passed_over(body: dict[str, Any]) -> None:
     assert len(world.driver.read("runner.messages")) == 2
 
 
+def test_a_replica_notes_once_that_it_began_and_once_that_it_has_nothing_to_do() -> None:
+    """A note is a record of the decision log that each replica reads."""
+    world = Replicas(RUNNER, "a")
+    for number in (1, 2):
+        world.driver.send("runner.updates", update(1, number))
+        world.drain()
+        world.members["a"].kill()
+    records = [MsgpackProposals().decode(entry.value) for _, entry in world.log.read(RUNNER.decisions, 0, 0)[0]]
+    bodies = [record.body for record in records if isinstance(record, Note)]
+    assert [body["quarantine"]["calm"] for body in bodies if "quarantine" in body] == [False, True] * 2
+
+
 def test_notes_of_older_versions_change_nothing() -> None:
     """In an existing log, and in a rolling upgrade: status notes, also with a version far ahead, and tasks left by a note."""
     world = Replicas(RUNNER)

@@ -15,6 +15,7 @@ from onefold.processor.runtime.log_decider import standing_of
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
+from tests.support.clock import Clock
 from tests.support.coded import raises
 from tests.support.replicas import RUNNER, Member, Replicas, elastic, killed_25_times, outcome, update, updates
 from tests.support.tasks import log_decider
@@ -185,6 +186,23 @@ class OneLog:
         retention = Retention(0, committed=committed, clock=lambda: 0.0)
         retention.turn(SimulatedDecisionLog(self.log, "x.decisions", 0), known)
         return self.log.identity("x.decisions", 0).start
+
+
+@pytest.mark.parametrize(("kept_s", "every_s"), [(50.0, 5.0), (3600.0, 10.0)], ids=["a tenth", "ten seconds at most"])
+def test_the_log_is_looked_at_once_in_a_tenth_of_the_age(kept_s: float, every_s: float) -> None:
+    one, looks, clock = OneLog(), list[float](), Clock()
+    log = SimulatedDecisionLog(one.log, "x.decisions", 0)
+    known = one.progress(50)
+
+    def committed() -> bytes:
+        looks.append(clock())
+        return known.encode()
+
+    retention = Retention(kept_s, committed=committed, clock=clock)
+    for at_s in (0.0, every_s - 0.01, every_s):
+        clock.now = at_s
+        retention.turn(log, known)
+    assert looks == [0.0, every_s]
 
 
 def test_what_readers_of_committed_records_see_counts() -> None:

@@ -59,15 +59,19 @@ def test_what_a_handler_says_itself_stands() -> None:
         }
         return state, [
             Output("runner.messages", message, headers=[("traceparent", b"mine")]),
+            Output("runner.messages", message, headers=[("colour", b"red")]),
             Output("runner.messages", message),
         ]
 
     driver = TopologyDriver(replace(RUNNER, handle=handle))
     driver.send("runner.updates", UPDATE, headers=TRACE)
     driver.run()
-    assert traces(driver, "runner.messages") == [{"traceparent": b"mine", "tracestate": STATE}, dict(TRACE)]
+    mine, coloured, plain = traces(driver, "runner.messages")
+    assert mine == {"traceparent": b"mine", "tracestate": STATE}
+    assert coloured == {"colour": b"red", **dict(TRACE)}
+    assert plain == dict(TRACE)
     sources = [headers["onefold-source"] for *_, headers in driver.records("runner.messages")]
-    assert sources == [b"runner.updates/0/0"] * 2
+    assert sources == [b"runner.updates/0/0"] * 3
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x" * 513])

@@ -31,12 +31,12 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
     staged = Staged(
         STAGE,
         table(
+            ("b", None, None, None, None, None, "x\n"),
             ("b", "t", 0, 7, 70, 700, "x\n"),
             ("a", "t", 0, 3, 30, 300, "x\n"),
             ("a", "t", 0, 5, 50, 200, "x\n"),
             (None, "t", 1, 9, 90, 100, None),
             ("a", "t", 1, 2, 20, 900, "x\n"),
-            ("b", None, None, None, None, None, "x\n"),
         ),
     )
     # What stands for records that were added up before is not their number; when the oldest is, it says.
@@ -84,6 +84,13 @@ def test_what_is_left_of_a_batch(
     found = remaining(whole, start_offsets)
     assert [(part.partition, part.start, part.end) for part in found.ranges] == left
     assert all(part.last_record is None and part.contents is None and part.topic_id == "id" for part in found.ranges)
+
+
+def test_the_halves_of_a_batch_have_its_offsets_once_and_no_empty_range() -> None:
+    """Of partitions with one offset every other is in the first half, so no half is the whole."""
+    first, second = batch((0, 2, 7), (1, 4, 5), (2, 4, 5), (3, 0, 2)).halves()
+    assert [(part.partition, part.start, part.end) for part in first.ranges] == [(0, 2, 4), (1, 4, 5), (3, 0, 1)]
+    assert [(part.partition, part.start, part.end) for part in second.ranges] == [(0, 4, 7), (2, 4, 5), (3, 1, 2)]
 
 
 class Ledger:
