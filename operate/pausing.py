@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from onefold import pauses
 from onefold.operate import pipelines
-from onefold.operate.dead_letters import said
+from onefold.operate.dead_letters.letters import said
 from onefold.operate.settings import Settings
 from onefold.pauses import Pause, Pauses
 

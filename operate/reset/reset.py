@@ -3,15 +3,8 @@
 What is derived is in two systems, and what workers did lies outside of both. A reset may die between any two of its steps. It
 is repeated from its beginning then, and until that has been done nobody goes on with a half of it:
 
-<<<<<<< HEAD:operate/reset.py
-    0. Take the lock that the pipeline's sinks and workers share (`onefold.pipeline_lock`), with a session for all of the reset.
-       Right before whatever is deleted it is asked whether that session is there (`onefold.operate.reset_session`). Then try the
-       third step, and take it back: what PostgreSQL does not do is known before anything is gone.
-=======
-    0. Take the lock that the pipeline's workers share (`onefold.operate.worker_lock`), with a session for all of the reset. Right
-       before whatever is deleted it is asked whether that session is there (`onefold.operate.reset.session`). Then try the third
-       step, and take it back: what PostgreSQL does not do is known before anything is gone.
->>>>>>> operate:operate/reset/reset.py
+from onefold.operate import pausing, pipelines, positions, replicas
+from onefold.operate.dead_letters.letters import said
     1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
        processor that runs after all is fenced, and none starts from there.
     2. Delete what the processors and the workers have written, but for the changelog. Without its queue no worker begins.
@@ -40,13 +33,8 @@ from confluent_kafka.admin import AdminClient
 from onefold import kafka_ask, kafka_client, pipeline_lock
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
-<<<<<<< HEAD:operate/reset.py
-from onefold.operate import emptying, pausing, pipelines, positions, replicas, reset_session
-from onefold.operate.dead_letters import said
-=======
-from onefold.operate import pipelines, positions, replicas
+from onefold.operate import pausing, pipelines, positions, replicas
 from onefold.operate.dead_letters.letters import said
->>>>>>> operate:operate/reset/reset.py
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reset import emptying
 from onefold.operate.reset.plan import Jobs, Plan
@@ -183,13 +171,9 @@ class Reset:
                     "Ask again in a minute, or stop it.",
                     REFUSED,
                 )
-<<<<<<< HEAD:operate/reset.py
             if paused:
                 self._wait_for_the_end_of("services", lambda: [*map(str, pipeline_lock.holders(connection, self.name))])
-            reset_session.refuse_beside_others(connection, self.name)
-=======
             refuse_beside_others(connection, self.name)
->>>>>>> operate:operate/reset/reset.py
         self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])
         groups = admin.group_of(self._topology), admin.replicas_group_of(self._topology)
         self._wait_for_the_end_of(
