@@ -9,8 +9,7 @@ outputs      what was written to the output and dead-letter topics, against what
 tables       the rows in Postgres, against what was expected
 verdict      valid, invalid or unknown, with everything found
 judge        all of that in order
-shares       several judges, each of a share of the partitions, and what their parts come to
-verify       a verdict: by one of them or by several, from the beginning or from what was proved
+verify       a verdict, from the beginning or from what was proved
 audit/       the same while work goes on, without end
 bench/       how fast the product is on this machine
 """

@@ -190,7 +190,7 @@ class _Kept(NamedTuple):
 def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
     """Of everything that a verdict on this domain depends on, but the log and the tables: the judge's code, that of the model
     with the files beside it, the contracts, whether there is a schema registry, and Python. What a model imports from
-    elsewhere is not seen: after a change there, judge from the start once, in one process.
+    elsewhere is not seen: after a change there, judge from the start once.
     """
     files = sorted(_PACKAGE.rglob("*.py"))
     pipeline = pipelines.find().pipelines.get(workload.name)

@@ -23,9 +23,10 @@ signed none, plus one byte an input record (its fate); never with the records' c
 
 import functools
 import hashlib
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import NamedTuple, cast
 
 from onefold.error_codes import Code
@@ -123,8 +124,7 @@ class Workload:
         queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
         tombstones: what becomes of an input record with a null value: "reject", it is a dead letter; "ignore", it changes
             nothing; "event", the model has a `delete` for it (see `DeletingModel`).
-        apart: rows and fates follow from the inputs of one partition, whatever is in the others, but for tables of sums; several
-            processes may verify it then.
+        apart: without effect; a model of an earlier version may say it.
     """
 
     name: str
@@ -136,10 +136,13 @@ class Workload:
     ticks: bool = False
     made: bool = False
     queues: tuple[str, ...] = ()
-    apart: bool = False
+    apart: InitVar[bool] = False
     tombstones: str = "reject"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, apart: bool) -> None:
+        if apart:
+            text = f"the verification model of {self.name} says apart=True, which has no effect: remove it"
+            warnings.warn(text, FutureWarning, stacklevel=3)
         if self.tombstones not in ("reject", "ignore", "event"):
             raise ValueError(
                 f"the verification model of {self.name} has tombstones={self.tombstones!r}: say reject, ignore or event"

@@ -1,14 +1,11 @@
-"""The judge of one domain: reads what is in the log, waits until the pipeline has drained, and compares.
+"""The judge of one domain: reads what is in the log, waits until the pipeline has drained, and compares."""
 
-It is asked by `verify`. Of a large log several judges each read a share, in processes of their own (`shares`): the partitions
-with these numbers, of every topic. What the partitions have to do with one another is judged by one of them.
-"""
-
+import gc
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -24,8 +21,6 @@ from onefold.proof.objects import open_store
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs, judge_copies
 from onefold.proof.owner import Owner
-from onefold.proof.parts import Part, shares, without_rows
-from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
@@ -49,10 +44,24 @@ Progress = Callable[[str, int], None]
 
 # Between two checks of a pipeline that has not drained.
 CHECK_AGAIN_S = 0.1
+# What a judge makes, it keeps, or it is in no cycle: to look for cycles as often as Python does takes a fifth of its time, and
+# half of an auditor's.
+_CYCLES = (100_000, 50, 100)
+
+
+@contextmanager
+def seldom() -> Iterator[None]:
+    """Look for cycles of objects seldom, until the end."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_CYCLES)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Judge:
-    """Judges a domain, or a share of it. Close it after use; everything here may raise `CannotTell`.
+    """Judges a domain. Close it after use; everything here may raise `CannotTell`.
 
     Args:
         domain: such as `runner`.
@@ -61,7 +70,6 @@ class Judge:
         progress: called with what is going on.
         schema_registry_url: where to look up the schemas of inputs in the Confluent wire format; None: nowhere.
         objects: where the object store is, and its server, for domains whose workers make objects; "": there is none.
-        share: the partitions to read.
         kafka: how the log is read.
     """
 
@@ -73,12 +81,10 @@ class Judge:
         progress: Progress,
         schema_registry_url: str | None = None,
         objects: tuple[str, str | None] = ("", None),
-        share: Share = ALL,
         kafka: Kafka = KAFKA,
     ) -> None:
         self._client = client
         self._kafka = kafka
-        self._share = share
         self._work = workload(domain)
         self._inputs = frozenset(self._work.reads)
         self._dsn = dsn
@@ -91,7 +97,7 @@ class Judge:
         others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
         with Snapshot(dsn) as snapshot:
             snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
-        self._log = kafka.log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
+        self._log = kafka.log(client, [*reads, *self._work.outputs, *self._work.queues, *others])
         owner = Owner(self._log.cluster_id, domain, self._log.topics[self._changelog].topic_id)
         self._outputs = Outputs(self._work, owner)
         registry = Registry(schema_registry_url) if schema_registry_url else None
@@ -147,13 +153,6 @@ class Judge:
         """Let go of the broker."""
         self._log.close()
 
-    def shares(self, most: int) -> int:
-        """How many shares the topics are divided into, so many at most; 1 where they cannot be divided."""
-        # What a registry answers may change between two who ask.
-        if self._replays.receipts or "registry" in self._environment:
-            return 1
-        return shares(self._work, [topic.partitions for topic in self._log.topics.values()], most)
-
     def run(self, verdict: Verdict, timeout_s: float) -> None:
         """Fill in the verdict; raises `CannotTell`."""
         self.check_beginnings()
@@ -179,25 +178,17 @@ class Judge:
             self._progress(holdup or "input is still arriving", self._read)
             time.sleep(CHECK_AGAIN_S)
 
-    def is_apart(self) -> bool:
-        """Do all outputs of this share name inputs of it, too, as far as it was read?"""
-        return self._outputs.are_of(self._share)
-
-    def ends(self) -> dict[Place, int]:
-        """The offset up to which each partition can be read now."""
-        return self._log.stable_ends()
-
     def read(self, ends: dict[Place, int]) -> None:
-        """Take everything before these offsets that was not taken before; those of other shares are none of this one's."""
+        """Take everything before these offsets that was not taken before."""
         if not self._has_begun:
             self._begin(ends)
-        self._log.read({place: ends[place] for place in self._log.places}, self._take)
+        self._log.read(ends, self._take)
 
     def _begin(self, ends: dict[Place, int]) -> None:
         """Of the changelog the last word of each task is all that counts. The states before it are as many as all inputs."""
         last = {place: ends[place] for place in self._log.places if place[0] == self._changelog}
         known = self._progresses.__contains__
-        read_last(self._kafka.log, self._client, self._changelog, self._share, last, self._take_progress, known)
+        read_last(self._kafka.log, self._client, self._changelog, last, self._take_progress, known)
         self._log.go_on(self._log.positions | last)
         self._has_begun = True
 
@@ -248,7 +239,7 @@ class Judge:
             if high[topic, partition] > stable[topic, partition]:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
         for topic in self._work.reads:
-            for partition in self._share.of(self._log.topics[topic].partitions):
+            for partition in range(self._log.topics[topic].partitions):
                 at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
                     raise CannotTell(
@@ -276,7 +267,7 @@ class Judge:
         with Snapshot(self._dsn) as snapshot:
             ledger = snapshot.ledger(self._work.name)
         for topic in self._work.outputs:
-            for partition in self._share.of(self._log.topics[topic].partitions):
+            for partition in range(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
                     raise CannotTell(
@@ -293,7 +284,7 @@ class Judge:
         with Snapshot(self._dsn) as snapshot:
             comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
             findings = [*comparison.findings(), *self._beyond(snapshot)]
-            findings += self.conclude(verdict, snapshot, comparison.checks, expected, self._outputs, self._counted())
+            findings += self._conclude(verdict, snapshot, comparison.checks, expected)
         findings += self._replays.findings()
         if self._store is not None:
             checks, wrong = cast(Making, expected.model).judge_made(self._store)
@@ -315,25 +306,13 @@ class Judge:
         ends = self._log.high_ends()
         return [*beyond_ledger(landed, ends), *beyond_progress(read, ends)]
 
-    def conclude(
-        self,
-        verdict: Verdict,
-        snapshot: Snapshot,
-        checks: list[Check],
-        expected: Expected,
-        outputs: Outputs,
-        counted: Mapping[str, int],
-    ) -> list[Finding]:
-        """What is wrong beside the tables, over all partitions; and the checks and counts of the verdict.
-
-        Args:
-            checks: of the tables.
-            counted: what the processor has counted, by fate.
-        """
+    def _conclude(self, verdict: Verdict, snapshot: Snapshot, checks: list[Check], expected: Expected) -> list[Finding]:
+        """What is wrong beside the tables; and the checks and counts of the verdict."""
+        outputs = self._outputs
         rules = invariants(self._work.name)
         unkept = list(snapshot.invariants(rules))
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
-        findings += [*expected.fed.findings(), *self._judge_counts(expected, counted)]
+        findings += [*expected.fed.findings(), *self._judge_counts(expected)]
         if self._ask_receipts() != self._replays.receipts:
             raise CannotTell(Code.CHANGED_MEANWHILE, "dead letters were replayed while this was going on; ask again")
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
@@ -347,25 +326,6 @@ class Judge:
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
 
-    def part(self, snapshot: Snapshot) -> Part:
-        """What this share has come to, now that all of it was read."""
-        expected = self._oracle.settled()
-        work = self._work
-        single = [table for table in work.tables if not table.summed]
-        names = {table.name for table in single}
-        views = tuple(view for view in work.views if view.table in names)
-        apart = replace(work, tables=tuple(single), views=views)
-        comparison = Comparison(apart, snapshot, expected, self._outputs.last, share=self._share)
-        findings = [
-            *comparison.findings(),
-            *self._beyond(snapshot),
-            *self._replays.findings(),
-            *self._skipped(drained=True),
-        ]
-        sums = {table.name: dict(expected.model.rows[table.name]) for table in work.tables if table.summed}
-        right = not findings and self.is_apart()
-        return Part(without_rows(expected), self._outputs.taken(), right, comparison.checks, sums, self._counted())
-
     def _counted(self) -> Counter[str]:
         """What the processor has counted for itself."""
         counted = Counter[str]()
@@ -373,8 +333,9 @@ class Judge:
             counted.update(progress.get("counts", {}))
         return counted
 
-    def _judge_counts(self, expected: Expected, counted: Mapping[str, int]) -> list[Finding]:
+    def _judge_counts(self, expected: Expected) -> list[Finding]:
         """The processor counts for itself how records ended; it must have counted the same."""
+        counted = self._counted()
         findings = []
         for name, wanted in expected.counts.as_stored().items():
             found = counted.get(name, 0)

@@ -157,8 +157,7 @@ def model(
         tables: what must be compared. Their columns are the fields of their topic's schema, unless they say otherwise.
         views: what must show the same as a table.
         tick: takes a tick and puts rows, where the topology declares one.
-        apart: whatever `apply` and `tick` look up was put for inputs of the same partition, as it is where all rows have the
-            key of their input. `verify --from-start` may use all cores then.
+        apart: without effect; a model of an earlier version may say it.
         tombstones: what becomes of a null value, as in the topology: "reject", "ignore" or "event".
         delete: with "event", takes the state key that a tombstone deletes, as a text, and puts rows; or one such function for
             each input topic, by its name.

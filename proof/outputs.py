@@ -17,7 +17,6 @@ from onefold.proof.expect import Expected, Table, Workload
 from onefold.proof.fates import Fate
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.owner import SOURCE_HEADER, Owner
-from onefold.proof.placement import Share
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import Finding
 
@@ -28,17 +27,6 @@ class Written(NamedTuple):
     partition: int
     offset: int
     source: Source
-
-
-class Taken(NamedTuple):
-    """What `Outputs` know of records, as plain data: what is wrong with them, how many there are by topic, what they name, and
-    the dead letters.
-    """
-
-    findings: list[Finding]
-    records: dict[str, int]
-    named: dict[tuple[str, str, int], bytearray]
-    letters: dict[Source, list[tuple[Record, str]]]
 
 
 #: See `Outputs.heard`.
@@ -71,23 +59,6 @@ class Outputs:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._key_of = _keys_of(self._tables)
-
-    def taken(self) -> "Taken":
-        """What was taken so far, without the rows."""
-        return Taken(self.findings, self.records, self._named, self._letters)
-
-    def add(self, other: "Taken") -> None:
-        """Take what another one has taken; no input partition has outputs in both."""
-        self.findings += other.findings
-        for topic, records in other.records.items():
-            self.records[topic] += records
-        self._named |= other.named
-        for source, letters in other.letters.items():
-            self._letters.setdefault(source, []).extend(letters)
-
-    def are_of(self, share: Share) -> bool:
-        """Do all outputs name inputs of this share?"""
-        return all(partition in share for _, _, partition in self._named)
 
     def feed(self, record: Record) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""

@@ -4,30 +4,10 @@ The 32-bit MurmurHash2 of the key with Kafka's seed, its sign bit cleared, modul
 """
 
 import struct
-from dataclasses import dataclass
 
 _WORD = 0xFFFFFFFF
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
-
-
-@dataclass(frozen=True)
-class Share:
-    """The partitions of every topic whose numbers, divided by `shares`, leave `number`."""
-
-    number: int
-    shares: int
-
-    def __contains__(self, partition: int) -> bool:
-        return partition % self.shares == self.number
-
-    def of(self, partitions: int) -> range:
-        """Those of a topic that has so many."""
-        return range(self.number, partitions, self.shares)
-
-
-#: All partitions.
-ALL = Share(0, 1)
 
 
 def murmur2(data: bytes) -> int:

@@ -109,7 +109,6 @@ class Verdict:
         proved: how many records an earlier verdict had read and found right, which were not read again.
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
-        processes: how many judged, each a share of the log.
         code: of what keeps the verifier from a verdict, or "".
     """
 
@@ -124,7 +123,6 @@ class Verdict:
     proved: int = 0
     proved_at: str = ""
     note: str = ""
-    processes: int = 1
     code: str = ""
 
     @property

@@ -19,8 +19,8 @@ from onefold.proof.audit.live import Live
 from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
-from onefold.proof.collecting import seldom
 from onefold.proof.expect import Workload
+from onefold.proof.judge import seldom
 from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry

@@ -34,7 +34,6 @@ from onefold.proof.objects import Store
 from onefold.proof.order import Order
 from onefold.proof.outputs import FATES, Outputs, Written
 from onefold.proof.owner import SOURCE_HEADER, Owner
-from onefold.proof.placement import ALL
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
@@ -76,7 +75,7 @@ class Following:
         self._client = client
         self._topics = topics = topics_of(workload)
         self._tables = workload.outputs
-        self._log = kafka.log(client, topics.all, ALL)
+        self._log = kafka.log(client, topics.all)
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
@@ -137,7 +136,7 @@ class Following:
                     Code.RECORDS_DELETED,
                     f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
                 )
-        with closing(self._kafka.log(self._client, [self._topics.changelog], ALL)) as changelog:
+        with closing(self._kafka.log(self._client, [self._topics.changelog])) as changelog:
             changelog.read(changelog.stable_ends(), self._take_progress, self._alive)
             positions |= changelog.positions
         self._log.go_on(positions)

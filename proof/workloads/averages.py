@@ -119,7 +119,7 @@ def _fits(number: Decimal) -> bool:
     return number.adjusted() < 12 and last >= -6
 
 
-WORKLOAD = Workload("averages", STREAMS, (AVERAGES, ALARMS), Model, apart=True)
+WORKLOAD = Workload("averages", STREAMS, (AVERAGES, ALARMS), Model)
 
 # --- input
 

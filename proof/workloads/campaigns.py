@@ -142,7 +142,7 @@ def _wall_clock(text: str) -> datetime:
     return datetime(year, month, day, hour, minute, second)
 
 
-WORKLOAD = Workload("campaigns", (TOPIC,), (TOTALS, SENDS), Model, (FROM_SENDS,), apart=True)
+WORKLOAD = Workload("campaigns", (TOPIC,), (TOTALS, SENDS), Model, (FROM_SENDS,))
 
 # --- input
 

@@ -108,7 +108,7 @@ def _admit(value: dict[str, Any]) -> None:
         raise Inadmissible("timestamp_utc is beyond 2^53 milliseconds")
 
 
-WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model, apart=True)
+WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model)
 
 # --- input
 

@@ -211,4 +211,4 @@ def _decimal(millionths: int) -> Decimal:
     return Decimal(millionths).scaleb(-_DIGITS_AFTER_POINT)
 
 
-WORKLOAD = Workload("trades", (TOPIC,), (CURRENT, RISK), Model, apart=True)
+WORKLOAD = Workload("trades", (TOPIC,), (CURRENT, RISK), Model)

@@ -99,10 +99,6 @@ def test_a_verdict_reads_on_from_the_one_before(stage: Stage, folder: Path) -> N
     whole = judged(stage, folder, from_start=True)
     assert (whole.outcome, whole.proved, whole.counts) == (VALID, 0, second.counts)
     assert whole.checks == second.checks
-    kept = files(folder)
-    shared = judged(stage, folder, from_start=True, processes=2)
-    assert (shared.outcome, shared.processes, shared.checks) == (VALID, 2, second.checks)
-    assert files(folder) == kept, "what several know is in no place"
     more(stage, 3)
     assert judged(stage, folder).outcome == VALID
     assert len(files(folder)) == 2, "older ones are of no use"

@@ -13,7 +13,6 @@ from onefold.dashboard import reader
 from onefold.dashboard import serve as _serve  # noqa: F401 - and that one the web server
 from onefold.operate import dead_letters, replaying
 from onefold.operate.settings import Settings
-from onefold.proof import verify  # noqa: F401 - for the judges of shares
 
 
 def run(what: Callable[..., int], given: dict[str, Any], log: Path, environment: dict[str, str], folder: Path) -> None:
