@@ -234,6 +234,8 @@ class Oracle:
         named = (*workload.inputs, *workload.queues)
         self._contracts = {topic: contracts(workload.name)[topic] for topic in named}
         self._partitions_by_key: dict[str, int] = {}
+        #: The state key of the last record that was well-formed and no tick.
+        self.key = ""
         self._ticks = f"{workload.name}.ticks" if workload.ticks else None
         # Per partition the time of the last tick.
         self._ticked: dict[int, int] = {}
@@ -286,7 +288,7 @@ class Oracle:
         if deletes and self._workload.tombstones == "ignore":
             return Fate.IGNORED
         model = self.expected.model
-        key = _deleted(record) if deletes else model.key(value, source)
+        self.key = key = _deleted(record) if deletes else model.key(value, source)
         belongs = self._partitions_by_key.get(key)
         if belongs is None:
             belongs = self._partitions_by_key[key] = partition_of(key, self._partitions)

@@ -300,8 +300,8 @@ def test_faults_of_outputs_and_dead_letters(own: Stage) -> None:
 def test_faults_of_repartitioning(own: Stage) -> None:
     misrouted, accepted = some(own, Fate.REPARTITIONED, 1)[0], some(own, Fate.ACCEPTED, 1)[0]
     partition = 1 - misrouted.partition
-    twice = own.copy(misrouted, partition, b"whatever")
-    needless = own.copy(accepted, accepted.partition, b"whatever")
+    copies = own.copy(misrouted, partition, b"whatever"), own.copy(accepted, accepted.partition, b"whatever")
+    twice, needless = (str(Source(*copy[:3])) for copy in copies)
     verdict = spoiled(own)
     assert found(verdict, "doubled copy") == {(str(misrouted), twice), (str(accepted), needless)}
 

@@ -11,7 +11,7 @@ from onefold.testing import TopologyDriver
 
 def records(driver: TopologyDriver, topic: str) -> list[Record]:
     return [
-        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers))
+        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
         for partition in range(driver.partitions)
         for offset, entry in driver.log.read(topic, partition, 0)[0]
     ]

@@ -12,6 +12,9 @@ from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell, Verdict
 from tests.support.stage import PARTITIONS, Header, Stage
 
+#: When the first record was sent.
+SENT_MS = 1_700_000_000_000
+
 
 class JudgesLog(Log):
     """Some topics of a simulated log, read as the judge reads those of a broker."""
@@ -68,7 +71,7 @@ class JudgesLog(Log):
                     f"{place[0]}/{place[1]} can be read only up to offset {at}, and it ends at {end}",
                 )
             for offset, entry in found:
-                take(Record(*place, offset, entry.key, entry.value, list(entry.headers)))
+                take(Record(*place, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
             self.records += len(found)
             self.positions[place] = at
 
@@ -111,6 +114,7 @@ class SimulatedStage(Stage):
     def _send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
     ) -> Record:
-        offset = self.log.append(topic, key, value, partition=partition, headers=headers)
+        sent_ms = SENT_MS + len(self.originals)
+        offset = self.log.append(topic, key, value, partition=partition, headers=headers, timestamp_ms=sent_ms)
         self._ends[topic, partition] = offset + 1
-        return Record(topic, partition, offset, key, value, list(headers))
+        return Record(topic, partition, offset, key, value, list(headers), sent_ms)

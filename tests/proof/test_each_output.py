@@ -1,0 +1,225 @@
+"""Bugs that leave every row right, or that rows do not show: the judge of a simulated log and real tables names each.
+
+A bug is planted in what the processor wrote; what it wrote later, and the tables, are as they should be.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+from onefold.proof.fates import Fate
+from onefold.proof.placement import partition_of
+from onefold.proof.record import Source
+from onefold.proof.verdict import INVALID, VALID, Finding
+from onefold.proof.workloads import runner
+from onefold.proof.workloads.runner import TENDENCY
+from onefold.proof.workloads.shaping import Input
+from tests.support.simulated_stage import SENT_MS, SimulatedStage
+from tests.support.stage import PARTITIONS
+
+place_of = partial(partition_of, partitions=PARTITIONS)
+#: Two users of partition 1.
+ONE, OTHER, *_ = (user for user in range(3000, 3020) if place_of(str(user)) == 1)
+
+red = partial(pytest.mark.xfail, strict=True)
+
+
+def update(user: int, sequence: int, metres: int = 100) -> Input:
+    text = b'{"user_id": %d, "distance_meters": %d, "timestamp_utc": %d, "sequence_id": %d, "run_id": %d}'
+    return Input(runner.TOPIC, b"%d" % user, text % (user, metres, 1000 * sequence, sequence, user))
+
+
+@pytest.fixture
+def stage(module_database: str) -> SimulatedStage:
+    """Two users with an update each."""
+    made = SimulatedStage(module_database, runner.WORKLOAD)
+    made.play([update(ONE, 1), update(OTHER, 1)])
+    return made
+
+
+def planted(stage: SimulatedStage, inputs: list[Input], bug: Callable[..., str]) -> list[str]:
+    """Play the inputs with a bug: it is called as `stage.write` is, and with the real one first. Where its records lie."""
+    right, places = stage.write, list[str]()
+
+    def write(*args: Any, **more: Any) -> str:
+        places.append(bug(right, *args, **more))
+        return places[-1]
+
+    stage.write = write  # type: ignore[method-assign]  # that is the bug
+    stage.play(inputs)
+    stage.write = right  # type: ignore[method-assign]  # and here it ends
+    return places
+
+
+def found(stage: SimulatedStage) -> list[Finding]:
+    verdict = stage.judge()
+    assert verdict.outcome == (INVALID if verdict.findings else VALID), verdict.reason
+    return verdict.findings
+
+
+def test_without_a_bug_it_is_valid(stage: SimulatedStage) -> None:
+    planted(stage, [update(ONE, 2)], lambda right, *args: right(*args))
+    stage.play([update(ONE, 3)])
+    assert found(stage) == []
+
+
+@red()
+def test_wrong_values_that_a_later_record_puts_right(stage: SimulatedStage) -> None:
+    def bug(right: Any, table: Any, key: Any) -> str:
+        values = stage.expected.model.rows[table.name][key][0]
+        return str(right(table, key, values=(*values[:3], "wrong", *values[4:]) if table is TENDENCY else values))
+
+    places = planted(stage, [update(ONE, 2)], bug)
+    stage.play([update(ONE, 3)])
+    (wrong,) = found(stage)
+    assert (wrong.kind, wrong.where, wrong.key) == ("wrong output", "runner.tendency", {"user_id": ONE})
+    assert wrong.output == places[1]
+    assert wrong.columns["tendency"][1] == "wrong"
+
+
+@red()
+def test_a_row_of_another_key_that_a_later_record_puts_right(stage: SimulatedStage) -> None:
+    stage.play([update(ONE, 2)])
+    _, source = stage.expected.model.rows["runner.tendency"][ONE,]
+    place = stage.write(TENDENCY, (OTHER,), source)
+    stage.play([update(OTHER, 2)])
+    (phantom,) = found(stage)
+    assert (phantom.kind, phantom.key, phantom.output) == ("phantom output", {"user_id": OTHER}, place)
+    assert phantom.source == str(source)
+
+
+@red()
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_output_record_under_another_key(stage: SimulatedStage, is_last: bool) -> None:
+    """Compaction, and whoever joins the topic, goes by the Kafka key."""
+    places = planted(stage, [update(ONE, 2)], lambda right, *args: right(*args, kafka_key=b"x"))
+    if not is_last:
+        stage.play([update(ONE, 3)])
+    wrong = found(stage)
+    assert [one.kind for one in wrong] == ["wrong output"] * 3
+    assert [one.output for one in wrong] == places
+    assert wrong[0].columns == {"Kafka key": (str(ONE), "x")}
+
+
+@red()
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_output_record_in_another_partition(stage: SimulatedStage, is_last: bool) -> None:
+    planted(stage, [update(ONE, 2)], lambda right, *args: right(*args, partition=0))
+    if not is_last:
+        stage.play([update(ONE, 3)])
+    wrong = {(one.kind, one.where) for one in found(stage) if "partition" in one.columns}
+    assert wrong == {("wrong output", topic) for topic in ("runner.stats", "runner.tendency", "runner.messages")}
+
+
+@pytest.mark.parametrize("partitions_before", [1, 2])
+def test_records_from_before_a_partition_was_added_lie_right(module_database: str, partitions_before: int) -> None:
+    """As the sink takes it: an output topic gets another partition while the pipeline goes on."""
+    stage = SimulatedStage(module_database, runner.WORKLOAD)
+    users = range(3000, 3020)
+
+    def before(right: Any, table: Any, key: Any) -> str:
+        _, source = stage.expected.model.rows[table.name][key]
+        return str(right(table, key, partition=partition_of(stage.keys[source], partitions_before)))
+
+    planted(stage, [update(user, 1) for user in users], before)
+    stage.play([update(user, 2) for user in users])
+    assert found(stage) == []
+
+
+@red()
+@pytest.mark.parametrize("dropped", ["one", "all"])
+def test_output_records_that_were_never_written(stage: SimulatedStage, dropped: str) -> None:
+    """As by a publisher of replicas that leaves some out. The table is as the topic has it."""
+
+    def bug(right: Any, table: Any, key: Any) -> str:
+        if table is not TENDENCY or (dropped == "one" and key == (OTHER,)):
+            return str(right(table, key))
+        stage.place[table.name, key] = 0, 0
+        return ""
+
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.was AS SELECT * FROM runner.tendency")
+        planted(stage, [update(ONE, 2), update(OTHER, 2)], bug)
+        connection.execute(
+            'DELETE FROM runner.tendency t USING public.was w WHERE (t.topic, t."offset") = (w.topic, 0)'
+        )
+        connection.execute(
+            "INSERT INTO runner.tendency SELECT * FROM public.was WHERE user_id NOT IN (SELECT user_id FROM"
+            " runner.tendency)"
+        )
+        connection.execute("DROP TABLE public.was")
+    missing = {(one.where, one.key["user_id"]) for one in found(stage) if one.kind == "missing output"}
+    assert missing == {("runner.tendency", user) for user in ([ONE] if dropped == "one" else [ONE, OTHER])}
+
+
+def copied(stage: SimulatedStage, **changed: Any) -> tuple[Source, str]:
+    """An update in the wrong partition, and its copy with something changed; the original, and where the copy lies."""
+    right, places = stage.copy, list[str]()
+
+    def copy(source: Source, partition: int, key: bytes) -> Any:
+        record = right(source, partition, key, **changed)
+        places.append(str(Source(*record[:3])))
+        return record
+
+    stage.copy = copy  # type: ignore[method-assign]  # that is the bug
+    at = len(stage.originals)
+    elsewhere = next(name for name in ("a", "b", "c") if place_of(name) == 0).encode()
+    stage.play([update(ONE, 2)._replace(key=elsewhere)])
+    stage.copy = right  # type: ignore[method-assign]  # and here it ends
+    return list(stage.originals)[at], places[0]
+
+
+def test_a_copy_with_the_time_and_the_headers_of_its_original_is_right(stage: SimulatedStage) -> None:
+    original, _ = copied(stage)
+    assert stage.expected.fate(original) == Fate.REPARTITIONED
+    assert found(stage) == []
+
+
+@red()
+@pytest.mark.parametrize(
+    ("changed", "column"),
+    [
+        ({"sent": b"0"}, "onefold-timestamp"),
+        ({"traced": []}, "headers"),
+        ({"traced": [("traceparent", b"00-9-9-01")]}, "headers"),
+        ({"traced": [("traceparent", b"00-1-2-01"), ("more", b"")]}, "headers"),
+    ],
+)
+def test_a_copy_that_loses_time_or_headers_of_its_original(
+    stage: SimulatedStage, changed: dict[str, Any], column: str
+) -> None:
+    original, place = copied(stage, **changed)
+    (wrong,) = found(stage)
+    assert (wrong.kind, wrong.output, wrong.source) == ("wrong output", place, str(original))
+    assert list(wrong.columns) == [column]
+
+
+class Timed(runner.Model):
+    """A model that goes by when a record was sent, and by its headers."""
+
+    record: Any = None
+    seen: list[tuple[int, list[Any]]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = []
+
+    def apply(self, value: dict[str, Any], source: Source) -> bool:
+        """Take the update."""
+        self.seen.append((self.record.timestamp_ms, self.record.headers))
+        return super().apply(value, source)
+
+
+@red()
+def test_a_model_knows_when_a_record_was_sent_and_its_headers(module_database: str) -> None:
+    """Of a copy as of its original, as handlers do."""
+    stage = SimulatedStage(module_database, replace(runner.WORKLOAD, model=Timed))
+    stage.play([update(ONE, 1)])
+    copied(stage)
+    model: Any = stage.expected.model
+    traced = [("traceparent", b"00-1-2-01")]
+    assert model.seen == [(SENT_MS, traced), (SENT_MS + 1, traced), (SENT_MS + 1, traced)]
