@@ -25,9 +25,10 @@ import functools
 import hashlib
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
-from typing import NamedTuple, cast
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 from onefold.error_codes import Code
 from onefold.proof.contracts import contract_of, contracts
@@ -40,7 +41,7 @@ from onefold.proof.owner import COPY_HEADER, SOURCE_HEADER, Owner
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.summed import Gathered, Sums
-from onefold.proof.verdict import CannotTell
+from onefold.proof.verdict import CannotTell, Finding
 
 #: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
 TICK = contract_of(
@@ -76,8 +77,9 @@ class Table:
         summed: its rows are made of several records of the topic: no single one has made any of them, and one that is a sum of
             nothing may be there or not.
         sums: what the table adds up, which the continuous verifier has to know.
-        adds: columns of which an output record says by how much they grow, and not what they are. The continuous verifier
-            has to know them.
+        adds: columns of which an output record says by how much they grow, and not what they are.
+        kafka_key: the field of an output record that is its Kafka key, or a function of the fields, as the handler names it by
+            `Output(key=...)`; "": the state key of its input record.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Table:
     summed: bool = False
     sums: Sums | Gathered | None = None
     adds: tuple[str, ...] = ()
+    kafka_key: str | Callable[[dict[str, Any]], int | str] = ""
 
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -181,35 +184,71 @@ class Copy(NamedTuple):
     digest: bytes
 
 
+class Sent(NamedTuple):
+    """When a record was sent, in milliseconds since 1970, and the headers of its sender."""
+
+    timestamp_ms: int | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @classmethod
+    def of(cls, record: Record) -> "Sent":
+        """Of a record as its sender gave it."""
+        return cls(record.timestamp_ms, tuple(record.headers))
+
+    def differing(self, other: "Sent") -> dict[str, tuple[Any, Any]]:
+        """What another record with the same time and headers should have, and has."""
+        wrong: dict[str, tuple[Any, Any]] = {}
+        if self.timestamp_ms != other.timestamp_ms:
+            wrong[COPY_HEADER] = self.timestamp_ms, other.timestamp_ms
+        if self.headers != other.headers:
+            wrong["headers"] = list(self.headers), list(other.headers)
+        return wrong
+
+
+class UnsentCopy(NamedTuple):
+    """A copy that no original asks for yet. `sent`: what it says of its original; None: it is of a release that said nothing."""
+
+    lies_at: Source
+    original: Source
+    copy: Copy
+    sent: Sent | None
+
+
 @dataclass
 class Expected:
     """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `unsigned`: records
-    that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `fed`: what the pipeline must
-    have written into inputs of its own, and has.
+    that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `changed`: what copies have
+    otherwise than their originals. `fed`: what the pipeline must have written into inputs of its own, and has.
     """
 
     model: Model
     counts: Counts = field(default_factory=Counts)
     dead: dict[Source, DeadLetter] = field(default_factory=dict)
-    uncopied: dict[Source, Copy] = field(default_factory=dict)
-    unsent: list[tuple[Source, Source, Copy]] = field(default_factory=list)
-    unsigned: list[tuple[Source, Source, Copy]] = field(default_factory=list)
+    uncopied: dict[Source, tuple[Copy, Sent]] = field(default_factory=dict)
+    unsent: list[UnsentCopy] = field(default_factory=list)
+    unsigned: list[UnsentCopy] = field(default_factory=list)
     copied: set[tuple[Source, Copy]] = field(default_factory=set)
+    changed: list[Finding] = field(default_factory=list)
     fates: dict[tuple[str, int], bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     fed: Fed = field(default_factory=Fed)
 
     def doubled(self) -> list[tuple[Source, Source]]:
         """Copies that nothing asks for, each with its original. An unsigned one is known to be a copy when it is there twice."""
-        again = [one for one in self.unsigned if one[1:] in self.copied]
-        return [(lies_at, original) for lies_at, original, _ in (*self.unsent, *again)]
+        again = [one for one in self.unsigned if one[1:3] in self.copied]
+        return [(one.lies_at, one.original) for one in (*self.unsent, *again)]
 
-    def is_copied(self, original: Source, copy: Copy, *, signed: bool) -> bool:
+    def is_copied(self, one: UnsentCopy, *, signed: bool) -> bool:
         """Whether an original that waited for this copy has it now."""
-        if self.uncopied.get(original) != copy:
+        wanted, sent = self.uncopied.get(one.original, (None, None))
+        if wanted != one.copy:
             return False
-        del self.uncopied[original]
+        del self.uncopied[one.original]
         if not signed:
-            self.copied.add((original, copy))
+            self.copied.add((one.original, one.copy))
+        if sent is not None and one.sent is not None and (wrong := sent.differing(one.sent)):
+            text = "the copy of a repartitioned record has the time and the headers of its original"
+            lies_at, original = str(one.lies_at), str(one.original)
+            self.changed.append(Finding("wrong output", one.lies_at.topic, {}, wrong, lies_at, original, text))
         return True
 
     def fate(self, source: Source) -> int:
@@ -219,16 +258,28 @@ class Expected:
 
 
 class Oracle:
-    """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets."""
+    """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets.
+
+    Args:
+        partitions: of each input.
+        queues: by queue its partitions, where these are not as many.
+    """
 
     def __init__(
-        self, workload: Workload, partitions: int, registry: Registry | None = None, owner: Owner | None = None
+        self,
+        workload: Workload,
+        partitions: int,
+        registry: Registry | None = None,
+        owner: Owner | None = None,
+        queues: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._workload = workload
         #: The pipeline on its cluster.
         self.owner = owner or Owner("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
+        #: Told of each input record that the model took: where it lies, and its state key; None: it was a tick.
+        self.changed: Callable[[Source, str | None], None] = _nothing
         self._partitions = partitions
         self._registry = registry
         named = (*workload.inputs, *workload.queues)
@@ -239,7 +290,9 @@ class Oracle:
         self._ticks = f"{workload.name}.ticks" if workload.ticks else None
         # Per partition the time of the last tick.
         self._ticked: dict[int, int] = {}
-        self.expected = Expected(workload.model(), fed=Fed(workload.queues))
+        self.expected = Expected(
+            workload.model(), fed=Fed({topic: queues.get(topic, partitions) for topic in workload.queues})
+        )
 
     def feed(self, record: Record) -> int:
         """Take one record of an input topic, or one tick; returns its fate."""
@@ -267,7 +320,9 @@ class Oracle:
         except Inadmissible as reason:
             self.expected.fed.unreadable(record.topic, lies_at, str(reason))
         else:
-            self.expected.fed.take(record.topic, lies_at, fields, source_of(record.header(SOURCE_HEADER)))
+            written = source_of(record.header(SOURCE_HEADER))
+            key = (record.key or b"").decode(errors="backslashreplace")
+            self.expected.fed.take(record.topic, lies_at, fields, written, key)
 
     def settled(self) -> Expected:
         """What must exist after the records so far. More may be fed afterwards."""
@@ -293,13 +348,18 @@ class Oracle:
         if belongs is None:
             belongs = self._partitions_by_key[key] = partition_of(key, self._partitions)
         if belongs != record.partition:
-            self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
+            copy = Copy(belongs, key.encode(), _digest(record.value))
+            self.expected.uncopied[source] = copy, Sent.of(self.owner.as_sent(record))
             return Fate.REPARTITIONED
-        if not (self._delete(key, source) if deletes else model.apply(value, source)):
+        if hasattr(model, "record"):
+            model.record = self.owner.as_sent(record)
+        changed = self._delete(key, source) if deletes else model.apply(value, source)
+        self.changed(source, key)
+        if not changed:
             return Fate.IGNORED
         if self._workload.fed or self._workload.queues:
-            for topic, fields in cast("Feeding", model).feeds():
-                self.expected.fed.ask(topic, fields, source)
+            for topic, fields, *named in cast("Feeding", model).feeds():
+                self.expected.fed.ask(topic, fields, source, named[0] if named else key)
         return Fate.ACCEPTED
 
     def _judge_tick(self, record: Record, source: Source) -> int:
@@ -315,6 +375,7 @@ class Oracle:
                 f"the verification model of {self._workload.name} says that it has ticks, and has no function tick",
             )
         changed = cast(TickingModel, model).tick(at_ms, source)
+        self.changed(source, None)
         self._ticked[record.partition] = at_ms
         return Fate.ACCEPTED if changed else Fate.IGNORED
 
@@ -331,8 +392,10 @@ class Oracle:
         """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
         expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
         copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
-        if not expected.is_copied(original, copy, signed=copies is expected.unsent):
-            copies.append((lies_at, original, copy))
+        sent = None if record.header(COPY_HEADER) is None else Sent.of(self.owner.as_sent(record))
+        one = UnsentCopy(lies_at, original, copy, sent)
+        if not expected.is_copied(one, signed=copies is expected.unsent):
+            copies.append(one)
 
     def _note(self, source: Source, fate: int) -> None:
         fates = self.expected.fates[source[:2]]
@@ -342,13 +405,15 @@ class Oracle:
         self.expected.counts.count(fate)
 
 
+def _nothing(source: Source, key: str | None) -> None:
+    pass
+
+
 def match_late_originals(expected: Expected) -> None:
     """Copies that were read before their originals are no more unsent than these are uncopied."""
     for copies in (expected.unsent, expected.unsigned):
         early, copies[:] = copies[:], []
-        for lies_at, original, copy in early:
-            if not expected.is_copied(original, copy, signed=copies is expected.unsent):
-                copies.append((lies_at, original, copy))
+        copies += [one for one in early if not expected.is_copied(one, signed=copies is expected.unsent)]
 
 
 def _deleted(record: Record) -> str:

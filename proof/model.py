@@ -15,6 +15,7 @@ from typing import Any
 
 from onefold.error_codes import Code
 from onefold.proof.expect import Table, View, Workload
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.verdict import CannotTell
 
@@ -26,7 +27,7 @@ class Rows:
     """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with."""
 
     def __init__(self, table: Table) -> None:
-        self.expected: dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]] = {}
+        self.expected = TrackedRows()
         self._noted: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._table = table
         self._names = tuple(column.name for column in table.columns)

@@ -19,6 +19,10 @@ COPY_HEADER = "onefold-timestamp"
 REPLAYS_HEADER = "onefold-replays"
 #: The header that says who wrote a copy, a replay or a dead letter.
 PIPELINE_HEADER = "onefold-pipeline"
+# What the names of all these begin with.
+_OWN = "onefold-"
+# Of a time in milliseconds.
+_TIME_DIGITS_MAX = 15
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,18 @@ class Owner:
     def replayed(self, record: Record) -> bytes | None:
         """Where an input record lay first that this pipeline put back, or may have. None: it did not."""
         return None if self.wrote(record) is False else self._named(record, REPLAYS_HEADER)
+
+    def as_sent(self, record: Record) -> Record:
+        """The record with the time and the headers that its sender gave it. A copy or a replay says the time in a header."""
+        if not record.headers:
+            return record
+        sent_ms = record.timestamp_ms
+        if self.copied(record) is not None or self.replayed(record) is not None:
+            digits = record.header(COPY_HEADER) or b""
+            sent_ms = int(digits) if digits.isdigit() and len(digits) <= _TIME_DIGITS_MAX else sent_ms
+        return record._replace(
+            headers=[one for one in record.headers if not one[0].startswith(_OWN)], timestamp_ms=sent_ms
+        )
 
     def is_of_another(self, record: Record) -> bool:
         """Whether an input record is a copy or a replay for the states of another pipeline of the cluster, or of another life."""

@@ -57,13 +57,14 @@ def verify(
     judge: Judge | None = None
     verdict = Verdict(domain, UNKNOWN, "")
     try:
-        judge = Judge(domain, client, dsn, progress, schema_registry_url, (objects or "", objects_endpoint))
         kept = Checkpoints(checkpoints, domain) if checkpoints else None
-        if kept and not from_start:
-            judge.go_on(kept, verdict)
+        made = objects or "", objects_endpoint
+        judge = Judge(domain, client, dsn, progress, schema_registry_url, made, kept=kept)
+        if not from_start:
+            judge.go_on(verdict)
         judge.run(verdict, timeout_s)
-        if kept and verdict.outcome == VALID:
-            verdict.note = judge.keep(kept)
+        if verdict.outcome == VALID:
+            verdict.note = judge.keep()
     except (CannotTell, UnknownDomain) as reason:
         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing

@@ -37,6 +37,7 @@ It imports nothing of the handler's, or the verdict would prove nothing.
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Table, View, Workload
 from onefold.proof.model import Rows, model
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Sums
 from onefold.proof.workloads.shaping import Input
@@ -50,6 +51,7 @@ __all__ = [
     "Source",
     "Sums",
     "Table",
+    "TrackedRows",
     "View",
     "Workload",
     "model",

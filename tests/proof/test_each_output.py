@@ -25,8 +25,6 @@ place_of = partial(partition_of, partitions=PARTITIONS)
 #: Two users of partition 1.
 ONE, OTHER, *_ = (user for user in range(3000, 3020) if place_of(str(user)) == 1)
 
-red = partial(pytest.mark.xfail, strict=True)
-
 
 def update(user: int, sequence: int, metres: int = 100) -> Input:
     text = b'{"user_id": %d, "distance_meters": %d, "timestamp_utc": %d, "sequence_id": %d, "run_id": %d}'
@@ -67,7 +65,6 @@ def test_without_a_bug_it_is_valid(stage: SimulatedStage) -> None:
     assert found(stage) == []
 
 
-@red()
 def test_wrong_values_that_a_later_record_puts_right(stage: SimulatedStage) -> None:
     def bug(right: Any, table: Any, key: Any) -> str:
         values = stage.expected.model.rows[table.name][key][0]
@@ -78,10 +75,9 @@ def test_wrong_values_that_a_later_record_puts_right(stage: SimulatedStage) -> N
     (wrong,) = found(stage)
     assert (wrong.kind, wrong.where, wrong.key) == ("wrong output", "runner.tendency", {"user_id": ONE})
     assert wrong.output == places[1]
-    assert wrong.columns["tendency"][1] == "wrong"
+    assert [is_ for _, is_ in wrong.columns.values()] == ["wrong"]
 
 
-@red()
 def test_a_row_of_another_key_that_a_later_record_puts_right(stage: SimulatedStage) -> None:
     stage.play([update(ONE, 2)])
     _, source = stage.expected.model.rows["runner.tendency"][ONE,]
@@ -92,7 +88,6 @@ def test_a_row_of_another_key_that_a_later_record_puts_right(stage: SimulatedSta
     assert phantom.source == str(source)
 
 
-@red()
 @pytest.mark.parametrize("is_last", [True, False])
 def test_an_output_record_under_another_key(stage: SimulatedStage, is_last: bool) -> None:
     """Compaction, and whoever joins the topic, goes by the Kafka key."""
@@ -105,13 +100,12 @@ def test_an_output_record_under_another_key(stage: SimulatedStage, is_last: bool
     assert wrong[0].columns == {"Kafka key": (str(ONE), "x")}
 
 
-@red()
 @pytest.mark.parametrize("is_last", [True, False])
 def test_an_output_record_in_another_partition(stage: SimulatedStage, is_last: bool) -> None:
     planted(stage, [update(ONE, 2)], lambda right, *args: right(*args, partition=0))
     if not is_last:
         stage.play([update(ONE, 3)])
-    wrong = {(one.kind, one.where) for one in found(stage) if "partition" in one.columns}
+    wrong = {(one.kind, one.where) for one in found(stage) if "Kafka partition" in one.columns}
     assert wrong == {("wrong output", topic) for topic in ("runner.stats", "runner.tendency", "runner.messages")}
 
 
@@ -130,7 +124,6 @@ def test_records_from_before_a_partition_was_added_lie_right(module_database: st
     assert found(stage) == []
 
 
-@red()
 @pytest.mark.parametrize("dropped", ["one", "all"])
 def test_output_records_that_were_never_written(stage: SimulatedStage, dropped: str) -> None:
     """As by a publisher of replicas that leaves some out. The table is as the topic has it."""
@@ -160,16 +153,16 @@ def copied(stage: SimulatedStage, **changed: Any) -> tuple[Source, str]:
     """An update in the wrong partition, and its copy with something changed; the original, and where the copy lies."""
     right, places = stage.copy, list[str]()
 
-    def copy(source: Source, partition: int, key: bytes) -> Any:
+    def copy(source: Source, partition: int, key: bytes, *_: Any) -> Any:
         record = right(source, partition, key, **changed)
         places.append(str(Source(*record[:3])))
         return record
 
-    stage.copy = copy  # type: ignore[method-assign]  # that is the bug
+    vars(stage)["copy"] = copy
     at = len(stage.originals)
     elsewhere = next(name for name in ("a", "b", "c") if place_of(name) == 0).encode()
     stage.play([update(ONE, 2)._replace(key=elsewhere)])
-    stage.copy = right  # type: ignore[method-assign]  # and here it ends
+    del vars(stage)["copy"]
     return list(stage.originals)[at], places[0]
 
 
@@ -179,7 +172,6 @@ def test_a_copy_with_the_time_and_the_headers_of_its_original_is_right(stage: Si
     assert found(stage) == []
 
 
-@red()
 @pytest.mark.parametrize(
     ("changed", "column"),
     [
@@ -214,7 +206,6 @@ class Timed(runner.Model):
         return super().apply(value, source)
 
 
-@red()
 def test_a_model_knows_when_a_record_was_sent_and_its_headers(module_database: str) -> None:
     """Of a copy as of its original, as handlers do."""
     stage = SimulatedStage(module_database, replace(runner.WORKLOAD, model=Timed))
@@ -222,4 +213,4 @@ def test_a_model_knows_when_a_record_was_sent_and_its_headers(module_database: s
     copied(stage)
     model: Any = stage.expected.model
     traced = [("traceparent", b"00-1-2-01")]
-    assert model.seen == [(SENT_MS, traced), (SENT_MS + 1, traced), (SENT_MS + 1, traced)]
+    assert model.seen == [(SENT_MS, traced), (SENT_MS + 1, traced)]

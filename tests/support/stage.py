@@ -22,7 +22,7 @@ from psycopg import sql
 
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Expected, Oracle, Table, Workload
-from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER
+from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source
 from onefold.proof.workloads import campaigns
@@ -67,10 +67,11 @@ class Stage:
         #: Headers of each input.
         self.traced: list[Header] = [("traceparent", b"00-1-2-01")]
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
-        self.oracle = Oracle(workload, PARTITIONS)
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self.cluster_id, self._ids = self._open()
         migrate_all(dsn, SQL)
+        life = self._ids[f"{workload.name}.changelog"]
+        self.oracle = Oracle(workload, PARTITIONS, owner=Owner(self.cluster_id, workload.name, life))
 
     def play(self, inputs: Iterable[Input]) -> None:
         """Put the inputs into the topics, and everything that they ask for into topics and tables. Again: what comes then follows
@@ -84,7 +85,7 @@ class Stage:
             record = self._send(given.topic, partition, given.key, given.value, self.traced)
             self._feed(record)
             self.originals[Source(*record[:3])] = record
-        for source, copy in list(oracle.settled().uncopied.items()):
+        for source, (copy, _) in list(oracle.settled().uncopied.items()):
             self._feed(self.copy(source, copy.partition, copy.key))
         self.expected = oracle.settled()
         for source in self.expected.dead.keys() - buried:
