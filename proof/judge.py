@@ -274,6 +274,7 @@ class Judge:
             Check(f"invariant {rule.name}", 0, sum(rule.name == found.where for found in unkept)) for rule in rules
         ]
         verdict.checks = checks + others
+        verdict.uncompared = self._state.matching.passed_over
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
 

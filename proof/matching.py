@@ -9,6 +9,7 @@ Memory: what waits. A model whose rows do not note their changes (`models.Tracke
 output record that is read when the row has changed again is counted as not compared.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
@@ -78,7 +79,9 @@ class Matching:
         self._layouts = {table.topic: Layout(partitions[table.topic]) for table in self._tables}
         # The topics with as many partitions as the inputs.
         self._alike = {table.topic for table in self._tables if partitions[table.topic] == self._states}
-        self._changes: dict[str, dict[Key, list[Change]]] = {table.name: {} for table in self._tables}
+        self._changes: dict[str, dict[Key, deque[Change]]] = {table.name: {} for table in self._tables}
+        #: How many changes wait for an output record.
+        self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
         # Per row what was written last of the columns that grow.
         self._grown: dict[str, dict[Key, Values]] = {table.name: {} for table in self._tables if table.adds}
@@ -98,8 +101,8 @@ class Matching:
         self._has_changes = {table.name for table, _ in self._tracked}
         #: Makes of an output record what `judged` is given back when the record was compared, with the right values of the row;
         #: None: these are not known.
-        self.versions: Callable[[Table, Key, dict[str, Any], Written, Written | None], Any] = lambda *of: None
-        self.judged: Callable[[Table, Key, Any, Values | None], None] = lambda *of: None
+        self.versions: Callable[[Table, Key, dict[str, Any], Written, Written | None], Any] | None = None
+        self.judged: Callable[[Table, Key, Any, Values | None], None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         without = {"_told", "_named", "_tracked", "_has_changes", "versions", "judged"}
@@ -117,11 +120,6 @@ class Matching:
         return len(self._tracked) == len(self._tables)
 
     @property
-    def ahead(self) -> int:
-        """How many rows have changes whose output record was not read."""
-        return sum(map(len, self._changes.values()))
-
-    @property
     def behind(self) -> int:
         """How many input records were named by output records and not taken."""
         return len(self._early)
@@ -137,9 +135,11 @@ class Matching:
                 change = Change(source, rows[row][0], key)
                 if early and (one := _taken(early, table, row)):
                     self._compare(one, change)
-                    waiting.pop(row, None)
-                elif (before := waiting.get(row)) is None:
-                    waiting[row] = [change]
+                    self.ahead -= len(waiting.pop(row, ()))
+                    continue
+                self.ahead += 1
+                if (before := waiting.get(row)) is None:
+                    waiting[row] = deque((change,))
                 else:
                     before.append(change)
             keys.clear()
@@ -160,33 +160,46 @@ class Matching:
         record: Record,
     ) -> None:
         """Take an output record; the arguments are those of `outputs.Heard`."""
-        source, version = written.source, self.versions(table, row, fields, written, before)
-        if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
-            self.judged(table, row, version, None)
-            return  # a doubled output, which is named already
+        source = written.source
+        version = self.versions(table, row, fields, written, before) if self.versions else None
+        if before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
+            return self._judged(table, row, version, None)  # a doubled output, which is named already
         try:
             values = self._told[table.name](fields)
         except (ValueError, ArithmeticError) as error:
             self.findings.append(finding("unreadable output", table, row, written, {}, str(error)))
-            self.judged(table, row, version, None)
-            return
+            return self._judged(table, row, version, None)
         naming = self._named[table.name]
         one = Early(table, row, values, written, record.key, naming(fields) if naming else None, version)
-        waiting = self._changes[table.name].get(row)
-        for at, change in enumerate(waiting or ()):
-            if change.source == source:
-                self._compare(one, change)
-                assert waiting is not None, "it has a change"
-                del waiting[: at + 1]
-                if not waiting:
-                    del self._changes[table.name][row]
-                return
-        if self._fate(source) == Fate.NONE:
+        if (change := self._change(table, row, source)) is not None:
+            self._compare(one, change)
+        elif self._fate(source) == Fate.NONE:
             self._early.setdefault(source, []).append(one)
         elif table.name in self._has_changes or self._fate(source) != Fate.ACCEPTED:
             self._phantom(one)
         else:
             self._compare_with_last(one)
+        return None
+
+    def _change(self, table: Table, row: Key, source: Source) -> Change | None:
+        """What the input has made of the row. It waits no longer, nor does what was before it."""
+        waiting = self._changes[table.name].get(row)
+        if waiting is None:
+            return None
+        for at, change in enumerate(waiting):
+            if change.source == source:
+                self.ahead -= at + 1
+                if at + 1 == len(waiting):
+                    del self._changes[table.name][row]
+                else:
+                    for _ in range(at + 1):
+                        waiting.popleft()
+                return change
+        return None
+
+    def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
+        if self.judged is not None:
+            self.judged(table, row, version, right)
 
     def _compare_with_last(self, one: Early) -> None:
         found = self._model.rows[one.table.name].get(one.row)
@@ -194,7 +207,7 @@ class Matching:
             self._compare(one, Change(found[1], found[0], None))
         else:
             self.passed_over += 1
-            self.judged(one.table, one.row, one.version, None)
+            self._judged(one.table, one.row, one.version, None)
 
     def before(self, reached: Mapping[tuple[str, int], int]) -> None:
         """Name the output records that wait for an input below these offsets, all of which the model has taken: there is none."""
@@ -225,11 +238,12 @@ class Matching:
                 row for row, (first, *_) in changes.items() if first.source.offset < reached.get(first.source[:2], 0)
             ]:
                 waiting = changes[row]
-                over = [one for one in waiting if one.source.offset < reached.get(one.source[:2], 0)]
-                del waiting[: len(over)]
+                while waiting and waiting[0].source.offset < reached.get(waiting[0].source[:2], 0):
+                    over = waiting.popleft()
+                    self.ahead -= 1
                 if not waiting:
                     del changes[row]
-                yield _missing(table, row, over[-1])
+                yield _missing(table, row, over)
 
     def misplaced(self) -> Iterator[Finding]:
         """Output records that do not lie in the partition of their Kafka key."""
@@ -238,7 +252,7 @@ class Matching:
 
     def _phantom(self, one: Early) -> None:
         self.findings.append(self._phantom_of(one))
-        self.judged(one.table, one.row, one.version, None)
+        self._judged(one.table, one.row, one.version, None)
 
     def _phantom_of(self, one: Early) -> Finding:
         fate = self._fate(one.written.source)
@@ -249,14 +263,13 @@ class Matching:
         table, written = one.table, one.written
         self.compared += 1
         right = self._grown_by(table, one.row, change.values) if table.adds else change.values
-        wrong: dict[str, tuple[Any, Any]] = {}
+        wrong = self._misplaced(one, change)
         if one.values != right:
             names = tuple(column.name for column in table.columns)
-            wrong = differing(table, names, right, without_untold(right, one.values))
-        wrong |= self._misplaced(one, change)
+            wrong = differing(table, names, right, without_untold(right, one.values)) | wrong
         if wrong:
             self.findings.append(finding("wrong output", table, one.row, written, wrong))
-        self.judged(table, one.row, one.version, change.values)
+        self._judged(table, one.row, one.version, change.values)
 
     def _grown_by(self, table: Table, row: Key, values: Values) -> Values:
         """The values of an output record that says by how much some columns grow."""
@@ -272,16 +285,17 @@ class Matching:
     def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
         """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""
         source, partition, table = change.source, one.written.partition, one.table
+        is_at_home = partition == source.partition and one.named is None and table.topic in self._alike
+        layout = self._layouts[table.topic]
+        if is_at_home and change.key is not None and one.kafka_key == change.key.encode() and layout.knows(source):
+            return {}
         right = change.key if one.named is None else one.named
         found = None if one.kafka_key is None else one.kafka_key.decode(errors="backslashreplace")
         if right is None and found is not None and partition_of(found, self._states) == source.partition:
             right = found  # a tick is for all keys of its partition
         if found != right or found is None:
             return {KEY: (right, found)}
-        layout = self._layouts[table.topic]
-        is_at_home = partition == source.partition and one.named is None and table.topic in self._alike
-        if not (is_at_home and layout.knows(source)):
-            layout.take(found, partition, one.written.offset, source, row_of(table, one.row))
+        layout.take(found, partition, one.written.offset, source, row_of(table, one.row))
         return {}
 
 

@@ -109,6 +109,7 @@ class Verdict:
         proved: how many records an earlier verdict had read and found right, which were not read again.
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
+        uncompared: how many output records could not be compared one by one.
         code: of what keeps the verifier from a verdict, or "".
     """
 
@@ -123,6 +124,7 @@ class Verdict:
     proved: int = 0
     proved_at: str = ""
     note: str = ""
+    uncompared: int = 0
     code: str = ""
 
     @property

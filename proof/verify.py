@@ -64,7 +64,7 @@ def verify(
             judge.go_on(verdict)
         judge.run(verdict, timeout_s)
         if verdict.outcome == VALID:
-            verdict.note = judge.keep()
+            verdict.note = judge.keep() or _uncompared(verdict)
     except (CannotTell, UnknownDomain) as reason:
         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
@@ -75,3 +75,12 @@ def verify(
             judge.close()
         verdict.seconds = round(time.monotonic() - started, 3)
     return verdict
+
+
+def _uncompared(verdict: Verdict) -> str:
+    if not verdict.uncompared:
+        return ""
+    return (
+        f"{verdict.uncompared:,} output records were read when their rows had changed again, and were not compared one by one: "
+        f"hold the rows of the model of {verdict.domain} in TrackedRows"
+    )

@@ -11,14 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.proof import state as state_module
 from onefold.proof.fates import Fate
 from onefold.proof.placement import partition_of
-from onefold.proof.record import Source
+from onefold.proof.record import Record, Source
+from onefold.proof.state import begin, topics_of
 from onefold.proof.verdict import INVALID, VALID, Finding
 from onefold.proof.workloads import runner
-from onefold.proof.workloads.runner import TENDENCY
+from onefold.proof.workloads.runner import MESSAGES, STATS, TENDENCY
 from onefold.proof.workloads.shaping import Input
-from tests.support.simulated_stage import SENT_MS, SimulatedStage
+from tests.support.simulated_stage import SENT_MS, JudgesLog, SimulatedStage
 from tests.support.stage import PARTITIONS
 
 place_of = partial(partition_of, partitions=PARTITIONS)
@@ -214,3 +216,91 @@ def test_a_model_knows_when_a_record_was_sent_and_its_headers(module_database: s
     model: Any = stage.expected.model
     traced = [("traceparent", b"00-1-2-01")]
     assert model.seen == [(SENT_MS, traced), (SENT_MS + 1, traced)]
+
+
+class Plain(runner.Model):
+    """A model whose rows do not note their changes, as one of an earlier version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stats, self._tendency, self._messages = {}, {}, {}  # type: ignore[assignment]  # as they were
+        self.rows = {STATS.name: self._stats, TENDENCY.name: self._tendency, MESSAGES.name: self._messages}
+
+
+@pytest.fixture
+def plain(module_database: str, monkeypatch: pytest.MonkeyPatch) -> SimulatedStage:
+    """Two users with an update each, for such a model."""
+    monkeypatch.setattr(runner, "WORKLOAD", replace(runner.WORKLOAD, model=Plain))
+    made = SimulatedStage(module_database, runner.WORKLOAD)
+    made.play([update(ONE, 1), update(OTHER, 1)])
+    return made
+
+
+def test_of_a_model_with_plain_rows_output_records_are_read_first(plain: SimulatedStage) -> None:
+    def bug(right: Any, table: Any, key: Any) -> str:
+        values = plain.expected.model.rows[table.name][key][0]
+        return str(right(table, key, values=(*values[:3], "wrong", *values[4:]) if table is TENDENCY else values))
+
+    places = planted(plain, [update(ONE, 2)], bug)
+    plain.play([update(ONE, 3)])
+    assert [(one.kind, one.output) for one in found(plain)] == [("wrong output", places[1])]
+
+
+def test_what_was_read_too_late_for_plain_rows_is_counted(plain: SimulatedStage) -> None:
+    """As in a verification that waits for a pipeline to drain: the model has taken the inputs by then."""
+    plain.play([update(ONE, 2)])
+    topics = topics_of(plain.workload)
+    log = JudgesLog(plain.log, topics.all)
+    state = begin(plain.workload, log, None, frozenset())
+    records: list[Record] = []
+    log.read(log.stable_ends(), records.append)
+    for record in sorted(records, key=lambda record: record.topic not in plain.workload.reads):
+        if record.topic in plain.workload.reads:
+            state.oracle.feed(record)
+        elif record.topic != topics.changelog:
+            state.take_written(record, topics)
+    assert [*state.matching.findings, *state.matching.left()] == []
+    assert (state.matching.compared, state.matching.passed_over) == (7, 2), "stats and tendency of the first update"
+
+
+@pytest.mark.parametrize(("side", "bound"), [("inputs", 300), ("outputs", 90)])
+def test_no_more_is_read_of_one_side_than_may_wait_for_the_other(
+    stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch, side: str, bound: int
+) -> None:
+    """A client hands over whole batches of what it has; what is far ahead is held."""
+    monkeypatch.setattr(state_module, "_STEP", 5)
+    monkeypatch.setattr(state_module, "_WAITING_MAX", 10)
+    stage.play([update(user, 2) for user in range(4000, 4200)])
+    topics = topics_of(stage.workload)
+    first = stage.workload.reads if side == "inputs" else stage.workload.outputs
+    most = 0
+
+    class Uneven(JudgesLog):
+        """All of one side that is not held comes first."""
+
+        def read(self, ends: Any, take: Any, alive: Any = lambda: None) -> None:
+            ahead = {
+                place: end for place, end in self.stable_ends().items() if place[0] in first and place not in self._held
+            }
+            super().read(
+                {**ends, **{place: min(end, self.positions[place] + 10) for place, end in ahead.items()}}, take, alive
+            )
+
+    log = Uneven(stage.log, topics.all)
+    state = begin(stage.workload, log, None, frozenset())
+
+    def take(record: Record) -> None:
+        nonlocal most
+        if record.topic in stage.workload.reads:
+            state.oracle.feed(record)
+        elif record.topic != topics.changelog:
+            state.take_written(record, topics)
+        most = max(most, state.matching.ahead if side == "inputs" else state.matching.behind)
+
+    ends = log.stable_ends()
+    state_module.read_evenly(log, stage.workload, state.matching, ends, take)
+    assert log.positions == ends
+    assert [*state.matching.findings, *state.matching.left()] == []
+    assert (state.matching.ahead, state.matching.behind) == (0, 0)
+    assert most < 2 * bound / 3, "and without a limit more than the bound"
+    assert not log._held
