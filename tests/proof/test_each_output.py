@@ -23,6 +23,8 @@ from onefold.proof.workloads.shaping import Input
 from tests.support.simulated_stage import SENT_MS, JudgesLog, SimulatedStage
 from tests.support.stage import PARTITIONS
 
+pytestmark = pytest.mark.promise("verify-finds-wrong")
+
 place_of = partial(partition_of, partitions=PARTITIONS)
 #: Two users of partition 1.
 ONE, OTHER, *_ = (user for user in range(3000, 3020) if place_of(str(user)) == 1)
@@ -304,3 +306,26 @@ def test_no_more_is_read_of_one_side_than_may_wait_for_the_other(
     assert (state.matching.ahead, state.matching.behind) == (0, 0)
     assert most < 2 * bound / 3, "and without a limit more than the bound"
     assert not log._held
+
+
+@pytest.mark.parametrize("kafka_key", ["run_id", lambda fields: fields["run_id"]])
+def test_an_output_record_is_under_the_key_that_its_table_names(
+    module_database: str, monkeypatch: pytest.MonkeyPatch, kafka_key: Any
+) -> None:
+    """As its handler names it."""
+    stats = replace(STATS, kafka_key=kafka_key)
+    monkeypatch.setattr(runner, "WORKLOAD", replace(runner.WORKLOAD, tables=(stats, TENDENCY, MESSAGES)))
+    stage = SimulatedStage(module_database, runner.WORKLOAD)
+
+    def named(right: Any, table: Any, key: Any) -> str:
+        if table is not stats:
+            return str(right(table, key))
+        return str(right(table, key, kafka_key=b"%d" % key[0], partition=place_of(str(key[0]))))
+
+    one = update(ONE, 1)._replace(value=(update(ONE, 1).value or b"").replace(b'"run_id": %d' % ONE, b'"run_id": 7'))
+    planted(stage, [one], named)
+    assert found(stage) == []
+    stage.play([update(ONE, 2)._replace(value=(one.value or b"").replace(b'"sequence_id": 1', b'"sequence_id": 2'))])
+    assert [(wrong.where, wrong.columns) for wrong in found(stage)] == [
+        ("runner.stats", {"Kafka key": ("7", str(ONE))})
+    ]

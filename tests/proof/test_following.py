@@ -134,6 +134,18 @@ def test_an_output_record_that_should_not_be_there_is_named(domain: ModuleType, 
 
 @EACH_OUTPUT
 @pytest.mark.promise("audit-names-wrong")
+def test_an_output_record_under_another_key_is_named(domain: ModuleType, topic: str) -> None:
+    followed = Followed(APPS[domain].TOPOLOGY, domain.WORKLOAD)
+    followed.begin()
+    followed.send(inputs(domain))
+    right = followed.last(topic)
+    followed.hidden.add(right[:3])
+    place = followed.append(right._replace(key=b"x"))
+    assert named(followed.found()) == [("wrong output", topic, place)]
+
+
+@EACH_OUTPUT
+@pytest.mark.promise("audit-names-wrong")
 def test_a_row_of_which_nothing_was_written_is_named(domain: ModuleType, topic: str) -> None:
     followed = Followed(APPS[domain].TOPOLOGY, domain.WORKLOAD)
     followed.begin()

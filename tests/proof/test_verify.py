@@ -5,6 +5,9 @@ faults in topics stay, so those tests have one of their own.
 """
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -13,12 +16,16 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onefold.proof.fates import Fate
+from onefold.proof.judge import Judge
+from onefold.proof.kafka import Kafka
+from onefold.proof.log import Log, Place
 from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.record import Source
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import campaigns, runner, trades
 from onefold.proof.workloads.shaping import Shape
+from tests.proof.test_each_output import Plain
 from tests.support.stage import Stage
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
@@ -423,3 +430,21 @@ def test_a_verdict_is_plain_data(sends: Stage) -> None:
     assert kind["count"] == 2
     assert kind["worst"]["key"] == {"id": 2}
     assert data["exit_code"] == 1
+
+
+def test_of_a_model_with_plain_rows_inputs_are_held_until_the_output_records_are_read(
+    runners: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the client: what it has fetched of them already is neither lost nor read twice."""
+    held: list[bool] = []
+
+    class Noting(Log):
+        def hold(self, places: Iterable[Place], is_held: bool) -> None:
+            held.append(is_held)
+            super().hold(places, is_held)
+
+    monkeypatch.setattr("onefold.proof.verify.Judge", partial(Judge, kafka=Kafka(log=Noting)))
+    monkeypatch.setattr(runner, "WORKLOAD", replace(runner.WORKLOAD, model=Plain))
+    verdict = judged(runners)
+    assert (verdict.outcome, verdict.findings, verdict.uncompared) == (VALID, [], 0)
+    assert held == [True, False]
