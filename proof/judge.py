@@ -18,7 +18,7 @@ from onefold.proof.objects import open_store
 from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
-from onefold.proof.state import Proved, begin, read_evenly, read_progress, topics_of
+from onefold.proof.state import Proved, begin, check_beginnings, read_evenly, read_progress, topics_of
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.verdict import (
     INVALID,
@@ -121,7 +121,7 @@ class Judge:
 
     def run(self, verdict: Verdict, timeout_s: float) -> None:
         """Fill in the verdict; raises `CannotTell`."""
-        self.check_beginnings()
+        check_beginnings(self._log, self._work, self._log.positions)
         deadline: float | None = None
         while True:
             ends = self._log.stable_ends()
@@ -152,16 +152,6 @@ class Judge:
             ends = ends | progress
             self._has_begun = True
         read_evenly(self._log, self._work, self._state.matching, ends, self._take)
-
-    def check_beginnings(self) -> None:
-        """Is the log there from where this judge reads?"""
-        self._log.check_partitions((*self._work.reads, self._topics.changelog))
-        for (topic, partition), start in self._log.starts().items():
-            if start > self._log.positions[topic, partition] and topic != self._topics.changelog:
-                raise CannotTell(
-                    Code.RECORDS_DELETED,
-                    f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
-                )
 
     def _take(self, record: Record) -> None:
         self._state.read += 1

@@ -16,7 +16,7 @@ from typing import Any
 from onefold.error_codes import Code
 from onefold.proof.expect import Table, View, Workload
 from onefold.proof.models import TrackedRows
-from onefold.proof.record import Source
+from onefold.proof.record import Record, Source
 from onefold.proof.verdict import CannotTell
 
 #: A row or an input, by field.
@@ -24,7 +24,9 @@ Fields = Mapping[str, Any]
 
 
 class Rows:
-    """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with."""
+    """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with. `record` is the input record
+    that is applied: when it was sent, in `timestamp_ms`, and its sender's `headers`.
+    """
 
     def __init__(self, table: Table) -> None:
         self.expected = TrackedRows()
@@ -32,6 +34,7 @@ class Rows:
         self._table = table
         self._names = tuple(column.name for column in table.columns)
         self.source = Source("", 0, 0)
+        self.record: Record | None = None
         self.changed = False
 
     def get(self, *key: Any) -> dict[str, Any] | None:
@@ -100,6 +103,7 @@ class _Made:
         self._key = key
         self._tables = {table.name: Rows(table) for table in tables}
         self.rows = {name: rows.expected for name, rows in self._tables.items()}
+        self.record: Record | None = None
 
     def key(self, value: dict[str, Any], source: Source) -> str:
         """As the processor has it: the text of what the topology's `key` gives. Raises `CannotTell` without that field."""
@@ -126,7 +130,7 @@ class _Made:
 
     def _changes(self, source: Source, apply: Callable[[], None]) -> bool:
         for rows in self._tables.values():
-            rows.source, rows.changed = source, False
+            rows.source, rows.record, rows.changed = source, self.record, False
         apply()
         return any(rows.changed for rows in self._tables.values())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Oracle, Workload
@@ -18,6 +19,7 @@ from onefold.proof.owner import Owner
 from onefold.proof.record import Record, Source
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Replays
+from onefold.proof.verdict import CannotTell
 
 # Offsets of each partition that are read before it is asked whether others are far behind.
 _STEP = 10_000
@@ -162,6 +164,18 @@ class Proved:
             return self._kept.keep(head, state, self._environment)
         finally:
             order.take = take
+
+
+def check_beginnings(log: Log, work: Workload, positions: Mapping[Place, int]) -> None:
+    """Raises `CannotTell` when the log begins behind these offsets, or tasks and inputs do not have the same partitions."""
+    changelog = topics_of(work).changelog
+    log.check_partitions((*work.reads, changelog))
+    for (topic, partition), start in log.starts().items():
+        if start > positions[topic, partition] and topic != changelog:
+            raise CannotTell(
+                Code.RECORDS_DELETED,
+                f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
+            )
 
 
 def read_progress(state: State, work: Workload, log: Log, kafka: Kafka, client: dict[str, Any]) -> dict[Place, int]:

@@ -29,7 +29,7 @@ from onefold.proof.objects import Store
 from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
-from onefold.proof.state import Proved, begin, read_evenly, read_progress, topics_of
+from onefold.proof.state import Proved, begin, check_beginnings, read_evenly, read_progress, topics_of
 from onefold.proof.verdict import CannotTell, Finding, beyond_progress
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
@@ -109,7 +109,6 @@ class Following:
 
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
         work, ids = self._work, self.topic_ids
-        self._log.check_partitions((*work.reads, self._topics.changelog))
         receipts = self._kafka.receipts(self._client, work.name, {topic: ids[topic] for topic in work.reads})
         self._state = begin(work, self._log, registry, receipts)
         self._proved = Proved(kept, work, registry, self._log)
@@ -120,12 +119,7 @@ class Following:
         if self._state.order is not None:
             self._state.order.go_on(self._apply, stops=True)
         self._owed = Owed(work, self._state.oracle.expected.fed)
-        for (topic, partition), start in self._log.starts().items():
-            if start > positions[topic, partition] and topic != self._topics.changelog:
-                raise CannotTell(
-                    Code.RECORDS_DELETED,
-                    f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
-                )
+        check_beginnings(self._log, work, positions)
         self._log.go_on(positions | read_progress(self._state, work, self._log, self._kafka, self._client))
         for task, progress in self._state.progresses.items():
             self._reach(task, progress)

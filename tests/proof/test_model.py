@@ -188,3 +188,15 @@ def test_a_model_that_says_apart_is_taken_with_a_warning() -> None:
             "runner", lambda value, tables: None, inputs=("runner.updates",), key="user_id", tables=tables, apart=True
         )
     assert replace(made, ticks=True).inputs == ("runner.updates",)
+
+
+def test_a_function_knows_when_a_record_was_sent_and_its_headers() -> None:
+    seen: list[Any] = []
+
+    def noting(value: Any, tables: Any) -> None:
+        sent = tables[TABLE.name].record
+        seen.append((sent.timestamp_ms, sent.headers))
+
+    work = model("kinds", noting, inputs=(IN,), key="id", tables=(TABLE,))
+    Oracle(work, 1).feed(Record(IN, 0, 0, None, avro(CONTRACT, STORY[0]), [("a", b"b")], 7))
+    assert seen == [(7, [("a", b"b")])]
