@@ -25,9 +25,9 @@ from onefold.bench.follower import Sender
 from onefold.bench.hot_hot import start_sink
 from onefold.bench.operate import name_of, some_keys
 from onefold.bench.workload import Workload
-from onefold.proof.audit.topics import topics_of
 from onefold.proof.log import Log
 from onefold.proof.record import Record
+from onefold.proof.state import topics_of
 from onefold.proof.workloads import workload as judged
 from onefold.stack.child import Child
 

@@ -47,7 +47,7 @@ SET outcome   = excluded.outcome,
     judge     = excluded.judge,
     judged_at = excluded.judged_at
 WHERE before.outcome <> 'invalid'
-   OR (excluded.judge = 'verify' AND excluded.outcome <> 'unknown')
+   OR (excluded.judge = 'verify' AND (excluded.outcome = 'invalid' OR (excluded.outcome = 'valid' AND %(saw_all)s)))
    OR (excluded.outcome = 'invalid' AND before.judge = 'audit'
        AND (excluded.findings -> 'first') @> coalesce(before.findings -> 'first', '[]'))
 """
@@ -72,15 +72,16 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
 
 
 def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KEEP_S) -> str:
-    """Writes the verdict over the one before. What was found wrong stands until `verify` takes it back, whoever has found it: an
-    auditor does not judge all of it, and one that begins anew has not seen what its predecessor saw; it may only add to that. Nor
-    does a `verify` that cannot tell take anything back.
+    """Writes the verdict over the one before. What was found wrong stands until a `verify` takes it back that has compared each
+    output record and each row, whoever has found it: a continuous verifier does not judge all of it, and one that begins anew has
+    not seen what its predecessor saw; it may only add to that. Nor does a `verify` that cannot tell take anything back.
 
     Returns "" or, where that was not possible, one sentence with the reason: a judge who may only read has judged all
     the same.
     """
     values = {
         "judge": judge,
+        "saw_all": not verdict.uncompared,
         **{name: getattr(verdict, name) for name in ("domain", "outcome", "reason")},
         "counts": Jsonb(verdict.counts),
         "offsets": Jsonb(verdict.offsets),

@@ -157,7 +157,7 @@ class Checkpoints:
             if any(at[place] < start for place, start in starts.items()):
                 continue  # what follows it is gone already
             state = found.state()
-            if state is not None and state["_replays"].go_on(receipts, state["_oracle"].expected.dead, at):
+            if state is not None and state.replays.go_on(receipts, state.oracle.expected.dead, at):
                 return checkpoint, state
         return None
 

@@ -23,10 +23,12 @@ signed none, plus one byte an input record (its fate); never with the records' c
 
 import functools
 import hashlib
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, cast
+from dataclasses import InitVar, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 from onefold.error_codes import Code
 from onefold.proof.contracts import contract_of, contracts
@@ -79,8 +81,9 @@ class Table:
         summed: its rows are made of several records of the topic: no single one has made any of them, and one that is a sum of
             nothing may be there or not.
         sums: what the table adds up, which the continuous verifier has to know.
-        adds: columns of which an output record says by how much they grow, and not what they are. The continuous verifier
-            has to know them.
+        adds: columns of which an output record says by how much they grow, and not what they are.
+        kafka_key: the field of an output record that is its Kafka key, or a function of the fields, as the handler names it by
+            `Output(key=...)`; "": the state key of its input record.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Table:
     summed: bool = False
     sums: Sums | Gathered | None = None
     adds: tuple[str, ...] = ()
+    kafka_key: str | Callable[[dict[str, Any]], int | str] = ""
 
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -129,8 +133,7 @@ class Workload:
             nothing; "event", the model has a `delete` for it (see `DeletingModel`).
         not_judged: what nobody compares, each with the reason: output topics and tables that no table of the model is for, and
             fields and columns that none has, as `topic.field` and `table.column`.
-        apart: rows and fates follow from the inputs of one partition, whatever is in the others, but for tables of sums; several
-            processes may verify it then.
+        apart: without effect; a model of an earlier version may say it.
     """
 
     name: str
@@ -142,11 +145,14 @@ class Workload:
     ticks: bool = False
     made: bool = False
     queues: tuple[str, ...] = ()
-    apart: bool = False
+    apart: InitVar[bool] = False
     tombstones: str = "reject"
     not_judged: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, apart: bool) -> None:
+        if apart:
+            text = f"the verification model of {self.name} says apart=True, which has no effect: remove it"
+            warnings.warn(text, FutureWarning, stacklevel=3)
         if self.tombstones not in ("reject", "ignore", "event"):
             raise ValueError(
                 f"the verification model of {self.name} has tombstones={self.tombstones!r}: say reject, ignore or event"
@@ -198,51 +204,80 @@ class DeadLetter(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Of a misrouted record: the partition of its key, its key there, a digest of its value, and when it was sent; None: that is
-    not known.
-    """
+    """Of a misrouted record: the partition of its key, its key there, and a digest of its value."""
 
     partition: int
     key: bytes
     digest: bytes
-    sent_ms: int | None
 
-    def matches(self, other: "Copy") -> bool:
-        """Whether they are the same, as far as both know when the record was sent."""
-        return self[:3] == other[:3] and (self.sent_ms == other.sent_ms or None in (self.sent_ms, other.sent_ms))
+
+class Sent(NamedTuple):
+    """When a record was sent, in milliseconds since 1970, and the headers of its sender."""
+
+    timestamp_ms: int | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @classmethod
+    def of(cls, record: Record) -> "Sent":
+        """Of a record as its sender gave it."""
+        return cls(record.timestamp_ms, tuple(record.headers))
+
+    def differing(self, other: "Sent") -> dict[str, tuple[Any, Any]]:
+        """What another record with the same time and headers should have, and has."""
+        wrong: dict[str, tuple[Any, Any]] = {}
+        if self.timestamp_ms != other.timestamp_ms:
+            wrong[COPY_HEADER] = self.timestamp_ms, other.timestamp_ms
+        if self.headers != other.headers:
+            wrong["headers"] = list(self.headers), list(other.headers)
+        return wrong
+
+
+class UnsentCopy(NamedTuple):
+    """A copy that no original asks for yet. `sent`: what it says of its original; None: it is of a release that said nothing."""
+
+    lies_at: Source
+    original: Source
+    copy: Copy
+    sent: Sent | None
 
 
 @dataclass
 class Expected:
     """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `unsigned`: records
-    that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `fed`: what the pipeline must
-    have written into inputs of its own, and has. `mistimed`: ticks that Kafka's time of them contradicts.
+    that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `changed`: what copies have
+    otherwise than their originals. `fed`: what the pipeline must have written into inputs of its own, and has. `mistimed`: ticks
+    that Kafka's time of them contradicts.
     """
 
     model: Model
     counts: Counts = field(default_factory=Counts)
     dead: dict[Source, DeadLetter] = field(default_factory=dict)
-    uncopied: dict[Source, Copy] = field(default_factory=dict)
-    unsent: list[tuple[Source, Source, Copy]] = field(default_factory=list)
-    unsigned: list[tuple[Source, Source, Copy]] = field(default_factory=list)
+    uncopied: dict[Source, tuple[Copy, Sent]] = field(default_factory=dict)
+    unsent: list[UnsentCopy] = field(default_factory=list)
+    unsigned: list[UnsentCopy] = field(default_factory=list)
     copied: set[tuple[Source, Copy]] = field(default_factory=set)
+    changed: list[Finding] = field(default_factory=list)
     fates: dict[tuple[str, int], bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     fed: Fed = field(default_factory=Fed)
     mistimed: list[Finding] = field(default_factory=list)
 
     def doubled(self) -> list[tuple[Source, Source]]:
         """Copies that nothing asks for, each with its original. An unsigned one is known to be a copy when it is there twice."""
-        again = [one for one in self.unsigned if one[1:] in self.copied]
-        return [(lies_at, original) for lies_at, original, _ in (*self.unsent, *again)]
+        again = [one for one in self.unsigned if one[1:3] in self.copied]
+        return [(one.lies_at, one.original) for one in (*self.unsent, *again)]
 
-    def is_copied(self, original: Source, copy: Copy, *, signed: bool) -> bool:
+    def is_copied(self, one: UnsentCopy, *, signed: bool) -> bool:
         """Whether an original that waited for this copy has it now."""
-        wanted = self.uncopied.get(original)
-        if wanted is None or not copy.matches(wanted):
+        wanted, sent = self.uncopied.get(one.original, (None, None))
+        if wanted != one.copy:
             return False
-        del self.uncopied[original]
+        del self.uncopied[one.original]
         if not signed:
-            self.copied.add((original, copy))
+            self.copied.add((one.original, one.copy))
+        if sent is not None and one.sent is not None and (wrong := sent.differing(one.sent)):
+            text = "the copy of a repartitioned record has the time and the headers of its original"
+            lies_at, original = str(one.lies_at), str(one.original)
+            self.changed.append(Finding("wrong output", one.lies_at.topic, {}, wrong, lies_at, original, text))
         return True
 
     def fate(self, source: Source) -> int:
@@ -252,25 +287,41 @@ class Expected:
 
 
 class Oracle:
-    """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets."""
+    """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets.
+
+    Args:
+        partitions: of each input.
+        queues: by queue its partitions, where these are not as many.
+    """
 
     def __init__(
-        self, workload: Workload, partitions: int, registry: Registry | None = None, owner: Owner | None = None
+        self,
+        workload: Workload,
+        partitions: int,
+        registry: Registry | None = None,
+        owner: Owner | None = None,
+        queues: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._workload = workload
         #: The pipeline on its cluster.
         self.owner = owner or Owner("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
+        #: Told of each input record that the model took: where it lies, and its state key; None: it was a tick.
+        self.changed: Callable[[Source, str | None], None] = _nothing
         self._partitions = partitions
         self._registry = registry
         named = (*workload.inputs, *workload.queues)
         self._contracts = {topic: contracts(workload.name)[topic] for topic in named}
         self._partitions_by_key: dict[str, int] = {}
+        #: The state key of the last record that was well-formed and no tick.
+        self.key = ""
         self._ticks = f"{workload.name}.ticks" if workload.ticks else None
         # Per partition the time of the last tick.
         self._ticked: dict[int, int] = {}
-        self.expected = Expected(workload.model(), fed=Fed(workload.queues))
+        self.expected = Expected(
+            workload.model(), fed=Fed({topic: queues.get(topic, partitions) for topic in workload.queues})
+        )
 
     def feed(self, record: Record) -> int:
         """Take one record of an input topic, or one tick; returns its fate."""
@@ -298,7 +349,9 @@ class Oracle:
         except Inadmissible as reason:
             self.expected.fed.unreadable(record.topic, lies_at, str(reason))
         else:
-            self.expected.fed.take(record.topic, lies_at, fields, source_of(record.header(SOURCE_HEADER)))
+            written = source_of(record.header(SOURCE_HEADER))
+            key = (record.key or b"").decode(errors="backslashreplace")
+            self.expected.fed.take(record.topic, lies_at, fields, written, key)
 
     def settled(self) -> Expected:
         """What must exist after the records so far. More may be fed afterwards."""
@@ -319,20 +372,23 @@ class Oracle:
         if deletes and self._workload.tombstones == "ignore":
             return Fate.IGNORED
         model = self.expected.model
-        key = _deleted(record) if deletes else model.key(value, source)
+        self.key = key = _deleted(record) if deletes else model.key(value, source)
         belongs = self._partitions_by_key.get(key)
         if belongs is None:
             belongs = self._partitions_by_key[key] = partition_of(key, self._partitions)
         if belongs != record.partition:
-            self.expected.uncopied[source] = Copy(
-                belongs, key.encode(), _digest(record.value), self.owner.sent_ms(record)
-            )
+            copy = Copy(belongs, key.encode(), _digest(record.value))
+            self.expected.uncopied[source] = copy, Sent.of(self.owner.as_sent(record))
             return Fate.REPARTITIONED
-        if not (self._delete(key, source) if deletes else model.apply(value, source)):
+        if hasattr(model, "record"):
+            model.record = self.owner.as_sent(record)
+        changed = self._delete(key, source) if deletes else model.apply(value, source)
+        self.changed(source, key)
+        if not changed:
             return Fate.IGNORED
         if self._workload.fed or self._workload.queues:
-            for topic, fields in cast("Feeding", model).feeds():
-                self.expected.fed.ask(topic, fields, source)
+            for topic, fields, *named in cast("Feeding", model).feeds():
+                self.expected.fed.ask(topic, fields, source, named[0] if named else key)
         return Fate.ACCEPTED
 
     def _judge_tick(self, record: Record, source: Source) -> int:
@@ -352,6 +408,7 @@ class Oracle:
                 f"the verification model of {self._workload.name} says that it has ticks, and has no function tick",
             )
         changed = cast(TickingModel, model).tick(at_ms, source)
+        self.changed(source, None)
         self._ticked[record.partition] = at_ms
         return Fate.ACCEPTED if changed else Fate.IGNORED
 
@@ -367,11 +424,12 @@ class Oracle:
     def _match_copy(self, record: Record, lies_at: Source, original: Source) -> None:
         """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
         # A release that signed no copies may have given them no time either.
-        sent_ms = self.owner.sent_ms(record) if record.header(COPY_HEADER) is not None else None
-        expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value), sent_ms)
+        expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
         copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
-        if not expected.is_copied(original, copy, signed=copies is expected.unsent):
-            copies.append((lies_at, original, copy))
+        sent = None if record.header(COPY_HEADER) is None else Sent.of(self.owner.as_sent(record))
+        one = UnsentCopy(lies_at, original, copy, sent)
+        if not expected.is_copied(one, signed=copies is expected.unsent):
+            copies.append(one)
 
     def _note(self, source: Source, fate: int) -> None:
         fates = self.expected.fates[source[:2]]
@@ -381,13 +439,15 @@ class Oracle:
         self.expected.counts.count(fate)
 
 
+def _nothing(source: Source, key: str | None) -> None:
+    pass
+
+
 def match_late_originals(expected: Expected) -> None:
     """Copies that were read before their originals are no more unsent than these are uncopied."""
     for copies in (expected.unsent, expected.unsigned):
         early, copies[:] = copies[:], []
-        for lies_at, original, copy in early:
-            if not expected.is_copied(original, copy, signed=copies is expected.unsent):
-                copies.append((lies_at, original, copy))
+        copies += [one for one in early if not expected.is_copied(one, signed=copies is expected.unsent)]
 
 
 def _deleted(record: Record) -> str:

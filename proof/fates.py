@@ -9,6 +9,16 @@ class Fate:
     NONE, ACCEPTED, IGNORED, REPARTITIONED, DEAD = range(5)
 
 
+#: What a fate says of a record that names it.
+FATES = {
+    Fate.NONE: "there is no such committed input record",
+    Fate.ACCEPTED: "that input record is accepted",
+    Fate.IGNORED: "that input record changes nothing",
+    Fate.REPARTITIONED: "that input record takes effect as its copy in another partition",
+    Fate.DEAD: "that input record is a dead letter",
+}
+
+
 @dataclass
 class Counts:
     """How many input records met which fate."""

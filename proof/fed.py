@@ -8,18 +8,22 @@ queue has workers, who put a job back: a record there that names no input must s
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from onefold.proof.placement import Layout, misplaced
+from onefold.proof.record import Source
 from onefold.proof.verdict import Check, Finding
 
-#: Where an input record lies: topic, partition, offset. Its text is what findings say.
-Source = tuple[str, int, int]
 #: A topic, and the input record that makes the pipeline write to it.
 _Cause = tuple[str, Source]
 Fields = Mapping[str, Any]
 #: A topic, where the record lies there, and its fields as text.
 _PutBack = tuple[str, str, str]
+
+#: Beside the fields of a job, none of which has such a name.
+KEY = "Kafka key"
 
 
 class Open(NamedTuple):
@@ -32,10 +36,14 @@ class Open(NamedTuple):
 class Fed:
     """What must have been written into these topics, against what was. Memory: what has not met its match, and a byte for each
     offset of an input that caused something; of queues every job, so that those which were put back can be told.
+
+    Args:
+        queues: and the partitions of each.
     """
 
-    def __init__(self, queues: Iterable[str] = ()) -> None:
+    def __init__(self, queues: Mapping[str, int] = MappingProxyType({})) -> None:
         self._jobs: dict[str, set[str]] = {topic: set() for topic in queues}
+        self._layouts = {topic: Layout(partitions) for topic, partitions in queues.items()}
         self._put_back: list[_PutBack] = []
         self._asked: dict[_Cause, list[Fields]] = {}
         self._written: dict[_Cause, list[tuple[str, Fields]]] = {}
@@ -44,8 +52,10 @@ class Fed:
         self._counts_asked: Counter[str] = Counter()
         self._counts_written: Counter[str] = Counter()
 
-    def ask(self, topic: str, fields: Fields, source: Source) -> None:
-        """The input record at `source` makes the pipeline write this."""
+    def ask(self, topic: str, fields: Fields, source: Source, key: str = "") -> None:
+        """The input record at `source` makes the pipeline write this; a job under this Kafka key."""
+        if topic in self._jobs:
+            fields = {**fields, KEY: key}
         self._counts_asked[topic] += 1
         written = self._written.get((topic, source), [])
         for at, (_, found) in enumerate(written):
@@ -55,8 +65,8 @@ class Fed:
                 return
         self._asked.setdefault((topic, source), []).append(fields)
 
-    def take(self, topic: str, lies_at: str, fields: Fields, source: Source | None) -> None:
-        """A record of the topic, and the input record that it names."""
+    def take(self, topic: str, lies_at: str, fields: Fields, source: Source | None, key: str = "") -> None:
+        """A record of the topic, and the input record that it names; a job, and its Kafka key."""
         if source is None and topic in self._jobs:
             self._put_back.append((topic, lies_at, _text(fields)))
             return
@@ -65,6 +75,10 @@ class Fed:
             text = "the record names no input record: another program has written it"
             self._findings.append(Finding("phantom output", topic, output=lies_at, text=text))
             return
+        if topic in self._jobs:
+            fields = {**fields, KEY: key}
+            partition, offset = map(int, lies_at.rsplit("/", 2)[1:])
+            self._layouts[topic].take(key, partition, offset, source, {})
         asked = self._asked.get((topic, source), [])
         if fields in asked:
             asked.remove(fields)
@@ -97,8 +111,14 @@ class Fed:
         for cause, written in self._written.items():
             yield from self._wrong(cause, written, asked.get(cause, []))
         yield from self._invented(self._put_back)
+        yield from self.misplaced()
         for cause, missing in asked.items():
             yield from _missing(cause, missing)
+
+    def misplaced(self) -> Iterator[Finding]:
+        """Jobs that do not lie in the partition of their Kafka key."""
+        for topic, layout in self._layouts.items():
+            yield from misplaced(topic, layout)
 
     def known(self, is_applied: Callable[[Source], bool]) -> Iterator[Finding]:
         """Everything wrong with the records of which the input record that they name was applied. It is said once."""
@@ -154,7 +174,7 @@ class Fed:
 def _missing(cause: _Cause, missing: list[Fields]) -> Iterator[Finding]:
     topic, source = cause
     for fields in missing:
-        row = {name: str(value) for name, value in fields.items()}
+        row = {name: str(value) for name, value in fields.items() if name != KEY}
         yield Finding("missing output", topic, row, source=_place(source), text="it was never written")
 
 
@@ -164,4 +184,4 @@ def _place(source: Source) -> str:
 
 def _text(fields: Fields) -> str:
     """The same for the same fields. Both come from the same decoder, so numbers are spelled alike."""
-    return repr(sorted(fields.items()))
+    return repr(sorted((name, value) for name, value in fields.items() if name != KEY))

@@ -1,34 +1,24 @@
-"""The judge of one domain: reads what is in the log, waits until the pipeline has drained, and compares.
+"""The judge of one domain: reads what is in the log, waits until the pipeline has drained, and compares."""
 
-It is asked by `verify`. Of a large log several judges each read a share, in processes of their own (`shares`): the partitions
-with these numbers, of every topic. What the partitions have to do with one another is judged by one of them.
-"""
-
-import json
+import gc
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
 from onefold.error_codes import Code
-from onefold.proof.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
-from onefold.proof.contracts import contracts
-from onefold.proof.expect import Expected, Oracle
+from onefold.proof.checkpoints import Checkpoints
+from onefold.proof.expect import Expected
 from onefold.proof.invariants import invariants
 from onefold.proof.kafka import KAFKA, Kafka
-from onefold.proof.log import Place, read_last
+from onefold.proof.log import Place
 from onefold.proof.models import Making
 from onefold.proof.objects import open_store
-from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs, judge_copies
-from onefold.proof.owner import Owner
-from onefold.proof.parts import Part, shares, without_rows
-from onefold.proof.placement import ALL, Share
+from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
-from onefold.proof.replays import Replays
+from onefold.proof.state import Proved, begin, check_beginnings, read_evenly, read_progress, topics_of
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import (
@@ -50,10 +40,24 @@ Progress = Callable[[str, int], None]
 
 # Between two checks of a pipeline that has not drained.
 CHECK_AGAIN_S = 0.1
+# What a judge makes, it keeps, or it is in no cycle: to look for cycles as often as Python does takes a fifth of its time, and
+# half of an auditor's.
+_CYCLES = (100_000, 50, 100)
+
+
+@contextmanager
+def seldom() -> Iterator[None]:
+    """Look for cycles of objects seldom, until the end."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_CYCLES)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Judge:
-    """Judges a domain, or a share of it. Close it after use; everything here may raise `CannotTell`.
+    """Judges a domain. Close it after use; everything here may raise `CannotTell`.
 
     Args:
         domain: such as `runner`.
@@ -62,8 +66,8 @@ class Judge:
         progress: called with what is going on.
         schema_registry_url: where to look up the schemas of inputs in the Confluent wire format; None: nowhere.
         objects: where the object store is, and its server, for domains whose workers make objects; "": there is none.
-        share: the partitions to read.
         kafka: how the log is read.
+        kept: the checkpoints to go on from, and to add to; None: there are none.
     """
 
     def __init__(
@@ -74,91 +78,53 @@ class Judge:
         progress: Progress,
         schema_registry_url: str | None = None,
         objects: tuple[str, str | None] = ("", None),
-        share: Share = ALL,
         kafka: Kafka = KAFKA,
+        kept: Checkpoints | None = None,
     ) -> None:
         self._client = client
         self._kafka = kafka
-        self._share = share
         self._work = workload(domain)
         self._inputs = frozenset(self._work.reads)
         self._dsn = dsn
         self._store = open_store(*objects) if self._work.made else None
         self._progress = progress
-        reads = self._work.reads
-        self._changelog = f"{domain}.changelog"
-        several = len(reads) > 1
-        self._order_topic = f"{domain}.order" if several else ""
-        others = [*(f"{topic}.dead" for topic in reads), self._changelog, *([self._order_topic] if several else [])]
+        self._topics = topics = topics_of(self._work)
         with Snapshot(dsn) as snapshot:
             snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
-        self._log = kafka.log(client, [*reads, *self._work.outputs, *self._work.queues, *others], share)
-        owner = Owner(self._log.cluster_id, domain, self._log.topics[self._changelog].topic_id)
-        self._outputs = Outputs(self._work, owner)
+        self._log = kafka.log(client, topics.all)
         registry = Registry(schema_registry_url) if schema_registry_url else None
-        topic_ids = {topic: self._log.topics[topic].topic_id for topic in reads}
+        topic_ids = {topic: self._log.topics[topic].topic_id for topic in self._work.reads}
         self._ask_receipts = partial(kafka.receipts, client, domain, topic_ids)
-        self._replays = Replays(self._ask_receipts(), owner)
-        self._oracle = Oracle(self._work, self._log.topics[reads[0]].partitions, registry, owner)
-        self._oracle.withdrawn = self._replays.withdrawn
-        self._order = Order(reads, self._oracle.feed) if several else None
-        self._progresses: dict[int, dict[str, Any]] = {}
-        self._read = 0
+        self._state = begin(self._work, self._log, registry, self._ask_receipts())
+        self._proved = Proved(kept, self._work, registry, self._log)
         self._has_begun = False
-        # What the state below uses and does not consist of.
-        self._environment = environment_of(self._work, contracts(domain)) | {"judge": self}
-        if registry is not None:
-            self._environment["registry"] = registry
-        # Without a registry, its records are dead letters: what was judged with one is not gone on from without, and back.
-        self._fingerprint = fingerprint(self._work, with_registry=registry is not None)
 
-    def go_on(self, kept: Checkpoints, verdict: Verdict) -> None:
+    def go_on(self, verdict: Verdict) -> None:
         """Go on from the newest checkpoint that holds for this judge, these topics and this log; if none does, stay at the
         beginning.
         """
-        judge = self._fingerprint, self._topic_ids()
-        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
-        found = kept.holding(judge, self._replays.receipts, starts, self._log.stable_ends(), self._environment)
+        found = self._proved.find(self._state.replays.receipts)
         if found is not None:
-            checkpoint, state = found
-            for name in _STATE:
-                setattr(self, name, state[name])
-            if self._order is not None:
-                self._order.go_on(self._oracle.feed, stops=False)
+            checkpoint, self._state = found
+            if self._state.order is not None:
+                self._state.order.go_on(self._state.oracle.feed, stops=False)
             self._log.go_on(checkpoint.positions)
             self._has_begun = True
             verdict.proved, verdict.proved_at = checkpoint.records, checkpoint.made_at
 
-    def keep(self, kept: Checkpoints) -> str:
+    def keep(self) -> str:
         """Keep what was proved; says why it could not, or ""."""
-        checkpoint = Checkpoint(
-            self._fingerprint,
-            self._topic_ids(),
-            self._log.positions,
-            digest_of(self._replays.receipts),
-            self._read,
-            now(),
-        )
-        return kept.keep(checkpoint, {name: getattr(self, name) for name in _STATE}, self._environment)
-
-    def _topic_ids(self) -> dict[str, str]:
-        return {name: topic.topic_id for name, topic in self._log.topics.items()}
+        return self._proved.keep(self._state, self._log.positions)
 
     def close(self) -> None:
         """Let go of the broker."""
         self._log.close()
 
-    def shares(self, most: int) -> int:
-        """How many shares the topics are divided into, so many at most; 1 where they cannot be divided."""
-        # What a registry answers may change between two who ask.
-        if self._replays.receipts or "registry" in self._environment:
-            return 1
-        return shares(self._work, [topic.partitions for topic in self._log.topics.values()], most)
-
     def run(self, verdict: Verdict, timeout_s: float) -> None:
         """Fill in the verdict; raises `CannotTell`."""
-        self.check_beginnings()
-        verdict.begins = by_topic({at: start for at, start in self._log.positions.items() if at[0] != self._changelog})
+        check_beginnings(self._log, self._work, self._log.positions)
+        changelog = self._topics.changelog
+        verdict.begins = by_topic({at: start for at, start in self._log.positions.items() if at[0] != changelog})
         deadline: float | None = None
         while True:
             ends = self._log.stable_ends()
@@ -178,70 +144,33 @@ class Judge:
                     ):
                         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, doubt, str(Code.RECORDS_DELETED)
                     return
-            self._progress(holdup or "input is still arriving", self._read)
+            self._progress(holdup or "input is still arriving", self._state.read)
             time.sleep(CHECK_AGAIN_S)
 
-    def is_apart(self) -> bool:
-        """Do all outputs of this share name inputs of it, too, as far as it was read?"""
-        return self._outputs.are_of(self._share)
-
-    def ends(self) -> dict[Place, int]:
-        """The offset up to which each partition can be read now."""
-        return self._log.stable_ends()
-
     def read(self, ends: dict[Place, int]) -> None:
-        """Take everything before these offsets that was not taken before; those of other shares are none of this one's."""
+        """Take everything before these offsets that was not taken before."""
         if not self._has_begun:
-            self._begin(ends)
-        self._log.read({place: ends[place] for place in self._log.places}, self._take)
-
-    def _begin(self, ends: dict[Place, int]) -> None:
-        """Of the changelog the last word of each task is all that counts. The states before it are as many as all inputs."""
-        last = {place: ends[place] for place in self._log.places if place[0] == self._changelog}
-        known = self._progresses.__contains__
-        read_last(self._kafka.log, self._client, self._changelog, self._share, last, self._take_progress, known)
-        self._log.go_on(self._log.positions | last)
-        self._has_begun = True
-
-    def check_beginnings(self) -> None:
-        """Is the log there from where this judge reads?"""
-        self._log.check_partitions((*self._work.reads, self._changelog))
-        for (topic, partition), start in self._log.starts().items():
-            if start > self._log.positions[topic, partition] and topic != self._changelog:
-                raise CannotTell(
-                    Code.RECORDS_DELETED,
-                    f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
-                )
+            progress = read_progress(self._state, self._work, self._log, self._kafka, self._client)
+            self._log.go_on(self._log.positions | progress)
+            ends = ends | progress
+            self._has_begun = True
+        read_evenly(self._log, self._work, self._state.matching, ends, self._take)
 
     def _take(self, record: Record) -> None:
-        self._read += 1
-        if self._read % 10_000 == 0:
-            self._progress("reading the topics", self._read)
+        self._state.read += 1
+        if self._state.read % 10_000 == 0:
+            self._progress("reading the topics", self._state.read)
         if record.topic in self._inputs:
-            if not self._oracle.owner.is_of_another(record):
-                self._order.feed(record) if self._order else self._oracle.feed(record)
-        elif record.topic == self._changelog:
-            self._take_progress(record)
+            if not self._state.oracle.owner.is_of_another(record):
+                self._state.order.feed(record) if self._state.order else self._state.oracle.feed(record)
+        elif record.topic == self._topics.changelog:
+            self._state.take_progress(record, self._work, self._log)
         else:
-            self._take_written(record)
-
-    def _take_progress(self, record: Record) -> None:
-        if record.key == b"p":
-            found = self._progresses[record.partition] = json.loads(record.value or b"{}")
-            self._log.check_states(self._work.name, found, self._work.reads[0])
-
-    def _take_written(self, record: Record) -> None:
-        """What the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""
-        if record.topic in self._outputs.records:
-            self._outputs.feed(record)
-        elif record.topic == self._order_topic and self._order:
-            self._order.add(record)
-        elif record.topic in self._work.queues:
-            self._oracle.take_job(record)
+            self._state.take_written(record, self._topics)
 
     def holdup(self, ends: dict[Place, int]) -> str:
         """What has not drained yet, in one sentence; nothing when all has."""
-        return self._undrained(ends) or (self._unordered() if self._order else "")
+        return self._undrained(ends) or (self._unordered() if self._state.order else "")
 
     def _undrained(self, ends: dict[Place, int]) -> str:
         # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
@@ -250,8 +179,8 @@ class Judge:
             if high[topic, partition] > stable[topic, partition]:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
         for topic in self._work.reads:
-            for partition in self._share.of(self._log.topics[topic].partitions):
-                at = self._progresses.get(partition, {}).get("inputs", {}).get(topic, {})
+            for partition in range(self._log.topics[topic].partitions):
+                at = self._state.progresses.get(partition, {}).get("inputs", {}).get(topic, {})
                 if at and at["topic_id"] != self._log.topics[topic].topic_id:
                     raise CannotTell(
                         Code.TOPIC_RECREATED,
@@ -266,19 +195,22 @@ class Judge:
         """Records that were processed in an order that nobody wrote down, as by a version of the pipeline with one input. The
         processor has counted them, and has not counted what it passed over.
         """
-        assert self._order is not None
-        counted, known = sum(self._counted().values()), sum(self._oracle.expected.counts.as_stored().values())
-        return self._order.left_over(passed_over=counted <= known)
+        assert self._state.order is not None
+        counted, known = (
+            sum(self._state.counted().values()),
+            sum(self._state.oracle.expected.counts.as_stored().values()),
+        )
+        return self._state.order.left_over(passed_over=counted <= known)
 
     def _unmade(self) -> str:
         """What a worker has still to make."""
-        return cast(Making, self._oracle.expected.model).unmade() if self._store is not None else ""
+        return cast(Making, self._state.oracle.expected.model).unmade() if self._store is not None else ""
 
     def _unlanded(self, ends: dict[Place, int]) -> str:
         with Snapshot(self._dsn) as snapshot:
             ledger = snapshot.ledger(self._work.name)
         for topic in self._work.outputs:
-            for partition in self._share.of(self._log.topics[topic].partitions):
+            for partition in range(self._log.topics[topic].partitions):
                 landed, topic_id = ledger.get((topic, partition), (0, self._log.topics[topic].topic_id))
                 if topic_id != self._log.topics[topic].topic_id:
                     raise CannotTell(
@@ -290,13 +222,13 @@ class Judge:
         return ""
 
     def _compare(self, verdict: Verdict) -> list[Finding]:
-        self._progress("comparing", self._read)
-        expected = self._oracle.settled()
+        self._progress("comparing", self._state.read)
+        expected = self._state.oracle.settled()
         with Snapshot(self._dsn) as snapshot:
-            comparison = Comparison(self._work, snapshot, expected, self._outputs.last)
+            comparison = Comparison(self._work, snapshot, expected, self._state.outputs.last)
             findings = [*comparison.findings(), *self._beyond(snapshot)]
-            findings += self.conclude(verdict, snapshot, comparison.checks, expected, self._outputs, self._counted())
-        findings += self._replays.findings()
+            findings += self._conclude(verdict, snapshot, comparison.checks, expected)
+        findings += self._state.replays.findings()
         if self._store is not None:
             checks, wrong = cast(Making, expected.model).judge_made(self._store)
             verdict.checks += checks
@@ -304,39 +236,28 @@ class Judge:
         return findings
 
     def _skipped(self, *, drained: bool) -> list[Finding]:
-        return self._order.findings(drained=drained) if self._order else []
+        return self._state.order.findings(drained=drained) if self._state.order else []
 
     def _beyond(self, snapshot: Snapshot) -> list[Finding]:
         """Where sink or processor claim more than there is. Asked afterwards, the topics end nowhere before."""
         landed = {place: offset for place, (offset, _) in snapshot.ledger(self._work.name).items()}
         read = {
             (topic, partition): int(at["next_offset"])
-            for partition, progress in self._progresses.items()
+            for partition, progress in self._state.progresses.items()
             for topic, at in progress.get("inputs", {}).items()
         }
         ends = self._log.high_ends()
         return [*beyond_ledger(landed, ends), *beyond_progress(read, ends)]
 
-    def conclude(
-        self,
-        verdict: Verdict,
-        snapshot: Snapshot,
-        checks: list[Check],
-        expected: Expected,
-        outputs: Outputs,
-        counted: Mapping[str, int],
-    ) -> list[Finding]:
-        """What is wrong beside the tables, over all partitions; and the checks and counts of the verdict.
-
-        Args:
-            checks: of the tables.
-            counted: what the processor has counted, by fate.
-        """
+    def _conclude(self, verdict: Verdict, snapshot: Snapshot, checks: list[Check], expected: Expected) -> list[Finding]:
+        """What is wrong beside the tables; and the checks and counts of the verdict."""
+        outputs = self._state.outputs
         rules = invariants(self._work.name)
         unkept = list(snapshot.invariants(rules))
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
-        findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected, counted)]
-        if self._ask_receipts() != self._replays.receipts:
+        findings += [*self._state.matching.findings, *self._state.matching.left()]
+        findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected)]
+        if self._ask_receipts() != self._state.replays.receipts:
             raise CannotTell(Code.CHANGED_MEANWHILE, "dead letters were replayed while this was going on; ask again")
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.doubled())
@@ -349,48 +270,22 @@ class Judge:
         verdict.outputs = sum(outputs.records[topic] for topic in self._work.outputs)
         verdict.rows = sum(check.found for check in checks if check.what in expected.model.rows)
         verdict.not_judged = unjudged(self._work, snapshot)
+        verdict.uncompared = self._state.matching.passed_over
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
         return findings
 
-    def part(self, snapshot: Snapshot) -> Part:
-        """What this share has come to, now that all of it was read."""
-        expected = self._oracle.settled()
-        work = self._work
-        single = [table for table in work.tables if not table.summed]
-        names = {table.name for table in single}
-        views = tuple(view for view in work.views if view.table in names)
-        apart = replace(work, tables=tuple(single), views=views)
-        comparison = Comparison(apart, snapshot, expected, self._outputs.last, share=self._share)
-        findings = [
-            *comparison.findings(),
-            *self._beyond(snapshot),
-            *self._replays.findings(),
-            *self._skipped(drained=True),
-        ]
-        sums = {table.name: dict(expected.model.rows[table.name]) for table in work.tables if table.summed}
-        right = not findings and self.is_apart()
-        return Part(without_rows(expected), self._outputs.taken(), right, comparison.checks, sums, self._counted())
-
-    def _counted(self) -> Counter[str]:
-        """What the processor has counted for itself."""
-        counted = Counter[str]()
-        for progress in self._progresses.values():
-            counted.update(progress.get("counts", {}))
-        return counted
-
-    def _judge_counts(self, expected: Expected, counted: Mapping[str, int]) -> list[Finding]:
+    def _judge_counts(self, expected: Expected) -> list[Finding]:
         """The processor counts for itself how records ended; it must have counted the same."""
+        counted = self._state.counted()
         findings = []
         for name, wanted in expected.counts.as_stored().items():
             found = counted.get(name, 0)
             if found != wanted:
                 difference = {name: (wanted, found)}
-                findings.append(Finding("wrong count", self._changelog, {}, difference, weight=abs(wanted - found)))
+                findings.append(
+                    Finding("wrong count", self._topics.changelog, {}, difference, weight=abs(wanted - found))
+                )
         return findings
-
-
-# What the judge knows of the log; the rest of it is how it came to know that.
-_STATE = ("_oracle", "_outputs", "_order", "_replays", "_progresses", "_read")
 
 
 def by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:

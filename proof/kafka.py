@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 from onefold.proof.log import Log
-from onefold.proof.placement import Share
 from onefold.proof.record import Source
 from onefold.proof.replays import read as read_replays
 
@@ -14,7 +13,7 @@ from onefold.proof.replays import read as read_replays
 class Kafka(NamedTuple):
     """How a judge asks Kafka: for topics, and for the receipts of replayed dead letters."""
 
-    log: Callable[[dict[str, Any], Iterable[str], Share], Log] = Log
+    log: Callable[[dict[str, Any], Iterable[str]], Log] = Log
     receipts: Callable[[dict[str, Any], str, Mapping[str, str]], Set[Source]] = read_replays
 
 

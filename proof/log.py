@@ -23,7 +23,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
-from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 
@@ -48,7 +47,7 @@ class Topic:
 
 
 class Log:
-    """Some topics, or a share of their partitions, read side by side. Close it after use.
+    """Some topics, read side by side. Close it after use.
 
     Args:
         answer_s: how long a broker may take for an answer.
@@ -59,7 +58,6 @@ class Log:
         self,
         client: dict[str, Any],
         topics: Iterable[str],
-        share: Share = ALL,
         answer_s: float = _ANSWER_S,
         batch: int = _BATCH,
     ) -> None:
@@ -70,9 +68,7 @@ class Log:
         #: Kafka's own id of the cluster.
         self.cluster_id = self._cluster_id()
         self.topics = self._describe(list(topics))
-        self.places: list[Place] = [
-            (name, p) for name, topic in self.topics.items() for p in share.of(topic.partitions)
-        ]
+        self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
         #: How many were read.
         self.records = 0
@@ -256,10 +252,9 @@ def cannot_tell(error: KafkaException, admin: kafka_client.Admin, what: str) -> 
 
 
 def read_last(
-    opened: Callable[[dict[str, Any], Iterable[str], Share], Log],
+    opened: Callable[[dict[str, Any], Iterable[str]], Log],
     client: dict[str, Any],
     topic: str,
-    share: Share,
     ends: dict[Place, int],
     take: Callable[[Record], None],
     is_known: Callable[[int], bool],
@@ -269,7 +264,7 @@ def read_last(
     """
     back = _LAST
     while True:
-        with closing(opened(client, [topic], share)) as log:
+        with closing(opened(client, [topic])) as log:
             starts = log.starts()
             begin = {place: max(starts[place], ends[place] - back) for place in log.places}
             log.go_on(begin)

@@ -15,7 +15,8 @@ from typing import Any
 
 from onefold.error_codes import Code
 from onefold.proof.expect import Table, View, Workload
-from onefold.proof.record import Source
+from onefold.proof.models import TrackedRows
+from onefold.proof.record import Record, Source
 from onefold.proof.verdict import CannotTell
 
 #: A row or an input, by field.
@@ -23,14 +24,17 @@ Fields = Mapping[str, Any]
 
 
 class Rows:
-    """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with."""
+    """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with. `record` is the input record
+    that is applied: when it was sent, in `timestamp_ms`, and its sender's `headers`.
+    """
 
     def __init__(self, table: Table) -> None:
-        self.expected: dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]] = {}
+        self.expected = TrackedRows()
         self._noted: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._table = table
         self._names = tuple(column.name for column in table.columns)
         self.source = Source("", 0, 0)
+        self.record: Record | None = None
         self.changed = False
 
     def get(self, *key: Any) -> dict[str, Any] | None:
@@ -99,6 +103,7 @@ class _Made:
         self._key = key
         self._tables = {table.name: Rows(table) for table in tables}
         self.rows = {name: rows.expected for name, rows in self._tables.items()}
+        self.record: Record | None = None
 
     def key(self, value: dict[str, Any], source: Source) -> str:
         """As the processor has it: the text of what the topology's `key` gives. Raises `CannotTell` without that field."""
@@ -125,7 +130,7 @@ class _Made:
 
     def _changes(self, source: Source, apply: Callable[[], None]) -> bool:
         for rows in self._tables.values():
-            rows.source, rows.changed = source, False
+            rows.source, rows.record, rows.changed = source, self.record, False
         apply()
         return any(rows.changed for rows in self._tables.values())
 
@@ -158,8 +163,7 @@ def model(
         tables: what must be compared. Their columns are the fields of their topic's schema, unless they say otherwise.
         views: what must show the same as a table.
         tick: takes a tick and puts rows, where the topology declares one.
-        apart: whatever `apply` and `tick` look up was put for inputs of the same partition, as it is where all rows have the
-            key of their input. `verify --from-start` may use all cores then.
+        apart: without effect; a model of an earlier version may say it.
         tombstones: what becomes of a null value, as in the topology: "reject", "ignore" or "event".
         delete: with "event", takes the state key that a tombstone deletes, as a text, and puts rows; or one such function for
             each input topic, by its name.

@@ -1,6 +1,7 @@
 """What a model of a pipeline gives the judge: which rows there must be, and what else."""
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from onefold.proof.fed import Fields
@@ -9,8 +10,32 @@ from onefold.proof.record import Source
 from onefold.proof.verdict import Check, Finding
 
 
+class TrackedRows(dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]):
+    """The rows of one table in a model: a dict that notes the keys whose rows are set.
+
+    With it `verify` reads inputs and outputs side by side. Of a model with plain dicts it reads the output records first, and
+    holds them in memory.
+    """
+
+    __slots__ = ("changed",)
+
+    def __init__(self, rows: Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]] = MappingProxyType({})) -> None:
+        super().__init__(rows)
+        #: The keys, since they were taken from here.
+        self.changed: list[tuple[Any, ...]] = []
+
+    def __setitem__(self, key: tuple[Any, ...], row: tuple[tuple[Any, ...], Source]) -> None:
+        super().__setitem__(key, row)
+        self.changed.append(key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TrackedRows, (dict(self),)
+
+
 class Model(Protocol):
-    """What a domain's rows must be."""
+    """What a domain's rows must be. One with an attribute `record` is given there each input record that it takes next, with the
+    time at which it was sent and the headers of its sender.
+    """
 
     @property
     def rows(self) -> Mapping[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]:
@@ -49,9 +74,9 @@ class DeletingModel(Model, Protocol):
 class Feeding(Model, Protocol):
     """A model of a pipeline that feeds itself, or that has queues."""
 
-    def feeds(self) -> Iterable[tuple[str, Fields]]:
-        """What the value that was applied last makes the pipeline write into inputs of its own and into its queues: topic and
-        all fields. It is asked for after values that changed something.
+    def feeds(self) -> Iterable[tuple[str, Fields] | tuple[str, Fields, str]]:
+        """What the value that was applied last makes the pipeline write into inputs of its own and into its queues: topic, all
+        fields, and for a queue the Kafka key, where it is not the state key. It is asked for after values that changed something.
         """
 
 

@@ -4,7 +4,7 @@ An output record must follow its contract, and its header must name an accepted 
 come from one task, which reads its partition in order: so for one row the sources must go up strictly. One that does
 not is a doubled output. (A record that is written again after an abort, or by a zombie, shows up exactly so.)
 
-Memory: one entry a row, one byte an input record for each output topic, one entry a dead letter.
+Memory: one entry a row, one entry a dead letter.
 """
 
 import hashlib
@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from onefold.proof.contracts import contracts
 from onefold.proof.decode import Inadmissible, decode_output
 from onefold.proof.expect import Expected, Table, Workload
-from onefold.proof.fates import Fate
+from onefold.proof.fates import FATES, Fate
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.owner import SOURCE_HEADER, Owner
-from onefold.proof.placement import Share
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import Finding
 
@@ -30,19 +29,8 @@ class Written(NamedTuple):
     source: Source
 
 
-class Taken(NamedTuple):
-    """What `Outputs` know of records, as plain data: what is wrong with them, how many there are by topic, what they name, and
-    the dead letters.
-    """
-
-    findings: list[Finding]
-    records: dict[str, int]
-    named: dict[tuple[str, str, int], bytearray]
-    letters: dict[Source, list[tuple[Record, str]]]
-
-
 #: See `Outputs.heard`.
-Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], Written, Written | None], None]
+Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], Written, Written | None, Record], object]
 
 
 class Outputs:
@@ -56,12 +44,10 @@ class Outputs:
         self._dead = {f"{topic}.dead": topic for topic in workload.reads}
         #: What is wrong with records by themselves.
         self.findings: list[Finding] = []
-        # Per output topic and input partition one byte an input offset: some output names it.
-        self._named: dict[tuple[str, str, int], bytearray] = {}
         self._key_of = _keys_of(self._tables)
         self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
-        #: Called for each record of a row: table, key, fields, and what is the last of the row now, and was before.
+        #: Called for each record of a row: table, key, fields, what is the last of the row now and was before, and the record.
         self.heard: Heard | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,23 +57,6 @@ class Outputs:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._key_of = _keys_of(self._tables)
-
-    def taken(self) -> "Taken":
-        """What was taken so far, without the rows."""
-        return Taken(self.findings, self.records, self._named, self._letters)
-
-    def add(self, other: "Taken") -> None:
-        """Take what another one has taken; no input partition has outputs in both."""
-        self.findings += other.findings
-        for topic, records in other.records.items():
-            self.records[topic] += records
-        self._named |= other.named
-        for source, letters in other.letters.items():
-            self._letters.setdefault(source, []).extend(letters)
-
-    def are_of(self, share: Share) -> bool:
-        """Do all outputs name inputs of this share?"""
-        return all(partition in share for _, _, partition in self._named)
 
     def feed(self, record: Record) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
@@ -115,13 +84,6 @@ class Outputs:
             self.findings.append(finding)
             return
         key = self._key_of[record.topic](fields)
-        place = record.topic, source.topic, source.partition
-        named = self._named.get(place)
-        if named is None:
-            named = self._named[place] = bytearray()
-        if len(named) <= source.offset:
-            named.extend(bytes(source.offset + 1 - len(named)))
-        named[source.offset] = 1
         last = self.last[table.name]
         before = last.get(key)
         if (
@@ -137,28 +99,16 @@ class Outputs:
             self.findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
         written = last[key] = Written(record.partition, record.offset, source)
         if self.heard is not None:
-            self.heard(table, key, fields, written, before)
+            self.heard(table, key, fields, written, before, record)
 
-    def ahead_of(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
-        """An input record at one of these offsets or behind them that was named already; None: there is none."""
-        named = (Source(topic, at, len(offsets) - 1) for (_, topic, at), offsets in self._named.items() if offsets)
-        sources = (source for several in (named, self._letters) for source in several)
-        return next((source for source in sources if source.offset >= reached.get(source[:2], 0)), None)
+    def beyond(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
+        """An input record at one of these offsets or behind them that has a dead letter; None: there is none."""
+        return next((source for source in self._letters if source.offset >= reached.get(source[:2], 0)), None)
 
     def judge(self, expected: Expected) -> Iterator[Finding]:
         """Everything wrong with what was written, now that all input has been read."""
         yield from self.findings
-        yield from self._phantoms(expected)
         yield from self._judge_letters(expected)
-
-    def _phantoms(self, expected: Expected) -> Iterator[Finding]:
-        for (output, topic, partition), named in self._named.items():
-            fates = expected.fates.get((topic, partition), bytearray())
-            fates = fates + bytes(max(0, len(named) - len(fates)))
-            for offset, (is_named, fate) in enumerate(zip(named, fates, strict=False)):
-                if is_named and fate != Fate.ACCEPTED:
-                    source = Source(topic, partition, offset)
-                    yield Finding("phantom output", output, source=str(source), text=FATES[fate])
 
     def _judge_letters(self, expected: Expected) -> Iterator[Finding]:
         for source in expected.dead:
@@ -183,21 +133,11 @@ class Outputs:
                 yield Finding("changed dead letter", topic, output=_place(record), source=str(source), text=wrong)
 
 
-#: What a fate says of a record that names it.
-FATES = {
-    Fate.NONE: "there is no such committed input record",
-    Fate.ACCEPTED: "that input record is accepted",
-    Fate.IGNORED: "that input record changes nothing",
-    Fate.REPARTITIONED: "that input record takes effect as its copy in another partition",
-    Fate.DEAD: "that input record is a dead letter",
-}
-
-
 def judge_copies(expected: Expected) -> Iterator[Finding]:
-    """Misrouted records without their copy, and copies that are one too many."""
-    for source, wanted in expected.uncopied.items():
+    """Misrouted records without their copy, and copies that are one too many, or have another time or other headers."""
+    yield from expected.changed
+    for source, (wanted, _) in expected.uncopied.items():
         text = f"it belongs to partition {wanted.partition}, under the key {wanted.key.decode(errors='replace')}"
-        text += f", with the time {wanted.sent_ms}" if wanted.sent_ms is not None else ""
         yield Finding("missing copy", source.topic, source=str(source), text=text)
     for lies_at, original in expected.doubled():
         text = FATES[expected.fate(original)]

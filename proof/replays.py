@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from onefold import kafka_client
 from onefold.error_codes import Code
-from onefold.proof.expect import DeadLetter
+from onefold.proof.expect import DeadLetter, Sent
 from onefold.proof.log import Log, cannot_tell
 from onefold.proof.owner import Owner
 from onefold.proof.record import Record, Source, source_of
@@ -37,17 +37,23 @@ class Replays:
     receipts: Set[Source] = frozenset()
     owner: Owner = field(default_factory=lambda: Owner("", ""))
     _digests: dict[Source, bytes] = field(default_factory=dict)
-    _found: dict[Source, list[tuple[Source, bytes]]] = field(default_factory=dict)
+    _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
+    # Where it is known. A record that was a dead letter when it was read has left no more than its key and its value.
+    _sent: dict[Source, Sent] = field(default_factory=dict)
 
     def withdrawn(self, record: Record, source: Source) -> bool:
         """Whether the input record counts no more where it lies. Takes note of records that were put back."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
         if first is not None and (self.owner.wrote(record) or first in self.receipts):
-            self._found.setdefault(first, []).append((source, _digest(record.key, record.value)))
+            self._found.setdefault(first, []).append((source, _digest(record.key, record.value), self._sent_of(record)))
         if source not in self.receipts:
             return False
         self._digests[source] = _digest(record.key, record.value)
+        self._sent[source] = self._sent_of(record)
         return True
+
+    def _sent_of(self, record: Record) -> Sent:
+        return Sent.of(self.owner.as_sent(record))
 
     def go_on(
         self, receipts: Set[Source], dead: Mapping[Source, DeadLetter], positions: Mapping[tuple[str, int], int]
@@ -77,10 +83,13 @@ class Replays:
                 text = "a receipt says that the dead letter was replayed, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
         for first, found in self._found.items():
-            for source, _ in found[1:] if first in self.receipts else found:
+            for source, *_ in found[1:] if first in self.receipts else found:
                 text = "the dead letter was replayed before" if first in self.receipts else "no receipt says so"
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
-            for source, digest in found:
+            for source, digest, sent in found:
+                if wrong := self._sent.get(first, sent).differing(sent):
+                    text = "the replayed record has the time and the headers of the dead letter's record"
+                    yield Finding("changed replay", first.topic, {}, wrong, str(source), str(first), text)
                 if source[:2] != first[:2] or digest != self._digests.get(first, digest):
                     text = "the replayed record is not the dead letter's record"
                     yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)

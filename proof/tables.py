@@ -13,7 +13,6 @@ from onefold.proof.expect import Expected, Table, View, Workload
 from onefold.proof.invariants import Invariant, broken
 from onefold.proof.kinds import KINDS, taking
 from onefold.proof.models import Model
-from onefold.proof.placement import ALL, Share
 from onefold.proof.summed import Gathered
 from onefold.proof.verdict import CannotTell, Check, Finding
 
@@ -73,11 +72,10 @@ class Snapshot:
     """One moment of the database. All questions are answered as of the same commit.
 
     Args:
-        name: of another snapshot that is open, whose moment it is to be; "": it is now.
         patience_s: how long others may hold up a question, as by a lock.
     """
 
-    def __init__(self, dsn: str, name: str = "", patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, dsn: str, patience_s: float = PATIENCE_S) -> None:
         try:
             self._connection = postgres.connect(
                 dsn, "onefold verify", autocommit=False, settings=_SETTINGS, patience_s=patience_s
@@ -89,19 +87,12 @@ class Snapshot:
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.read_only = True
         self._connection.adapters.register_loader("bpchar", _Unpadded)
-        if name:
-            self._all(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
-
-    def exported(self) -> str:
-        """The name by which other connections can have the same moment, as long as this one is open: it may be idle meanwhile."""
-        self._all("SET idle_in_transaction_session_timeout = 0")
-        return str(self._all("SELECT pg_export_snapshot()")[0][0])
 
     def count(self, name: str) -> int:
         """How many rows a table or view has."""
@@ -150,13 +141,10 @@ class Snapshot:
         """The tables of a schema, and those with these names, with their columns."""
         return dict(self._all(_TABLES, cut(schema), [cut(name) for name in names]))
 
-    def rows(self, name: str, columns: tuple[str, ...], share: Share = ALL) -> Iterator[tuple[Any, ...]]:
-        """All rows of a view, or those of a table whose origins are in a share; a row without one is in the first."""
+    def rows(self, name: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+        """All rows of a table or view."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         query = sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(*name.split(".")))
-        if share != ALL:
-            belongs = sql.SQL(' WHERE abs(coalesce("partition", 0)::bigint) % {} = {}')
-            query += belongs.format(share.shares, share.number)
         try:
             with self._connection.cursor("verify") as cursor:
                 cursor.itersize = _FETCH
@@ -183,24 +171,13 @@ class Snapshot:
 
 
 class Comparison:
-    """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row.
+    """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row."""
 
-    Of a share, its rows are compared; rows of views that are of another share are passed over.
-    """
-
-    def __init__(
-        self,
-        workload: Workload,
-        snapshot: Snapshot,
-        expected: Expected,
-        last: dict[str, Any],
-        share: Share = ALL,
-    ) -> None:
+    def __init__(self, workload: Workload, snapshot: Snapshot, expected: Expected, last: dict[str, Any]) -> None:
         self._workload = workload
         self._snapshot = snapshot
         self._model: Model = expected.model
         self._last = last
-        self._share = share
         self.checks: list[Check] = []
 
     def findings(self) -> Iterator[Finding]:
@@ -219,7 +196,7 @@ class Comparison:
         key_of = taking([names.index(name) for name in table.key])
         topic = table.topic
         found = matched = 0
-        for row in self._snapshot.rows(table.name, (*names, *ORIGIN), self._share):
+        for row in self._snapshot.rows(table.name, (*names, *ORIGIN)):
             found += 1
             values, origin = row[:width], row[width:]
             key = key_of(values)
@@ -251,7 +228,7 @@ class Comparison:
             yield from self._missing(table)
 
     def _missing(self, table: Table) -> Iterator[Finding]:
-        there = set(self._snapshot.rows(table.name, table.key, self._share))
+        there = set(self._snapshot.rows(table.name, table.key))
         adds_up = table.summed and not isinstance(table.sums, Gathered)
         amounts = taking([at for at, column in enumerate(table.columns) if column.name not in table.key])
         for key, (values, source) in self._model.rows[table.name].items():
@@ -278,8 +255,6 @@ class Comparison:
         for row in self._snapshot.rows(view.name, view.columns):
             key = key_of(row)
             correct, source = wanted.pop(key, (None, None))
-            if correct is None and self._share != ALL:
-                continue
             found += 1
             if correct is None:
                 yield Finding("extra row", view.name, row_of(table, key))

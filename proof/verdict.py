@@ -111,11 +111,11 @@ class Verdict:
         proved: how many records an earlier verdict had read and found right, which were not read again.
         proved_at: when that was, in UTC; "" when everything was read from the beginning.
         note: what a person should know besides, or "".
-        processes: how many judged, each a share of the log.
         begins: per topic and partition, from where everything was read.
         outputs: how many output records there were, from the beginning of the log.
         rows: how many rows of tables were compared.
         not_judged: what of the pipeline nobody compares, each with the reason that the model gives, or "".
+        uncompared: how many output records could not be compared one by one.
         code: of what keeps the verifier from a verdict, or "".
     """
 
@@ -130,7 +130,7 @@ class Verdict:
     proved: int = 0
     proved_at: str = ""
     note: str = ""
-    processes: int = 1
+    uncompared: int = 0
     code: str = ""
     begins: dict[str, dict[int, int]] = field(default_factory=dict)
     outputs: int = 0

@@ -18,9 +18,7 @@ from typing import Any
 
 from onefold.error_codes import Code
 from onefold.proof.checkpoints import Checkpoints
-from onefold.proof.collecting import seldom
-from onefold.proof.judge import Judge, Progress
-from onefold.proof.shares import Settings, Shares
+from onefold.proof.judge import Judge, Progress, seldom
 from onefold.proof.verdict import UNKNOWN, VALID, CannotTell, Verdict
 from onefold.proof.workloads import UnknownDomain
 
@@ -38,7 +36,6 @@ def verify(
     objects_endpoint: str | None = None,
     checkpoints: Path | None = None,
     from_start: bool = False,
-    processes: int = 1,
 ) -> Verdict:
     """Judge one domain.
 
@@ -55,24 +52,19 @@ def verify(
         checkpoints: the folder of what was proved before, which is read on from, and in which what is proved now is kept;
             None: everything is read, and nothing is kept.
         from_start: read everything all the same.
-        processes: how many may read it then, each a share of the partitions. What is *valid* because of several is not kept.
     """
     started = time.monotonic()
     judge: Judge | None = None
     verdict = Verdict(domain, UNKNOWN, "")
     try:
-        judge = Judge(domain, client, dsn, progress, schema_registry_url, (objects or "", objects_endpoint))
         kept = Checkpoints(checkpoints, domain) if checkpoints else None
-        if kept and not from_start:
-            judge.go_on(kept, verdict)
-        if from_start and (number := judge.shares(processes)) > 1:
-            shares = Shares(judge, Settings(domain, client, dsn), number, progress)
-            if shares.prove(verdict, timeout_s):
-                return verdict
-            timeout_s, verdict.note = 0.0 if shares.late else timeout_s, shares.trouble
+        made = objects or "", objects_endpoint
+        judge = Judge(domain, client, dsn, progress, schema_registry_url, made, kept=kept)
+        if not from_start:
+            judge.go_on(verdict)
         judge.run(verdict, timeout_s)
-        if kept and verdict.outcome == VALID:
-            verdict.note = judge.keep(kept) or verdict.note
+        if verdict.outcome == VALID:
+            verdict.note = judge.keep() or _uncompared(verdict)
     except (CannotTell, UnknownDomain) as reason:
         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
     except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
@@ -83,3 +75,12 @@ def verify(
             judge.close()
         verdict.seconds = round(time.monotonic() - started, 3)
     return verdict
+
+
+def _uncompared(verdict: Verdict) -> str:
+    if not verdict.uncompared:
+        return ""
+    return (
+        f"{verdict.uncompared:,} output records were read when their rows had changed again, and were not compared one by one: "
+        f"hold the rows of the model of {verdict.domain} in TrackedRows"
+    )

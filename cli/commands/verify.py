@@ -19,7 +19,6 @@ from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
-from onefold.stack import cores
 
 # Enough to see what is wrong; a million missing rows have one cause.
 FINDINGS_SHOWN = 20
@@ -35,10 +34,6 @@ def command(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Read the topics from offset 0, not from the last checkpoint.")
     ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --from-start: number of processes.  [default: one for each core]"),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
     """Recompute a pipeline from its input topics with the pipeline's model, and compare every row and every dead letter.
@@ -48,7 +43,7 @@ def command(
 
     Example: onefold verify runner --timeout 30
     """
-    verdict, dsn = judge(domain, timeout, from_start, processes or cores.available())
+    verdict, dsn = judge(domain, timeout, from_start)
     if as_json:
         typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
     else:
@@ -62,7 +57,7 @@ def command(
     raise typer.Exit(verdict.exit_code)
 
 
-def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> tuple[Verdict, str]:
+def judge(domain: str, timeout_s: float, from_start: bool) -> tuple[Verdict, str]:
     """The verdict on a domain of the running stack or of the servers that are set, and the DSN of its database."""
     try:
         settings = load()
@@ -82,7 +77,6 @@ def judge(domain: str, timeout_s: float, from_start: bool, processes: int) -> tu
             progress=lambda what, records: progress.say(f"{what}: {records:,} records"),
             checkpoints=settings.checkpoints(),
             from_start=from_start,
-            processes=processes,
         )
     finally:
         progress.clear()
@@ -111,8 +105,6 @@ def _sentence(verdict: Verdict) -> str:
     records = (
         f"{counts['records']:,} input records ({counts['accepted']:,} accepted, {counts['ignored']:,} without effect,"
         f" {counts['forwarded']:,} repartitioned, {counts['dead']:,} dead letters), {verdict.seconds:.1f} s"
-        + f", {verdict.processes} processes"
-        * (verdict.processes > 1)
     )
     told = f"{reason}.\n{records}."
     if verdict.proved:

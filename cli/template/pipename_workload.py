@@ -10,7 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from onefold.model import Column, Inadmissible, Input, Source, Table, Workload
+from onefold.model import (
+    Column,
+    Inadmissible,
+    Input,
+    Source,
+    Table,
+    TrackedRows,
+    Workload,
+)
 
 TOPIC = "pipename.orders"
 TOTALS = Table(
@@ -43,7 +51,7 @@ class Model:
     """`rows`: by table and key the values that must be there, and who changed them."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Any] = {TOTALS.name: {}}
+        self.rows: dict[str, Any] = {TOTALS.name: TrackedRows()}
         self._orders: dict[str, dict[str, dict[str, Any]]] = {}
         self._changes: Counter[str] = Counter()
 

@@ -7,7 +7,7 @@ so nothing has to drain. Looks are as far apart as they are dear: they take no m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,8 @@ from onefold.proof.audit.live import Live
 from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
-from onefold.proof.collecting import seldom
 from onefold.proof.expect import Workload
+from onefold.proof.judge import by_topic, seldom
 from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry
@@ -305,7 +305,7 @@ class Auditor:
         standing.records, standing.judged, standing.waiting = following.records, following.judged, following.waiting
         standing.behind_s = following.behind_s
         standing.rows, standing.counts = self._tables.rows, following.counts
-        standing.offsets = _by_topic(following.positions)
+        standing.offsets = by_topic(following.positions)
 
     def _say(self, waits: str) -> None:
         standing = self.standing
@@ -334,10 +334,3 @@ class Auditor:
         standing.troubled = True
         if not standing.findings:
             standing.outcome, standing.reason, standing.code = UNKNOWN, str(reason), str(reason.code)
-
-
-def _by_topic(positions: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
-    offsets: dict[str, dict[int, int]] = {}
-    for (topic, partition), offset in sorted(positions.items()):
-        offsets.setdefault(topic, {})[partition] = offset
-    return offsets

@@ -9,35 +9,27 @@ What was there at the start is read as `verify` reads it: the model runs ahead, 
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from typing import Any, cast
 
 from onefold.error_codes import Code
 from onefold.proof.audit.gate import Gate
 from onefold.proof.audit.owed import Owed
 from onefold.proof.audit.pace import PACE, Pace
-from onefold.proof.audit.pending import Pending
-from onefold.proof.audit.proved import Proved
-from onefold.proof.audit.topics import topics_of
-from onefold.proof.audit.versions import Key, Versions, finding
+from onefold.proof.audit.versions import Versions
 from onefold.proof.checkpoints import Checkpoints
-from onefold.proof.expect import Oracle, Table, Workload
+from onefold.proof.expect import Workload
 from onefold.proof.fates import Fate
 from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.log import Place
 from onefold.proof.models import Making
 from onefold.proof.objects import Store
-from onefold.proof.order import Order
-from onefold.proof.outputs import FATES, Outputs, Written
-from onefold.proof.owner import SOURCE_HEADER, Owner
-from onefold.proof.placement import ALL
+from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
-from onefold.proof.replays import Replays
+from onefold.proof.state import Proved, begin, check_beginnings, read_evenly, read_progress, topics_of
 from onefold.proof.verdict import CannotTell, Finding, beyond_progress
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
@@ -58,7 +50,6 @@ class Following:
         versions: what rows must be; after `begin`.
         began_at: per place of what is written, what was there at the start lies before this offset.
         findings: what is wrong, as it is found; take them away.
-        judged: how many output records were compared with the model.
     """
 
     def __init__(
@@ -76,31 +67,36 @@ class Following:
         self._client = client
         self._topics = topics = topics_of(workload)
         self._tables = workload.outputs
-        self._log = kafka.log(client, topics.all, ALL)
+        self._log = kafka.log(client, topics.all)
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
         self._progress: Offsets = {}
-        self._progresses: dict[int, dict[str, Any]] = {}
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
         self._is_applied = False  # whether that is just what the model has taken
         #: False: something came in between while the model took a record, and what it knows is of no use.
         self.is_whole = True
-        self._pending = Pending()
         self._letters: list[Source] = []
         self._gate: Gate | None = None
-        self.findings, self.judged, self._records_before = list[Finding](), 0, 0
+        self.findings = list[Finding]()
         # The inputs of which the processor claims to have read more than there is.
         self._beyond = set[tuple[str, int]]()
         # When all was read that the processor had said of how far it is.
         self._told_at = self._compared_at = time.monotonic()
+        # Of the others a verdict knows more than a continuous verifier, or it gives some of it away.
+        self._leaves = kept is not None and not (workload.fed or workload.queues or workload.made)
         self._start(registry, kept)
 
     @property
     def records(self) -> int:
         """How many were read."""
         return self._log.records
+
+    @property
+    def judged(self) -> int:
+        """How many output records were compared with the model."""
+        return self._state.matching.compared - self._compared_before
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -113,39 +109,26 @@ class Following:
 
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
         work, ids = self._work, self.topic_ids
-        self._log.check_partitions((*work.reads, self._topics.changelog))
-        owner = Owner(self._log.cluster_id, work.name, ids[self._topics.changelog])
         receipts = self._kafka.receipts(self._client, work.name, {topic: ids[topic] for topic in work.reads})
-        self._oracle = Oracle(work, self._log.topics[work.reads[0]].partitions, registry, owner)
-        self._outputs, self._replays = Outputs(work, owner), Replays(receipts, owner)
-        self._order = Order(work.reads, self._apply, stops=True) if self._topics.order else None
-        self._proved = Proved(kept, work, registry, self, ids, receipts)
-        starts = {place: start for place, start in self._log.starts().items() if place[0] != self._topics.changelog}
-        found = self._proved.find(starts, self._log.stable_ends())
-        positions = dict(self._log.positions)
-        if found is not None:
-            positions, state, self._records_before = found[0].positions, found[1], found[0].records
-            self._oracle, self._outputs = state["_oracle"], state["_outputs"]
-            self._order, self._replays = state["_order"], state["_replays"]
-            if self._order is not None:
-                self._order.go_on(self._apply, stops=True)
-        self._oracle.withdrawn = self._replays.withdrawn
-        self._owed = Owed(work, self._oracle.expected.fed)
-        for (topic, partition), start in starts.items():
-            if start > positions[topic, partition]:
-                raise CannotTell(
-                    Code.RECORDS_DELETED,
-                    f"{topic}/{partition} starts at offset {start}: what was before is gone from the log",
-                )
-        with closing(self._kafka.log(self._client, [self._topics.changelog], ALL)) as changelog:
-            changelog.read(changelog.stable_ends(), self._take_progress, self._alive)
-            positions |= changelog.positions
-        self._log.go_on(positions)
+        self._state = begin(work, self._log, registry, receipts)
+        self._proved = Proved(kept, work, registry, self._log)
+        positions = self._log.positions
+        if (found := self._proved.find(receipts)) is not None:
+            positions, self._state = found[0].positions, found[1]
+        self._read_before, self._compared_before = self._state.read, self._state.matching.compared
+        if self._state.order is not None:
+            self._state.order.go_on(self._apply, stops=True)
+        self._owed = Owed(work, self._state.oracle.expected.fed)
+        check_beginnings(self._log, work, positions)
+        self._log.go_on(positions | read_progress(self._state, work, self._log, self._kafka, self._client))
+        for task, progress in self._state.progresses.items():
+            self._reach(task, progress)
 
     def begin(self) -> None:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
+        state = self._state
         reached, self.began_at = dict(self._progress), self._ends_of_written()
-        if ahead := self._outputs.ahead_of(reached):
+        if ahead := state.matching.beyond(reached) or state.outputs.beyond(reached):
             raise CannotTell(
                 Code.PROGRESS_UNKNOWN,
                 f"the processor does not say that it has taken {ahead}, of which there are results",
@@ -154,7 +137,7 @@ class Following:
         late: set[tuple[Place, Place]] = set()
 
         def take(record: Record) -> None:
-            source = source_of(record.header(SOURCE_HEADER)) if record.topic in self._outputs.records else None
+            source = source_of(record.header(SOURCE_HEADER)) if record.topic in self._state.outputs.records else None
             place = record.topic, record.partition
             if place in self._waiting:
                 (self._feed if record.offset < reached.get(place, 0) else self._take)(record)
@@ -166,16 +149,16 @@ class Following:
             else:
                 self._take(record)
 
-        self._log.read({**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}, take, self._alive)
+        ends = {**{place: reached.get(place, 0) for place in self._reads}, **self.began_at}
+        read_evenly(self._log, self._work, state.matching, ends, take, self._alive)
         self._applied, self._is_applied = reached, True
-        expected = self._oracle.settled()
+        expected = state.oracle.settled()
         self._letters.clear()
-        self.findings += self._outputs.judge(expected)
-        self._outputs.findings.clear()
-        self.versions = Versions(self._work, expected.model.rows, self._outputs.last)
-        self._outputs.heard = self._heard
-        for table in self._work.outputs.values():
-            self.findings += self.versions.unwritten(table)
+        self.findings += state.outputs.judge(expected)
+        state.outputs.findings.clear()  # which `judge` has given, too
+        self.versions = Versions(self._work, expected.model.rows, state.outputs.last)
+        state.matching.versions, state.matching.judged = self.versions.wrote, self.versions.judge
+        self._find_missing(reached)
         for record in later:
             self._take(record)
 
@@ -225,7 +208,7 @@ class Following:
 
     def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
         """What says what is wrong with the objects that were reported since it was asked last."""
-        return cast(Making, self._oracle.expected.model).follow_made(store)
+        return cast(Making, self._state.oracle.expected.model).follow_made(store)
 
     def held(self, seconds: float) -> str:
         """Where results have been waited for so long that were begun and are not committed, in one sentence; or ""."""
@@ -249,21 +232,21 @@ class Following:
     @property
     def counts(self) -> dict[str, int]:
         """As a verdict has them."""
-        counts = self._oracle.expected.counts
+        counts = self._state.oracle.expected.counts
         return {"records": counts.records, **counts.as_stored()}
 
     @property
     def leaves(self) -> bool:
         """Whether now is a moment to leave what was compared to the next judge."""
-        return self._proved.leaves and self._is_applied
+        return self._leaves and self._is_applied
 
     def leave(self) -> str:
         """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
-        if self._kafka.receipts(self._client, self._work.name, self.topic_ids) != self._replays.receipts:
+        if self._kafka.receipts(self._client, self._work.name, self.topic_ids) != self._state.replays.receipts:
             return "dead letters were replayed since this continuous verifier started: only the next one can save its checkpoint"
         positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
-        parts = self._oracle, self._outputs, self._order, self._replays, self._progresses
-        return self._proved.leave(positions, self._records_before + self.records - self.waiting, *parts)
+        self._state.read = self._read_before + self.records - self.waiting
+        return self._proved.keep(self._state, positions)
 
     def close(self) -> None:
         """Let go of the broker."""
@@ -289,52 +272,25 @@ class Following:
         elif topic == self._topics.changelog:
             self._take_progress(record)
         else:
-            self._take_written(record)
-
-    def _take_written(self, record: Record) -> None:
-        """What the processor has written. Copies are judged where they arrive, among the inputs."""
-        topic = record.topic
-        if topic in self._outputs.records:
-            if topic not in self._tables and (source := source_of(record.header(SOURCE_HEADER))) is not None:
+            if topic.endswith(".dead") and (source := source_of(record.header(SOURCE_HEADER))) is not None:
                 self._letters.append(source)
-            self._outputs.feed(record)
-            if self._outputs.findings:
-                self.findings += self._outputs.findings
-                self._outputs.findings.clear()
-        elif topic == self._topics.order:
-            assert self._order is not None, "read only where there are several inputs"
-            self._order.add(record)
-        elif topic in self._work.queues:
-            self._oracle.take_job(record)
+            self._state.take_written(record, self._topics)
+            self._collect()
 
     def _take_progress(self, record: Record) -> None:
-        if record.key == b"p":
-            found = self._progresses[record.partition] = json.loads(record.value or b"{}")
-            self._log.check_states(self._work.name, found, self._work.reads[0])
-            for topic, at in found.get("inputs", {}).items():
-                self._reach(topic, record.partition, at["topic_id"], at["next_offset"])
+        if (progress := self._state.take_progress(record, self._work, self._log)) is not None:
+            self._reach(record.partition, progress)
 
-    def _reach(self, topic: str, task: int, topic_id: str, next_offset: int) -> None:
-        if topic not in self._log.topics:
-            return
-        if topic_id != self._log.topics[topic].topic_id:
-            raise CannotTell(
-                Code.TOPIC_RECREATED,
-                f"the processor has read another topic {topic}, which has been recreated since",
-            )
-        self._progress[topic, task] = next_offset
-
-    def _heard(self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None) -> None:
-        version = self.versions.wrote(table, key, fields, written, before)
-        source = written.source
-        if source.offset >= self._applied.get(source[:2], 0):
-            self._pending.add(source, (table, key, version))
-            return
-        version.judged = True
-        if not self._outputs.findings:  # it comes too late, and is not known to be doubled
-            fate = self._oracle.expected.fate(source)
-            text = "its results had all been written" if fate == Fate.ACCEPTED else FATES[fate]
-            self.findings.append(finding("phantom output", table, key, written, {}, text))
+    def _reach(self, task: int, progress: dict[str, Any]) -> None:
+        for topic, at in progress.get("inputs", {}).items():
+            if topic not in self._log.topics:
+                continue
+            if at["topic_id"] != self._log.topics[topic].topic_id:
+                raise CannotTell(
+                    Code.TOPIC_RECREATED,
+                    f"the processor has read another topic {topic}, which has been recreated since",
+                )
+            self._progress[topic, task] = at["next_offset"]
 
     def _take_inputs(self, reached: Offsets, deadline: float) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
@@ -352,37 +308,41 @@ class Following:
                     return False
         for place, until in reached.items():
             self._applied[place] = until
-            for offset, (table, key, version) in self._pending.take_before(place, until):
-                version.judged = True
-                text = FATES[self._oracle.expected.fate(Source(*place, offset))]
-                self.findings.append(finding("phantom output", table, key, version.written, {}, text))
-        for table in self._work.outputs.values():
-            self.findings += self.versions.unwritten(table)
+        self._find_missing(self._applied)
         self._judge_letters()
         self.findings += self._owed.judge(self._applied)
         self._is_applied = True
         return True
 
     def _feed(self, record: Record) -> None:
-        if not self._oracle.owner.is_of_another(record):
-            (self._order.feed if self._order else self._apply)(record)
+        if not self._state.oracle.owner.is_of_another(record):
+            (self._state.order.feed if self._state.order else self._apply)(record)
+
+    def _find_missing(self, applied: Offsets) -> None:
+        """What is wrong now that these inputs were taken, and everything that was written of them was read."""
+        matching = self._state.matching
+        matching.before(applied)
+        self._collect()
+        self.findings += [*matching.missing(applied), *matching.misplaced()]
+
+    def _collect(self) -> None:
+        for found in (self._state.outputs.findings, self._state.matching.findings):
+            if found:
+                self.findings += found
+                found.clear()
 
     def _apply(self, record: Record) -> None:
-        fate, mistimed = self._oracle.feed(record), self._oracle.expected.mistimed
+        fate, mistimed = self._state.oracle.feed(record), self._state.oracle.expected.mistimed
         if mistimed:
             self.findings += mistimed
             mistimed.clear()
         if fate == Fate.DEAD:
             self._letters.append(Source(record.topic, record.partition, record.offset))
-        elif fate == Fate.ACCEPTED:
-            for table, key, version in self._pending.take((record.topic, record.partition), record.offset):
-                self.judged += 1
-                if wrong := self.versions.judge(table, key, version):
-                    self.findings.append(wrong)
+        self._collect()
 
     def _judge_letters(self) -> None:
         """Those of the input records that were taken; the others are asked for again."""
         known = {source for source in self._letters if source.offset < self._applied.get(source[:2], 0)}
         self._letters = [source for source in self._letters if source not in known]
         for source in sorted(known):
-            self.findings += self._outputs.judge_letter(source, self._oracle.expected)
+            self.findings += self._state.outputs.judge_letter(source, self._state.oracle.expected)

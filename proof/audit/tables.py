@@ -13,10 +13,11 @@ from typing import Any
 
 from onefold.proof.audit.live import Live, Row
 from onefold.proof.audit.sums import Added
-from onefold.proof.audit.versions import Key, Place, Versions, without_untold
+from onefold.proof.audit.versions import Key, Place, Versions
 from onefold.proof.expect import Table, Workload
 from onefold.proof.invariants import invariants
 from onefold.proof.kinds import taking
+from onefold.proof.matching import without_untold
 from onefold.proof.tables import ORIGIN, different, differing, extra, joined, row_of
 from onefold.proof.verdict import Finding, beyond_ledger
 

@@ -8,26 +8,20 @@ be what the model has. Memory: what has not landed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from onefold.proof.audit.sums import Added, Together
-from onefold.proof.contracts import contracts
 from onefold.proof.expect import Table, Workload
-from onefold.proof.kinds import KINDS, picked
+from onefold.proof.matching import told_of
 from onefold.proof.outputs import Written
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Sums
-from onefold.proof.tables import differing, row_of
-from onefold.proof.verdict import Finding
 
 Key = tuple[Any, ...]
 #: (topic, partition)
 Place = tuple[str, int]
 Rows = Mapping[str, Mapping[Key, tuple[tuple[Any, ...], Source]]]
-
-# A column that an output record says nothing of, as one that Postgres computes.
-UNTOLD: Any = object()
 
 
 class Version:
@@ -67,7 +61,6 @@ class Versions:
         self._recent: dict[str, dict[Key, list[Version]]] = {table.name: {} for table in tables}
         self._queues: dict[Place, deque[tuple[Table, Key, Version]]] = {}
         self._told = {table.name: told_of(table) for table in tables}
-        self._unwritten: dict[str, int] = {}
         self._together = {
             table.name: Together(table, rows) for table in workload.tables if isinstance(table.sums, Gathered)
         }
@@ -104,23 +97,13 @@ class Versions:
         queue.append((table, key, version))
         return version
 
-    def judge(self, table: Table, key: Key, version: Version) -> Finding | None:
-        """An output record against the model, which is as of its source now."""
+    def judge(self, table: Table, key: Key, version: Version, right: tuple[Any, ...] | None) -> None:
+        """An output record was compared; `right`: the values of the row; None: there are none, or they are not known."""
         version.judged = True
-        row, written = self._rows[table.name].get(key), version.written
-        found = None
-        if row is None or row[1] != written.source:
-            text = "that input record is not the last that changed this row"
-            found = finding("phantom output", table, key, written, {}, text)
-        else:
-            told = self._values(table, version)
-            if told != row[0]:
-                if wrong := _wrong(table, row[0], told):
-                    found = finding("wrong output", table, key, written, wrong)
-                version.values = row[0]
+        if right is not None:
+            version.values = right
         if version.landed:
             self._forget(table, key)
-        return found
 
     def land(self, ledger: Mapping[Place, int]) -> None:
         """The tables are as of these offsets now; they never go back."""
@@ -185,19 +168,6 @@ class Versions:
         """Of how many rows something has not landed, or was not judged."""
         return sum(map(len, self._recent.values()))
 
-    def unwritten(self, table: Table) -> Iterator[Finding]:
-        """Rows of the model for which nothing was ever written, when there are more of them than before. Asked when both are as
-        of the same records.
-        """
-        last = self._last[table.name]
-        without = len(self._rows[table.name]) - len(last)
-        if without > self._unwritten.get(table.name, 0):
-            self._unwritten[table.name] = without
-            for key, (_, source) in self._rows[table.name].items():
-                if key not in last:
-                    text = "no output record was ever written for it"
-                    yield Finding("missing output", table.topic, row_of(table, key), source=str(source), text=text)
-
     def _added(self, table: Table, before: Version | None, version: Version) -> tuple[Any, ...]:
         """The values after a record that says by how much some of them grow."""
         told = self._values(table, version)
@@ -214,35 +184,3 @@ class Versions:
             fields = version.fields
             version.values = self._told[table.name](fields)
         return version.values
-
-
-def told_of(table: Table) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """What makes a row of the fields of an output record: `UNTOLD` where Postgres computes a column, or no field says it."""
-    told = contracts()[table.topic].fields
-    columns = [column for column in table.columns if column.name in told and not column.generated]
-    read = picked([column.name for column in columns], [KINDS[column.kind].from_output for column in columns])
-    if len(columns) == len(table.columns):
-        return read
-    places = [columns.index(column) if column in columns else -1 for column in table.columns]
-    return lambda fields: _spread(read(fields), places)
-
-
-def _spread(values: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
-    return tuple([UNTOLD if at < 0 else values[at] for at in places])
-
-
-def finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
-    """What is wrong with an output record."""
-    place = f"{table.topic}/{written.partition}/{written.offset}"
-    return Finding(kind, table.topic, row_of(table, key), wrong, place, str(written.source), text)
-
-
-def _wrong(table: Table, correct: tuple[Any, ...], told: tuple[Any, ...]) -> dict[str, tuple[Any, Any]]:
-    """What differs of the columns that are told, by name."""
-    names = tuple(column.name for column in table.columns)
-    return differing(table, names, correct, without_untold(correct, told))
-
-
-def without_untold(correct: tuple[Any, ...], told: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values, and where nothing is told of a column the other one's."""
-    return tuple(one if value is UNTOLD else value for one, value in zip(correct, told, strict=True))

@@ -18,6 +18,7 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Table, Workload
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
@@ -67,8 +68,8 @@ class Model:
 
     def __init__(self) -> None:
         self._names: dict[str, _Name] = {}
-        self._averages: dict[tuple[Any, ...], Any] = {}
-        self._alarms: dict[tuple[Any, ...], Any] = {}
+        self._averages = TrackedRows()
+        self._alarms = TrackedRows()
         self.rows = {AVERAGES.name: self._averages, ALARMS.name: self._alarms}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
@@ -124,7 +125,6 @@ WORKLOAD = Workload(
     STREAMS,
     (AVERAGES, ALARMS),
     Model,
-    apart=True,
     not_judged={"averages.alarms.window_end": "the table counts alarms, and has no such column"},
 )
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Table, Workload
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Row
 from onefold.proof.workloads.shaping import Input, Shape, shaped
@@ -107,8 +108,8 @@ class Model:
         self._paid: dict[tuple[Any, ...], tuple[dict[str, Any], Source]] = {}
         self._transfers: dict[tuple[Any, ...], Any] = {}
         self.rows: dict[str, dict[tuple[Any, ...], Any]] = {
-            _ENTRIES.name: {},
-            _REFUSALS.name: {},
+            _ENTRIES.name: TrackedRows(),
+            _REFUSALS.name: TrackedRows(),
             _ACCOUNTS.name: {},
             _TRANSFERS.name: self._transfers,
         }

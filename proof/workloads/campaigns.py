@@ -17,6 +17,7 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Table, View, Workload
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
@@ -43,7 +44,7 @@ class Model:
         self._campaigns: dict[int, dict[datetime, _Send]] = {}
         self._changes: dict[int, tuple[int, Source]] = {}
         self._totals = _Totals(self._campaigns, self._changes)
-        self._sends: dict[tuple[Any, ...], Any] = {}
+        self._sends = TrackedRows()
         self.rows: dict[str, Mapping[tuple[Any, ...], Any]] = {TOTALS.name: self._totals, SENDS.name: self._sends}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
@@ -65,6 +66,7 @@ class Model:
         self._sends[campaign, date] = (campaign, date, sent, email, subject, version), source
         changes, _ = self._changes.get(campaign, (0, source))
         self._changes[campaign] = changes + 1, source
+        self._totals.changed.append((campaign,))
         return True
 
     def settle(self) -> None:
@@ -77,6 +79,7 @@ class _Totals(Mapping[tuple[Any, ...], Any]):
     def __init__(self, campaigns: dict[int, dict[datetime, _Send]], changes: dict[int, tuple[int, Source]]) -> None:
         self._campaigns = campaigns
         self._changes = changes
+        self.changed: list[tuple[Any, ...]] = []
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
         changes, source = self._changes[key[0]]
@@ -142,7 +145,7 @@ def _wall_clock(text: str) -> datetime:
     return datetime(year, month, day, hour, minute, second)
 
 
-WORKLOAD = Workload("campaigns", (TOPIC,), (TOTALS, SENDS), Model, (FROM_SENDS,), apart=True)
+WORKLOAD = Workload("campaigns", (TOPIC,), (TOTALS, SENDS), Model, (FROM_SENDS,))
 
 # --- input
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Table, Workload
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.workloads.shaping import Input, Shape, shaped
 
@@ -34,9 +35,9 @@ class Model:
 
     def __init__(self) -> None:
         self._users: dict[int, _User] = {}
-        self._stats: dict[tuple[Any, ...], Any] = {}
-        self._tendency: dict[tuple[Any, ...], Any] = {}
-        self._messages: dict[tuple[Any, ...], Any] = {}
+        self._stats = TrackedRows()
+        self._tendency = TrackedRows()
+        self._messages = TrackedRows()
         self.rows = {STATS.name: self._stats, TENDENCY.name: self._tendency, MESSAGES.name: self._messages}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
@@ -108,7 +109,7 @@ def _admit(value: dict[str, Any]) -> None:
         raise Inadmissible("timestamp_utc is beyond 2^53 milliseconds")
 
 
-WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model, apart=True)
+WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model)
 
 # --- input
 

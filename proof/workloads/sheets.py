@@ -34,6 +34,7 @@ from typing import Any
 
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Table, Workload
+from onefold.proof.models import TrackedRows
 from onefold.proof.objects import Store
 from onefold.proof.record import Source
 from onefold.proof.verdict import Check, Finding
@@ -73,7 +74,7 @@ class Model:
         self._objects: dict[str, tuple[bool, int]] = {}
         self._asked_for: list[tuple[str, dict[str, Any]]] = []
         self.rows: dict[str, dict[tuple[Any, ...], Any]] = {
-            table.name: {} for table in (_ENTRIES, _SHEETS, _SNAPSHOTS, _REFUSALS)
+            table.name: TrackedRows() for table in (_ENTRIES, _SHEETS, _SNAPSHOTS, _REFUSALS)
         }
 
     def key(self, value: dict[str, Any], source: Source) -> str:

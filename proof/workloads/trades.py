@@ -80,6 +80,7 @@ class Model:
         else:
             self._changed[columns.leaves[place]] = source
             columns.replace(place, version, worth, leaf, moment, source)
+        self._current.changed.append((trade,))
         self._changed[leaf] = source
         return True
 
@@ -152,6 +153,7 @@ class _Current(Mapping[tuple[Any, ...], Any]):
     def __init__(self, places: dict[str, int], columns: _Columns) -> None:
         self._places = places
         self._columns = columns
+        self.changed: list[tuple[Any, ...]] = []
 
     def __getitem__(self, key: tuple[Any, ...]) -> Any:
         place, columns = self._places[key[0]], self._columns
@@ -211,7 +213,6 @@ WORKLOAD = Workload(
     (TOPIC,),
     (CURRENT, RISK),
     Model,
-    apart=True,
     not_judged={
         "trades.landed": "the time of a commit follows from no input",
         "trades.truth": "a producer writes it, and no sink",

@@ -26,7 +26,13 @@ one: `key(value, source)` and `apply(value, source)` get the values with their `
 their partitions, and `rows[table][key]` is the row by column and the source that changed it last. Where the topology declares
 a tick, `model` is given a `tick` function, or the class has a method `tick(at_ms, source)` and its `Workload` says
 `ticks=True`. Of a pipeline that feeds
-itself the `Workload` names those inputs in `fed`, and `feeds()` of the model says what the last value makes it write there.
+itself the `Workload` names those inputs in `fed`, and `feeds()` of the model says what the last value makes it write there, or
+into a queue: topic, fields, and for a queue the Kafka key if it is not the state key. Such a class has its rows in `TrackedRows`,
+one for each table. If it has an attribute `record`, each input record is there before `apply` is called: when it was sent, in
+`timestamp_ms`, and the sender's `headers`. The function of a `model` finds it at each of its tables, as `places.record`.
+
+`verify` compares the Kafka key of each output record with the state key of its input. Where a handler names another one, by
+`Output(key=...)`, the `Table` says so in `kafka_key`: the field that is the key, or a function of the fields.
 
 A table whose rows are added up from its output records says so, for `onefold audit`: `adds` names the columns of which a record
 says by how much they grow, and `sums` says which table's rows are summed, by a `Sums`, or gathered into rows, by a `Gathered`.
@@ -39,6 +45,7 @@ It imports nothing of the handler's, or the verdict would prove nothing.
 from onefold.proof.decode import Inadmissible
 from onefold.proof.expect import Column, Table, View, Workload
 from onefold.proof.model import Rows, model
+from onefold.proof.models import TrackedRows
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Sums
 from onefold.proof.workloads.shaping import Input
@@ -52,6 +59,7 @@ __all__ = [
     "Source",
     "Sums",
     "Table",
+    "TrackedRows",
     "View",
     "Workload",
     "model",

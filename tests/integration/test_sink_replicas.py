@@ -95,7 +95,7 @@ def test_a_counter_is_right_with_two_replicas_and_two_sinks(
         eventually(some_are_lost, LANDED_IN_S, "a replica was slower with a decision")
         eventually(all_is_landed, LANDED_IN_S, "all that is decided has landed")
     judge(topology, client)
-    verdict = verify("averages", client=client, dsn=database, timeout_s=10, from_start=True, processes=2)
+    verdict = verify("averages", client=client, dsn=database, timeout_s=10)
     assert (verdict.outcome, verdict.findings) == (VALID, []), verdict.reason
     sums = "SELECT (SELECT sum(alarms) FROM averages.alarms), count(*) FROM averages.averages WHERE numbers > 100"
     ((alarms, told),) = reader.execute(sums).fetchall()

@@ -32,5 +32,5 @@ def test_a_workload_that_does_not_know_of_it_is_told(monkeypatch: pytest.MonkeyP
     pipeline = pipelines.find()["bank"]
     assert check.check(pipeline) == []
     monkeypatch.setattr(bank, "WORKLOAD", replace(bank.WORKLOAD, fed=()))
-    (finding,) = check.check(pipeline)
-    assert "do not agree whether bank.deposits is fed by bank itself" in finding
+    findings = check.check(pipeline)
+    assert any("do not agree whether bank.deposits is fed by bank itself" in finding for finding in findings)

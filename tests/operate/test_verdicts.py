@@ -44,6 +44,19 @@ def test_what_verify_found_wrong_is_not_taken_back_by_an_auditor(database: str) 
             assert connection.execute("SELECT outcome FROM onefold.verdict").fetchone() == (stands,), (judge, outcome)
 
 
+def test_only_a_verify_that_has_compared_each_output_record_takes_back_what_was_found(database: str) -> None:
+    migrate_all(database, ROOT / "sql")
+    with psycopg.connect(database, autocommit=True) as connection:
+        for uncompared, outcome, stands in [
+            (0, INVALID, INVALID),
+            (1, VALID, INVALID),
+            (0, VALID, VALID),
+            (1, INVALID, INVALID),
+        ]:
+            assert verdicts.keep(Verdict("shop", outcome, "a reason", uncompared=uncompared), database) == ""
+            assert connection.execute("SELECT outcome FROM onefold.verdict").fetchone() == (stands,)
+
+
 def test_what_an_auditor_found_stands_when_it_dies(database: str) -> None:
     """It finds more; and the next one, which finds something else, or the same and more, or nothing."""
     migrate_all(database, ROOT / "sql")

@@ -155,7 +155,7 @@ def test_a_record_that_was_taken_by_half_is_taken_anew(
 ) -> None:
     """As when a schema cannot be looked up: it is not left out, and what had been noted of it counts once."""
     assert auditor._following is not None
-    oracle = auditor._following._oracle
+    oracle = auditor._following._state.oracle
     feed, left = oracle.feed, iter(range(20))
 
     def fails(record: Record) -> int:

@@ -7,7 +7,7 @@ import shutil
 import time
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -15,24 +15,24 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from onefold.processor.testing import SimulatedLog
 from onefold.proof import checkpoints as kept
 from onefold.proof.audit.auditor import Auditor, Standing
 from onefold.proof.audit.pace import Pace
-from onefold.proof.audit.proved import Proved
 from onefold.proof.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import DEAD_LETTER_BYTES_MAX, Oracle
-from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs
 from onefold.proof.owner import PIPELINE_HEADER, Owner
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source
 from onefold.proof.replays import Replays
+from onefold.proof.state import Proved, begin, topics_of
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, runner
 from onefold.proof.workloads.shaping import Shape
 from tests.proof.test_generators import DOMAINS, PARTITIONS, log_of
+from tests.support.simulated_stage import JudgesLog
 from tests.support.stage import Stage
 
 SHAPE = Shape(hostile=0.05, keyless=0.05)
@@ -99,10 +99,6 @@ def test_a_verdict_reads_on_from_the_one_before(stage: Stage, folder: Path) -> N
     whole = judged(stage, folder, from_start=True)
     assert (whole.outcome, whole.proved, whole.counts) == (VALID, 0, second.counts)
     assert whole.checks == second.checks
-    kept = files(folder)
-    shared = judged(stage, folder, from_start=True, processes=2)
-    assert (shared.outcome, shared.processes, shared.checks) == (VALID, 2, second.checks)
-    assert files(folder) == kept, "what several know is in no place"
     more(stage, 3)
     assert judged(stage, folder).outcome == VALID
     assert len(files(folder)) == 2, "older ones are of no use"
@@ -191,7 +187,7 @@ def test_another_judge_and_another_topic_begin_anew(
 ) -> None:
     assert judged(stage, folder).outcome == VALID
     with monkeypatch.context() as changed:
-        changed.setattr("onefold.proof.judge.fingerprint", lambda of_what, **more: "another")
+        changed.setattr("onefold.proof.state.fingerprint", lambda of_what, **more: "another")
         assert judged(stage, shutil.copytree(folder, folder.with_name("fingerprint"))).proved == 0
     assert judged(stage, folder).proved > 0
     other = shutil.copytree(folder, folder.with_name("with a registry"))
@@ -210,25 +206,29 @@ def test_another_judge_and_another_topic_begin_anew(
 def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> None:
     """Their order and the ticks too; what waits in it is taken by the oracle of whoever goes on."""
     work = averages.WORKLOAD
-    folder, ids = Checkpoints(tmp_path / "judge", work.name), {"averages.left": "id"}
-    oracle, outputs, replays, auditor = Oracle(work, PARTITIONS), Outputs(work), Replays(), object()
-    oracle.withdrawn = replays.withdrawn
-    order = Order(work.reads, lambda record: auditor)  # as a bound method of the auditor, no other judge has it
+    folder, log = Checkpoints(tmp_path / "judge", work.name), SimulatedLog("cluster")
+    for topic in topics_of(work).all:
+        log.create(topic, PARTITIONS)
+    seen = JudgesLog(log, topics_of(work).all)
+    state = begin(work, seen, None, frozenset())
+    state.progresses[0], state.read, order = {"transactions": 3}, 1, state.order
+    assert order is not None
+    take = order.take = lambda record: seen  # as a bound method of the auditor, no other judge has it
     order.feed(Record("averages.left", 0, 0, b"a", b"{}"))
-    outputs.heard = lambda *of_a_row: None
-    proved = Proved(folder, work, None, auditor, ids, frozenset())
+    log.append("averages.left", b"a", b"{}", partition=0)
     place = ("averages.left", 0)
-    assert proved.leave({place: 1}, 1, oracle, outputs, order, replays, {0: {"transactions": 3}}) == ""
-    assert outputs.heard is not None, "the auditor goes on"
+    assert Proved(folder, work, None, seen).keep(state, {**seen.positions, place: 1}) == ""
+    assert order.take is take, "the auditor goes on"
 
-    found = Proved(folder, work, None, object(), ids, frozenset()).find({place: 0}, {place: 9})
+    found = Proved(folder, work, None, seen).find(frozenset())
     assert found is not None
     checkpoint, state = found
-    assert (checkpoint.positions, checkpoint.records, state["_progresses"]) == ({place: 1}, 1, {0: {"transactions": 3}})
-    assert state["_order"].take == state["_oracle"].feed
-    assert state["_outputs"].heard is None
-    state["_order"].add(Record("averages.order", 0, 0, None, b'{"version": 1, "runs": [["averages.left", 0, 1]]}'))
-    assert sum(state["_oracle"].expected.counts.as_stored().values()) == 1, "what waited is taken"
+    assert (checkpoint.positions[place], checkpoint.records, state.progresses) == (1, 1, {0: {"transactions": 3}})
+    assert state.order is not None
+    assert state.order.take == state.oracle.feed
+    assert (state.oracle.changed, state.outputs.heard) == (state.matching.changed, state.matching.wrote)
+    state.order.add(Record("averages.order", 0, 0, None, b'{"version": 1, "runs": [["averages.left", 0, 1]]}'))
+    assert sum(state.oracle.expected.counts.as_stored().values()) == 1, "what waited is taken"
 
 
 UPDATES = "runner.updates"
@@ -250,7 +250,7 @@ def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
     environment = environment_of(work, contracts(work.name))
     positions = {(UPDATES, place): 3}
     store, head = Checkpoints(tmp_path, work.name), HEAD._replace(topics={UPDATES: "id"}, positions=positions)
-    assert store.keep(head, {"_oracle": oracle, "_replays": replays}, environment) == ""
+    assert store.keep(head, SimpleNamespace(oracle=oracle, replays=replays), environment) == ""
 
     def found(*offsets: int) -> Any:
         receipts = frozenset(Source(UPDATES, place, offset) for offset in offsets)
@@ -261,11 +261,11 @@ def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
     assert found(1) is None, "it was accepted"
     assert found(2) is None, "whether all of it was put back cannot be known from a dead letter that is cut"
     _, state = found(0)
-    assert [one.kind for one in state["_replays"].findings()] == ["missing replay"]
+    assert [one.kind for one in state.replays.findings()] == ["missing replay"]
     for offset, (sent, wrong) in enumerate([(b"junk", []), (b"other", ["doubled replay", "changed replay"])]):
         again = [(REPLAYED, f"{UPDATES}/{place}/0".encode()), (PIPELINE_HEADER, b"/runner/id")]
-        state["_oracle"].feed(Record(UPDATES, place, 3 + offset, b"1", sent, [*again]))
-        assert [one.kind for one in state["_replays"].findings()] == wrong
+        state.oracle.feed(Record(UPDATES, place, 3 + offset, b"1", sent, [*again]))
+        assert [one.kind for one in state.replays.findings()] == wrong
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(stage: Stage, folder: Path) -> None:

@@ -1,6 +1,8 @@
 """The judge of a simulated log and real tables: what has not drained is unknown, and what is wrong is invalid."""
 
+import gc
 import json
+from contextlib import suppress
 from typing import Any, LiteralString
 
 import psycopg
@@ -8,6 +10,7 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.proof.fates import Fate
+from onefold.proof.judge import seldom
 from onefold.proof.log import Log
 from onefold.proof.record import Source
 from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Check, Finding, decide
@@ -239,3 +242,12 @@ def test_a_pipeline_of_two_inputs_is_valid_in_its_order(module_database: str) ->
     stage.play(averages.generate(3, 60))
     stage.order()
     assert stage.judge().outcome == VALID
+
+
+def test_cycles_of_objects_are_looked_for_seldom_while_it_runs() -> None:
+    """And as before afterwards, also after an error."""
+    before = gc.get_threshold()
+    with suppress(KeyError), seldom():
+        assert gc.get_threshold()[0] > 100 * before[0]
+        raise KeyError
+    assert gc.get_threshold() == before

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -177,3 +178,25 @@ def test_without_a_model_it_is_unknown_and_says_what_to_write(monkeypatch: pytes
         "no model: pyproject.toml names no verification model for parcels; write a module with WORKLOAD = model(...)"
     )
     assert verdict.reason.startswith(sentence)
+
+
+def test_a_model_that_says_apart_is_taken_with_a_warning() -> None:
+    """As models of earlier versions do."""
+    tables = (Table("runner.stats", "runner.stats", ("run_id", "user_id")),)
+    with pytest.warns(FutureWarning, match=r"of runner says apart=True, which has no effect: remove it"):
+        made = model(
+            "runner", lambda value, tables: None, inputs=("runner.updates",), key="user_id", tables=tables, apart=True
+        )
+    assert replace(made, ticks=True).inputs == ("runner.updates",)
+
+
+def test_a_function_knows_when_a_record_was_sent_and_its_headers() -> None:
+    seen: list[Any] = []
+
+    def noting(value: Any, tables: Any) -> None:
+        sent = tables[TABLE.name].record
+        seen.append((sent.timestamp_ms, sent.headers))
+
+    work = model("kinds", noting, inputs=(IN,), key="id", tables=(TABLE,))
+    Oracle(work, 1).feed(Record(IN, 0, 0, None, avro(CONTRACT, STORY[0]), [("a", b"b")], 7))
+    assert seen == [(7, [("a", b"b")])]

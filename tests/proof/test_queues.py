@@ -13,11 +13,11 @@ import pytest
 from onefold import pipelines
 from onefold.operate.check import check
 from onefold.processor.apps import sheets as app
-from onefold.processor.core.values import Event
+from onefold.processor.core.values import Event, Output
 from onefold.proof.workloads import sheets
 from onefold.proof.workloads.shaping import Shape
 from onefold.testing import STEPS, TopologyDriver
-from tests.support.judged import judged
+from tests.support.judged import judged, records
 
 pytestmark = pytest.mark.promise("jobs-are-found")
 
@@ -178,3 +178,24 @@ def test_a_queue_that_the_pipeline_does_not_write_is_named(monkeypatch: pytest.M
     for topic in ("sheets.mails", sheets.IMPORTS):
         monkeypatch.setattr(sheets, "WORKLOAD", replace(sheets.WORKLOAD, queues=(topic,)))
         assert any(f"has the queue {topic}, which is no output" in finding for finding in check(pipeline))
+
+
+@pytest.mark.parametrize("topic", [sheets.JOBS, sheets.OBJECTS])
+def test_a_job_under_another_key_is_found(topic: str) -> None:
+    """It lies in another partition: two workers have jobs of one log, in any order."""
+
+    def moved(output: Any) -> list[Any]:
+        return [Output(output[0], output[1], key="elsewhere")]
+
+    (found,) = judged(sheets.WORKLOAD, play(spoiled(topic, moved)))[0]
+    assert (found.kind, found.where) == ("phantom output", topic)
+    assert found.columns["Kafka key"][1] == "elsewhere"
+
+
+def test_a_job_in_another_partition_is_found() -> None:
+    driver = play()
+    right = records(driver, sheets.JOBS)[-1]
+    wrong = (right.partition + 1) % PARTITIONS
+    findings = judged(sheets.WORKLOAD, driver, moved={right[:3]: wrong})[0]
+    assert [(found.kind, found.where) for found in findings] == [("wrong output", sheets.JOBS)]
+    assert findings[0].columns == {"Kafka partition": (right.partition, wrong)}

@@ -13,7 +13,7 @@ from onefold import Tick
 from onefold.error_codes import Code
 from onefold.processor.core.ticks import tick_record
 from onefold.processor.loading import topology_of
-from onefold.proof import expect, judge, outputs
+from onefold.proof import expect, judge, matching, outputs
 from onefold.proof.contracts import contract_of
 from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
@@ -230,7 +230,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, rule: Callable[..., Any]) -> list[st
     sales, workload = importlib.import_module("sales"), importlib.import_module("sales_workload")
     found = {topic: contract_of(json.loads((SALES / "avro" / f"sales.{name}.avsc").read_text(encoding="utf-8")))
              for topic, name in (("sales.orders", "Order"), ("sales.minutes", "Minute"))}  # fmt: skip
-    for module in (expect, outputs):
+    for module in (expect, matching, outputs):
         monkeypatch.setattr(module, "contracts", lambda domain=None: found)
     of_example = sales.TOPOLOGY
     planted = dataclasses.replace(of_example.tick, handle=lambda *given: rule(of_example.tick.handle, *given), due=None)

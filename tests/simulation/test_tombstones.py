@@ -16,7 +16,7 @@ from onefold.error_codes import Code
 from onefold.model import Inadmissible
 from onefold.processor.core.errors import Refused
 from onefold.processor.testing.partition import partition_of
-from onefold.proof import expect, outputs
+from onefold.proof import expect, matching, outputs
 from onefold.proof.contracts import contract_of
 from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
@@ -116,7 +116,7 @@ def contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         schema = {"type": "record", "name": topic.partition(".")[2], "namespace": "stock", "fields": columns}
         (tmp_path / f"{topic}.avsc").write_text(json.dumps({**schema, "topics": [topic]}), encoding="utf-8")
         found[topic] = contract_of(schema)
-    for module in (expect, outputs):
+    for module in (expect, matching, outputs):
         monkeypatch.setattr(module, "contracts", lambda domain=None: found)
     return tmp_path
 

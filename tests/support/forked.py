@@ -14,7 +14,6 @@ from onefold.dashboard import serve as _serve  # noqa: F401 - and that one the w
 from onefold.operate.dead_letters import replay as replaying
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.settings import Settings
-from onefold.proof import verify  # noqa: F401 - for the judges of shares
 
 
 def run(what: Callable[..., int], given: dict[str, Any], log: Path, environment: dict[str, str], folder: Path) -> None:

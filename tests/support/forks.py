@@ -12,20 +12,11 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([forked.__name__])
-
-
-@pytest.fixture
-def forked_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judges of shares begin as forks too, and not each as a Python of its own."""
-    _serve()
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: CONTEXT)
 
 
 class Process:

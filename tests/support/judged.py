@@ -1,12 +1,15 @@
 """The judge on a simulated log: it reads the topics as they are, and compares with what the log must give."""
 
-from onefold.proof.expect import Expected, Oracle, Workload
-from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs, judge_copies
-from onefold.proof.owner import Owner
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from onefold.proof.expect import Expected, Workload
+from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
+from onefold.proof.state import begin
 from onefold.proof.verdict import Finding
 from onefold.testing import TopologyDriver
+from tests.support.simulated_stage import JudgesLog
 
 
 def records(driver: TopologyDriver, topic: str) -> list[Record]:
@@ -17,17 +20,22 @@ def records(driver: TopologyDriver, topic: str) -> list[Record]:
     ]
 
 
-def judged(workload: Workload, driver: TopologyDriver) -> tuple[list[Finding], Expected]:
+def judged(
+    workload: Workload, driver: TopologyDriver, moved: Mapping[tuple[str, int, int], int] = MappingProxyType({})
+) -> tuple[list[Finding], Expected]:
     """What the judge finds in the topics, and what it expects. What is fed and queued is read first: it is then known before
     what caused it.
+
+    Args:
+        moved: jobs that lie in another partition.
     """
-    life = driver.log.identity(driver.topology.changelog, 0).topic_id
-    owner = Owner(driver.log.cluster_id, workload.name, life)
-    oracle = Oracle(workload, driver.partitions, owner=owner)
+    order_topic = [f"{workload.name}.order"] if driver.topology.order else []
+    topics = [*workload.reads, *workload.outputs, *workload.queues, driver.topology.changelog, *order_topic]
+    state = begin(workload, JudgesLog(driver.log, topics), None, frozenset())
+    oracle, order = state.oracle, state.order
     for topic in workload.queues:
         for record in records(driver, topic):
-            oracle.take_job(record)
-    order = Order(workload.inputs, oracle.feed) if driver.topology.order else None
+            oracle.take_job(record._replace(partition=moved.get(record[:3], record.partition)))
     for topic in reversed(workload.inputs):
         for record in records(driver, topic):
             if not oracle.owner.is_of_another(record):
@@ -36,11 +44,12 @@ def judged(workload: Workload, driver: TopologyDriver) -> tuple[list[Finding], E
         for record in records(driver, f"{workload.name}.order"):
             order.add(record)
         assert not order.left_over()
-    outputs, expected = Outputs(workload, owner), oracle.settled()
+    expected = oracle.settled()
     for topic in (*driver.topology.dead.values(), *workload.outputs):
         for record in records(driver, topic):
-            outputs.feed(record)
-    findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings(), *expected.mistimed]
+            state.outputs.feed(record)
+    findings = [*state.outputs.judge(expected), *judge_copies(expected), *expected.fed.findings(), *expected.mistimed]
+    findings += [*state.matching.findings, *state.matching.left()]
     for topic, table in workload.outputs.items():
         wanted = {row for row, _ in expected.model.rows[table.name].values()}
         last = {tuple(row[name] for name in table.key): row for row in driver.read(topic)}

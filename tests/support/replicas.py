@@ -23,13 +23,15 @@ from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
-from onefold.proof.expect import Expected, Oracle
+from onefold.proof.expect import Expected
 from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs, judge_copies
+from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
+from onefold.proof.state import begin
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import workload
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
+from tests.support.simulated_stage import JudgesLog
 
 RUNNER, AVERAGES, BANK = topology_of("runner"), topology_of("averages"), topology_of("bank")
 #: In each life that `killed_25_times` leads.
@@ -119,8 +121,10 @@ def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
     """What task 0 must have written, by the judge's own model, and everything that is wrong with what it has."""
     topology, work = driver.topology, workload(driver.topology.name)
     assert topology.order is not None
-    oracle, outputs = Oracle(work, 1), Outputs(work)
-    order = Order(work.reads, oracle.feed)
+    topics = [*work.reads, *work.outputs, *work.queues, topology.changelog]
+    state = begin(work, JudgesLog(driver.log, topics), None, frozenset())
+    oracle, outputs, order = state.oracle, state.outputs, state.order
+    assert order is not None
     hand_in: dict[str, Callable[[Record], object]] = dict.fromkeys(outputs.records, outputs.feed)
     hand_in |= dict.fromkeys(work.reads, order.feed) | {topology.order: order.add}
     for topic, take in hand_in.items():
@@ -128,7 +132,8 @@ def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
             take(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
     assert order.left_over() == ""
     expected = oracle.settled()
-    return expected, [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
+    findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
+    return expected, [*findings, *state.matching.findings, *state.matching.left()]
 
 
 class Killed(BaseException):

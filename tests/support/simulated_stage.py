@@ -8,20 +8,22 @@ from onefold.proof.expect import Workload
 from onefold.proof.judge import Judge
 from onefold.proof.kafka import Kafka
 from onefold.proof.log import Log, Place, Topic
-from onefold.proof.placement import ALL, Share
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell, Verdict
 from tests.support.stage import PARTITIONS, Header, Stage
+
+#: When the first record was sent.
+SENT_MS = 1_700_000_000_000
 
 
 class JudgesLog(Log):
     """Some topics of a simulated log, read as the judge reads those of a broker."""
 
-    def __init__(self, log: SimulatedLog, topics: Iterable[str], share: Share = ALL) -> None:
+    def __init__(self, log: SimulatedLog, topics: Iterable[str]) -> None:
         self._simulated = log
         self.cluster_id = log.cluster_id
         self.topics = {name: Topic(log.identity(name, 0).topic_id, log.partitions(name)) for name in topics}
-        self.places = [(name, p) for name, topic in self.topics.items() for p in share.of(topic.partitions)]
+        self.places = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
         self.positions = dict.fromkeys(self.places, 0)
         self.records = 0
         self._held = set[Place]()
@@ -77,7 +79,7 @@ class JudgesLog(Log):
 def kafka_of(log: SimulatedLog, opened: type[JudgesLog] = JudgesLog) -> Kafka:
     """A simulated log, for a verifier. No dead letters were replayed."""
     return Kafka(
-        log=lambda client, topics, share: opened(log, topics, share),
+        log=lambda client, topics: opened(log, topics),
         receipts=lambda client, domain, topic_ids: frozenset(),
     )
 
@@ -112,6 +114,7 @@ class SimulatedStage(Stage):
     def _send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
     ) -> Record:
-        offset = self.log.append(topic, key, value, partition=partition, headers=headers)
+        sent_ms = SENT_MS + len(self.originals)
+        offset = self.log.append(topic, key, value, partition=partition, headers=headers, timestamp_ms=sent_ms)
         self._ends[topic, partition] = offset + 1
-        return Record(topic, partition, offset, key, value, list(headers))
+        return Record(topic, partition, offset, key, value, list(headers), sent_ms)

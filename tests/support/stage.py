@@ -6,6 +6,7 @@ so it says nothing about whether the model is right (its own tests do), only wha
 
 import hashlib
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from psycopg import sql
 
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Expected, Oracle, Table, Workload
-from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER
+from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source
 from onefold.proof.workloads import campaigns
@@ -61,11 +62,16 @@ class Stage:
         #: Tasks that write their progress.
         self.reporting: Sequence[int] = range(PARTITIONS)
         self.originals: dict[Source, Record] = {}
+        #: By input record the state key, as it was fed.
+        self.keys: dict[Source, str] = {}
+        #: Headers of each input.
+        self.traced: list[Header] = [("traceparent", b"00-1-2-01")]
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
-        self.oracle = Oracle(workload, PARTITIONS)
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self.cluster_id, self._ids = self._open()
         migrate_all(dsn, SQL)
+        life = self._ids[f"{workload.name}.changelog"]
+        self.oracle = Oracle(workload, PARTITIONS, owner=Owner(self.cluster_id, workload.name, life))
 
     def play(self, inputs: Iterable[Input]) -> None:
         """Put the inputs into the topics, and everything that they ask for into topics and tables. Again: what comes then follows
@@ -76,12 +82,11 @@ class Stage:
         rows = {table.name: dict(oracle.expected.model.rows[table.name]) for table in self.workload.tables}
         for given in inputs:
             partition = partition_of(given.key.decode(), PARTITIONS) if given.key else len(self.originals) % PARTITIONS
-            record = self._send(given.topic, partition, given.key, given.value, [])
-            oracle.feed(record)
+            record = self._send(given.topic, partition, given.key, given.value, self.traced)
+            self._feed(record)
             self.originals[Source(*record[:3])] = record
-        for source, copy in list(oracle.settled().uncopied.items()):
-            header = [(SOURCE_HEADER, str(source).encode())]
-            oracle.feed(self._send(source.topic, copy.partition, copy.key, self.originals[source].value, header))
+        for source, (copy, _) in list(oracle.settled().uncopied.items()):
+            self._feed(self.copy(source, copy.partition, copy.key))
         self.expected = oracle.settled()
         for source in self.expected.dead.keys() - buried:
             self.bury(source)
@@ -97,20 +102,37 @@ class Stage:
         self.report_progress()
         self._fill_tables()
 
+    def _feed(self, record: Record) -> None:
+        self.oracle.feed(record)
+        self.keys[Source(*record[:3])] = self.oracle.key
+
     def write(
-        self, table: Table, key: tuple[Any, ...], source: Source | None = None, partition: int | None = None
+        self,
+        table: Table,
+        key: tuple[Any, ...],
+        source: Source | None = None,
+        partition: int | None = None,
+        values: tuple[Any, ...] | None = None,
+        kafka_key: bytes | None = None,
     ) -> str:
-        """Write the output record of a row; returns where it lies. The caller may say another source, and another partition than
-        that of the source.
+        """Write the output record of a row; returns where it lies. The caller may say another source, another partition than
+        that of the source, other values, and another Kafka key.
         """
-        values, right_source = self.expected.model.rows[table.name][key]
+        right, right_source = self.expected.model.rows[table.name][key]
+        values = values or right
         fields = {c.name: _written(c.kind, v) for c, v in zip(table.columns, values, strict=True) if not c.generated}
         fields |= _BESIDE.get(table.topic, {})
         contract, body = contracts()[table.topic], BytesIO()
         fastavro.schemaless_writer(body, contract.schema, fields)
         header = [(SOURCE_HEADER, str(source or right_source).encode())]
         lies_in = (source or right_source).partition if partition is None else partition
-        record = self._send(table.topic, lies_in, b"k", contract.prefix + body.getvalue(), header)
+        record = self._send(
+            table.topic,
+            lies_in,
+            kafka_key or self.keys[right_source].encode(),
+            contract.prefix + body.getvalue(),
+            header,
+        )
         self.place.setdefault((table.name, key), (record.partition, record.offset))
         return f"{record.topic}/{record.partition}/{record.offset}"
 
@@ -128,13 +150,19 @@ class Stage:
         record = self._send(f"{source.topic}.dead", source.partition, original.key, head, headers)
         return f"{record.topic}/{record.partition}/{record.offset}"
 
-    def copy(self, source: Source, partition: int, key: bytes) -> str:
-        """Misrouted a record once more; returns where the copy lies."""
-        name = self.workload.name
+    def copy(
+        self, source: Source, partition: int, key: bytes, sent: bytes | None = None, traced: list[Header] | None = None
+    ) -> Record:
+        """Write the copy of a repartitioned record. The caller may say another time, and other headers of the sender."""
+        name, original = self.workload.name, self.originals[source]
         by = f"{self.cluster_id}/{name}/{self._ids[f'{name}.changelog']}".encode()
-        headers = [(SOURCE_HEADER, str(source).encode()), (COPY_HEADER, b"1"), (PIPELINE_HEADER, by)]
-        record = self._send(source.topic, partition, key, self.originals[source].value, headers)
-        return f"{record.topic}/{record.partition}/{record.offset}"
+        own = [
+            (SOURCE_HEADER, str(source).encode()),
+            (COPY_HEADER, sent or b"%d" % (original.timestamp_ms or 0)),
+            (PIPELINE_HEADER, by),
+        ]
+        headers = [*(self.traced if traced is None else traced), *own]
+        return self._send(source.topic, partition, key, original.value, headers)
 
     def report_progress(self, **counts: int) -> None:
         """Write that all so far is processed and landed. `counts` replaces the correct ones, by their stored names."""
@@ -165,9 +193,10 @@ class Stage:
     ) -> Record:
         offset = self._ends[topic, partition]
         self._ends[topic, partition] += 1
-        self._producer.produce(topic, value, key, partition, headers=[*headers], on_delivery=_must_be_at(offset))
+        sent_ms = int(time.time() * 1000)
+        self._producer.produce(topic, value, key, partition, _must_be_at(offset), timestamp=sent_ms, headers=[*headers])
         self._producer.poll(0)
-        return Record(topic, partition, offset, key, value, list(headers))
+        return Record(topic, partition, offset, key, value, list(headers), sent_ms)
 
     def flush(self) -> None:
         """Wait until the broker has all of it."""

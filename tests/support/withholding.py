@@ -5,15 +5,14 @@ from typing import Any
 
 from onefold.proof.kafka import Kafka
 from onefold.proof.log import Log, Place
-from onefold.proof.placement import Share
 from onefold.proof.record import Record
 
 
 class Withholding(Log):
     """Topics of a broker, of which the withheld ones give no records."""
 
-    def __init__(self, client: dict[str, Any], topics: Iterable[str], share: Share, withheld: set[str]) -> None:
-        super().__init__(client, topics, share)
+    def __init__(self, client: dict[str, Any], topics: Iterable[str], withheld: set[str]) -> None:
+        super().__init__(client, topics)
         self._withheld = withheld
         self._paused: set[Place] = set()
 
@@ -31,4 +30,4 @@ class Withholding(Log):
 
 def withholding(withheld: set[str]) -> Kafka:
     """Kafka for a verifier. A test adds topics to `withheld` and removes them while the verifier runs."""
-    return Kafka(log=lambda client, topics, share: Withholding(client, topics, share, withheld))
+    return Kafka(log=lambda client, topics: Withholding(client, topics, withheld))

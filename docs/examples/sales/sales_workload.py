@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from onefold.model import Inadmissible, Input, Source, Table, Workload
+from onefold.model import Inadmissible, Input, Source, Table, TrackedRows, Workload
 
 ORDERS = "sales.orders"
 MINUTES = Table(name="sales.minutes", topic="sales.minutes", key=("shop", "minute"))
@@ -36,7 +36,7 @@ class Model:
     """Every minute that was told, and the orders of those that were not."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Any] = {MINUTES.name: {}}
+        self.rows: dict[str, Any] = {MINUTES.name: TrackedRows()}
         # By partition of the shop, because a tick is for one: shop and minute of each order.
         self._waiting: dict[int, dict[tuple[str, datetime], list[int]]] = {}
         self._told: dict[str, datetime] = {}

@@ -1,0 +1,345 @@
+"""Each output record against the row as its input record made it.
+
+Topics are read side by side, so the model is ahead of the output records of one row and behind those of another. A change of a
+row waits until its output record is read; an output record waits until the model takes the input record that it names. Of several
+changes of a row in one transaction the processor may write the last one alone: a change is dropped when a later one of the same
+row was written. What waits of a row in the end is an output record that is missing.
+
+Memory: what waits. A model whose rows do not note their changes (`models.TrackedRows`) has only the last change of each row: an
+output record that is read when the row has changed again is counted as not compared.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from onefold.proof.contracts import contracts
+from onefold.proof.expect import Table, Workload
+from onefold.proof.fates import FATES, Fate
+from onefold.proof.fed import KEY
+from onefold.proof.kinds import KINDS, picked
+from onefold.proof.models import Model
+from onefold.proof.outputs import Written
+from onefold.proof.placement import Layout, misplaced, partition_of
+from onefold.proof.record import Record, Source
+from onefold.proof.tables import differing, row_of
+from onefold.proof.verdict import Finding
+
+Key = tuple[Any, ...]
+Values = tuple[Any, ...]
+
+
+class _Untold(Enum):
+    UNTOLD = "untold"
+
+
+# A column that an output record says nothing of, as one that Postgres computes; also in a state that was kept.
+UNTOLD: Any = _Untold.UNTOLD
+
+
+class Change(NamedTuple):
+    """What an input record made of a row. `key`: the state key of the input; None: it was a tick."""
+
+    source: Source
+    values: Values
+    key: str | None
+
+
+class Early(NamedTuple):
+    """An output record whose input the model has not taken. `named`: the Kafka key that the table names, if it does. `version`:
+    of `Matching.versions`.
+    """
+
+    table: Table
+    row: Key
+    values: Values
+    written: Written
+    kafka_key: bytes | None
+    named: str | None
+    version: Any
+
+
+class Matching:
+    """Compares the output records of a workload's tables.
+
+    Args:
+        partitions: of each topic.
+        model: has the rows.
+        fate: of an input record; `Fate.NONE` while the model has not taken it.
+    """
+
+    def __init__(
+        self, workload: Workload, partitions: Mapping[str, int], model: Model, fate: Callable[[Source], int]
+    ) -> None:
+        self._tables = tuple(workload.outputs.values())
+        self._model = model
+        self._fate = fate
+        self._states = partitions[workload.inputs[0]]
+        self._layouts = {table.topic: Layout(partitions[table.topic]) for table in self._tables}
+        # The topics with as many partitions as the inputs.
+        self._alike = {table.topic for table in self._tables if partitions[table.topic] == self._states}
+        self._changes: dict[str, dict[Key, deque[Change]]] = {table.name: {} for table in self._tables}
+        #: How many changes wait for an output record.
+        self.ahead = 0
+        self._early: dict[Source, list[Early]] = {}
+        # Per row what was written last of the columns that grow.
+        self._grown: dict[str, dict[Key, Values]] = {table.name: {} for table in self._tables if table.adds}
+        #: How many output records were compared, and how many could not be.
+        self.compared = self.passed_over = 0
+        #: What is wrong with them.
+        self.findings: list[Finding] = []
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Functions and what is looked up often, which are no state."""
+        self._told = {table.name: told_of(table) for table in self._tables}
+        self._named = {table.name: _naming(table) for table in self._tables}
+        rows = self._model.rows
+        named = [(table, rows[table.name]) for table in self._tables]
+        self._tracked: list[tuple[Table, Any]] = [(table, held) for table, held in named if hasattr(held, "changed")]
+        self._has_changes = {table.name for table, _ in self._tracked}
+        #: Makes of an output record what `judged` is given back when the record was compared, with the right values of the row;
+        #: None: these are not known.
+        self.versions: Callable[[Table, Key, dict[str, Any], Written, Written | None], Any] | None = None
+        self.judged: Callable[[Table, Key, Any, Values | None], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        without = {"_told", "_named", "_tracked", "_has_changes", "versions", "judged"}
+        state = {name: value for name, value in self.__dict__.items() if name not in without}
+        early = {source: [one._replace(version=None) for one in several] for source, several in self._early.items()}
+        return {**state, "_early": early}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether the model notes all its changes: if not, output records are to be read before their inputs."""
+        return len(self._tracked) == len(self._tables)
+
+    @property
+    def behind(self) -> int:
+        """How many input records were named by output records and not taken."""
+        return len(self._early)
+
+    def changed(self, source: Source, key: str | None) -> None:
+        """Take what the input record at `source` has changed in the model's rows."""
+        early = self._early.pop(source, None) if self._early else None
+        for table, rows in self._tracked:
+            if not (keys := rows.changed):
+                continue
+            waiting = self._changes[table.name]
+            for row in dict.fromkeys(keys) if len(keys) > 1 else keys:
+                change = Change(source, rows[row][0], key)
+                if early and (one := _taken(early, table, row)):
+                    self._compare(one, change)
+                    self.ahead -= len(waiting.pop(row, ()))
+                    continue
+                self.ahead += 1
+                if (before := waiting.get(row)) is None:
+                    waiting[row] = deque((change,))
+                else:
+                    before.append(change)
+            keys.clear()
+        for one in early or ():
+            found = self._model.rows[one.table.name].get(one.row) if one.table.name not in self._has_changes else None
+            if found is not None and found[1] == source:
+                self._compare(one, Change(source, found[0], key))
+            else:
+                self._phantom(one)
+
+    def wrote(
+        self,
+        table: Table,
+        row: Key,
+        fields: dict[str, Any],
+        written: Written,
+        before: Written | None,
+        record: Record,
+    ) -> None:
+        """Take an output record; the arguments are those of `outputs.Heard`."""
+        source = written.source
+        version = self.versions(table, row, fields, written, before) if self.versions else None
+        if before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
+            return self._judged(table, row, version, None)  # a doubled output, which is named already
+        try:
+            values = self._told[table.name](fields)
+        except (ValueError, ArithmeticError) as error:
+            self.findings.append(finding("unreadable output", table, row, written, {}, str(error)))
+            return self._judged(table, row, version, None)
+        naming = self._named[table.name]
+        one = Early(table, row, values, written, record.key, naming(fields) if naming else None, version)
+        if (change := self._change(table, row, source)) is not None:
+            self._compare(one, change)
+        elif self._fate(source) == Fate.NONE:
+            self._early.setdefault(source, []).append(one)
+        elif table.name in self._has_changes or self._fate(source) != Fate.ACCEPTED:
+            self._phantom(one)
+        else:
+            self._compare_with_last(one)
+        return None
+
+    def _change(self, table: Table, row: Key, source: Source) -> Change | None:
+        """What the input has made of the row. It waits no longer, nor does what was before it."""
+        waiting = self._changes[table.name].get(row)
+        if waiting is None:
+            return None
+        for at, change in enumerate(waiting):
+            if change.source == source:
+                self.ahead -= at + 1
+                if at + 1 == len(waiting):
+                    del self._changes[table.name][row]
+                else:
+                    for _ in range(at + 1):
+                        waiting.popleft()
+                return change
+        return None
+
+    def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
+        if self.judged is not None:
+            self.judged(table, row, version, right)
+
+    def _compare_with_last(self, one: Early) -> None:
+        found = self._model.rows[one.table.name].get(one.row)
+        if found is not None and found[1] == one.written.source:
+            self._compare(one, Change(found[1], found[0], None))
+        else:
+            self.passed_over += 1
+            self._judged(one.table, one.row, one.version, None)
+
+    def before(self, reached: Mapping[tuple[str, int], int]) -> None:
+        """Name the output records that wait for an input below these offsets, all of which the model has taken: there is none."""
+        for source in [source for source in self._early if source.offset < reached.get(source[:2], 0)]:
+            for one in self._early.pop(source):
+                self._phantom(one)
+
+    def beyond(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
+        """An input record at one of these offsets or behind them that is named; None: there is none."""
+        return next((source for source in self._early if source.offset >= reached.get(source[:2], 0)), None)
+
+    def left(self) -> Iterator[Finding]:
+        """What is wrong now that all topics were read: of each row, the last output record if it is missing; output records that
+        name no input record, and those that do not lie in the partition of their Kafka key.
+        """
+        for table in self._tables:
+            for row, waiting in self._changes[table.name].items():
+                yield _missing(table, row, waiting[-1])
+        for several in self._early.values():
+            yield from map(self._phantom_of, several)
+        yield from self.misplaced()
+
+    def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+        """Rows without the output record of an input below these offsets, whose output records were all read. It is said once."""
+        for table in self._tables:
+            changes = self._changes[table.name]
+            for row in [
+                row for row, (first, *_) in changes.items() if first.source.offset < reached.get(first.source[:2], 0)
+            ]:
+                waiting = changes[row]
+                while waiting and waiting[0].source.offset < reached.get(waiting[0].source[:2], 0):
+                    over = waiting.popleft()
+                    self.ahead -= 1
+                if not waiting:
+                    del changes[row]
+                yield _missing(table, row, over)
+
+    def misplaced(self) -> Iterator[Finding]:
+        """Output records that do not lie in the partition of their Kafka key."""
+        for topic, layout in self._layouts.items():
+            yield from misplaced(topic, layout)
+
+    def _phantom(self, one: Early) -> None:
+        self.findings.append(self._phantom_of(one))
+        self._judged(one.table, one.row, one.version, None)
+
+    def _phantom_of(self, one: Early) -> Finding:
+        fate = self._fate(one.written.source)
+        text = FATES[fate] if fate != Fate.ACCEPTED else "that input record does not change this row, or not last"
+        return finding("phantom output", one.table, one.row, one.written, {}, text)
+
+    def _compare(self, one: Early, change: Change) -> None:
+        table, written = one.table, one.written
+        self.compared += 1
+        right = self._grown_by(table, one.row, change.values) if table.adds else change.values
+        wrong = self._misplaced(one, change)
+        if one.values != right:
+            names = tuple(column.name for column in table.columns)
+            wrong = differing(table, names, right, without_untold(right, one.values)) | wrong
+        if wrong:
+            self.findings.append(finding("wrong output", table, one.row, written, wrong))
+        self._judged(table, one.row, one.version, change.values)
+
+    def _grown_by(self, table: Table, row: Key, values: Values) -> Values:
+        """The values of an output record that says by how much some columns grow."""
+        grown = self._grown[table.name]
+        before, grown[row] = grown.get(row), values
+        if before is None:
+            return values
+        return tuple(
+            value - was if column.name in table.adds else value
+            for column, value, was in zip(table.columns, values, before, strict=True)
+        )
+
+    def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
+        """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""
+        source, partition, table = change.source, one.written.partition, one.table
+        is_at_home = partition == source.partition and one.named is None and table.topic in self._alike
+        layout = self._layouts[table.topic]
+        if is_at_home and change.key is not None and one.kafka_key == change.key.encode() and layout.knows(source):
+            return {}
+        right = change.key if one.named is None else one.named
+        found = None if one.kafka_key is None else one.kafka_key.decode(errors="backslashreplace")
+        if right is None and found is not None and partition_of(found, self._states) == source.partition:
+            right = found  # a tick is for all keys of its partition
+        if found != right or found is None:
+            return {KEY: (right, found)}
+        layout.take(found, partition, one.written.offset, source, row_of(table, one.row))
+        return {}
+
+
+def _missing(table: Table, row: Key, change: Change) -> Finding:
+    text = "it was never written"
+    return Finding("missing output", table.topic, row_of(table, row), source=str(change.source), text=text)
+
+
+def _taken(early: list[Early], table: Table, row: Key) -> Early | None:
+    """The output record of a row, which waits no longer."""
+    for at, one in enumerate(early):
+        if one.row == row and one.table is table:
+            return early.pop(at)
+    return None
+
+
+def _naming(table: Table) -> Callable[[dict[str, Any]], str] | None:
+    named = table.kafka_key
+    if not named:
+        return None
+    return (lambda fields: str(fields[named])) if isinstance(named, str) else (lambda fields: str(named(fields)))
+
+
+def told_of(table: Table) -> Callable[[dict[str, Any]], Values]:
+    """What makes a row of the fields of an output record: `UNTOLD` where Postgres computes a column, or no field says it."""
+    told = contracts()[table.topic].fields
+    columns = [column for column in table.columns if column.name in told and not column.generated]
+    read = picked([column.name for column in columns], [KINDS[column.kind].from_output for column in columns])
+    if len(columns) == len(table.columns):
+        return read
+    places = [columns.index(column) if column in columns else -1 for column in table.columns]
+    return lambda fields: _spread(read(fields), places)
+
+
+def _spread(values: Values, places: list[int]) -> Values:
+    return tuple([UNTOLD if at < 0 else values[at] for at in places])
+
+
+def without_untold(correct: Values, told: Values) -> Values:
+    """The values, and where nothing is told of a column the other one's."""
+    return tuple(one if value is UNTOLD else value for one, value in zip(correct, told, strict=True))
+
+
+def finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
+    """What is wrong with an output record."""
+    place = f"{table.topic}/{written.partition}/{written.offset}"
+    return Finding(kind, table.topic, row_of(table, key), wrong, place, str(written.source), text)
