@@ -212,7 +212,7 @@ class Copy(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """When a record was sent, in milliseconds since 1970, and the headers of its sender."""
+    """When a record was sent, in milliseconds since 1970, None if Kafka does not know it; and the headers of its sender."""
 
     timestamp_ms: int | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -225,7 +225,7 @@ class Sent(NamedTuple):
     def differing(self, other: "Sent") -> dict[str, tuple[Any, Any]]:
         """What another record with the same time and headers should have, and has."""
         wrong: dict[str, tuple[Any, Any]] = {}
-        if self.timestamp_ms != other.timestamp_ms:
+        if self.timestamp_ms != other.timestamp_ms and self.timestamp_ms is not None:
             wrong[COPY_HEADER] = self.timestamp_ms, other.timestamp_ms
         if self.headers != other.headers:
             wrong["headers"] = list(self.headers), list(other.headers)

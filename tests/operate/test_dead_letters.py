@@ -247,6 +247,21 @@ class TestJudge:
         assert self.kinds(original, self.record(2, b"w")) == ["changed replay"]
         assert self.kinds(original, self.record(2, partition=1)) == ["changed replay"]
 
+    def test_it_has_the_time_and_the_headers_of_the_first(self) -> None:
+        trace: list[tuple[str, bytes | None]] = [("traceparent", b"00-1-2-01")]
+        original = self.record(1, first=None)._replace(headers=trace, timestamp_ms=7)
+        again = self.record(2)._replace(timestamp_ms=9)
+        sent: list[tuple[str, bytes | None]] = [("onefold-timestamp", b"7")]
+        right = again._replace(headers=[*trace, *again.headers, *sent])
+        assert self.kinds(original, right) == []
+        assert self.kinds(original._replace(timestamp_ms=None), right) == [], "nothing is known of its time"
+        for wrong in (
+            [*again.headers, *sent],
+            [*trace, *again.headers],
+            [*trace, *again.headers, ("onefold-timestamp", b"8")],
+        ):
+            assert self.kinds(original, again._replace(headers=wrong)) == ["changed replay"]
+
 
 @pytest.mark.parametrize("text", ["999999999999d", "99999999999999999999999999s"])
 def test_a_time_that_is_too_long_ago_is_none(text: str) -> None:

@@ -24,6 +24,7 @@ from onefold.proof.decode import decode_output
 from onefold.proof.expect import Expected, Oracle
 from onefold.proof.kinds import KINDS
 from onefold.proof.log import Log
+from onefold.proof.matching import Matching
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from onefold.proof.owner import Owner
@@ -187,7 +188,10 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
             assert position is not None
             if error is None and partition in unread:
                 headers: Any = message.headers() or []
-                found[partition].append(Record(topic, partition, position, message.key(), message.value(), headers))
+                sent_ms = message.timestamp()[1]
+                found[partition].append(
+                    Record(topic, partition, position, message.key(), message.value(), headers, sent_ms)
+                )
                 position += 1
             if position >= ends[partition]:
                 unread.discard(partition)
@@ -197,13 +201,14 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
     """Every row, dead letter and repartitioned copy is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
-    partitions = len(AdminClient({**client}).list_topics().topics[topology.inputs[0]].partitions)
+    partitions = {name: len(found.partitions) for name, found in AdminClient({**client}).list_topics().topics.items()}
     with closing(Log(client, topology.inputs)) as log:
         owner = Owner(log.cluster_id, topology.name)
-        oracle = Oracle(workload, partitions, owner=owner)
+        oracle = Oracle(workload, partitions[topology.inputs[0]], owner=owner, queues=partitions)
         receipts = read(client, topology.name, {name: topic.topic_id for name, topic in log.topics.items()})
         replays = Replays(receipts, owner)
-    oracle.withdrawn = replays.withdrawn
+    matching = Matching(workload, partitions, oracle.expected.model, oracle.expected.fate)
+    oracle.withdrawn, oracle.changed = replays.withdrawn, matching.changed
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
         for record in records(client, topic):
@@ -217,6 +222,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
             oracle.take_job(record)
     expected = oracle.settled()
     outputs = Outputs(workload, owner)
+    outputs.heard = matching.wrote
     for topic in topology.dead.values():
         for record in records(client, topic):
             outputs.feed(record)
@@ -237,6 +243,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         wrong = {key: (wanted.get(key), latest.get(key)) for key in keys if wanted.get(key) != latest.get(key)}
         assert not wrong, f"rows of {table.name}, as they should be and as they are: {wrong}"
     findings = [*outputs.judge(expected), *expected.fed.findings(), *replays.findings()]
+    findings += [*matching.findings, *matching.left()]
     assert not findings, findings
     assert not expected.uncopied, "misrouted records without a copy"
     assert not expected.doubled(), "copies of nothing"
