@@ -35,6 +35,8 @@ NEEDS = {
     "produce": ("processor",),
     "sql": ("stack",),
     "kafka": ("stack",),
+    "pause": ("processor",),
+    "resume": ("processor",),
     "prepare": ("processor", "sink"),
     "process": ("processor",),
     "sink": ("sink",),

@@ -45,7 +45,7 @@ def of_sink(
 
     def say(name: str, topics: Sequence[str], connection: psycopg.Connection[Any]) -> None:
         from onefold.operate import facts
-        from onefold.spark_sink.errors import Refused
+        from onefold.processor.core.errors import Refused
 
         found = judge(facts.of_sink(by_name[name], topics, settings, connection), settings.allowed())
         if refusal := found.refusal():

@@ -24,6 +24,8 @@ GROUPS = {
         "up": "Start a stack in the background.",
         "down": "Stop the stack; --wipe deletes its data.",
         "restart": "Restart one service of the stack.",
+        "pause": "Pause single pipelines.",
+        "resume": "End the pause of pipelines.",
         "prepare": "Create missing topics and tables.",
         "process": "Run the processors of pipelines.",
         "sink": "Run the Spark sink, which writes to PostgreSQL.",

@@ -28,7 +28,7 @@ def _printable(shown: list[str]) -> list[str]:
 
 def _changing(found: dict[str, Any]) -> list[str]:
     problems = [*_partitions(found), *_set_aside(found), *_held(found)]
-    return [*_lags(found), *problems, *_replicas(found), *_jobs(found)]
+    return [*_lags(found), *_paused(found), *problems, *_replicas(found), *_jobs(found)]
 
 
 def _services(home: Path, found: dict[str, Any]) -> list[str]:
@@ -76,6 +76,13 @@ def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
         return f"unknown {done}{f' ({why})' if why else ''}"
     age = f"age unknown{because}" if age_s is None else f"{age_s:,.1f} s"
     return f"{most if events else ''}{events:,} {done} ({age})"
+
+
+def _paused(found: dict[str, Any]) -> list[str]:
+    return [
+        f"{domain:{WIDTH}} {one['says']}; `onefold resume {domain}` ends the pause"
+        for domain, one in found.get("paused", {}).items()
+    ]
 
 
 def _partitions(found: dict[str, Any]) -> list[str]:

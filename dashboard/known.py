@@ -75,6 +75,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         unknown="" if asked.lag.problem else lag.no_inputs or lag.no_outputs,
         held=[one for one in asked.lag.held if _is_of(name, one.topic)],
         partitions=asked.lag.partitions.get(name, ""),
+        paused=asked.lag.paused.get(name, ""),
         dead=asked.dead.get(name),
         rejected=domain.rejected if domain else 0,
         queues=[one for one in snapshot.jobs if _is_of(name, one.queue)],

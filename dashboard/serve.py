@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import uvicorn
 
+from onefold import status_file
 from onefold.dashboard.explained import Explainer
 from onefold.dashboard.grids import Grids
 from onefold.dashboard.reader import Reader
@@ -25,7 +26,7 @@ from onefold.dashboard.web import application
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
 from onefold.jobs.objects import open_to_read
-from onefold.operate import pipelines, state
+from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 
@@ -121,5 +122,5 @@ def _end(code: int) -> NoReturn:
 async def _keep_status(file: Path, detail: str) -> None:
     while True:
         with suppress(OSError):  # a full disk shows in a file that gets stale; the page needs none
-            state.write(file, {"state": "running", "detail": detail, "updated_at": time.time()})
+            status_file.write(file, "running", detail, time.time())
         await asyncio.sleep(STATUS_EVERY_S)

@@ -88,6 +88,7 @@ class LagNow:
         problem: why it is unknown, in one sentence.
         held: what open transactions hold back.
         partitions: per pipeline to whose topics some were added, in one sentence.
+        paused: per pipeline that is paused since when, by whom and why.
     """
 
     lag: Lags
@@ -96,6 +97,7 @@ class LagNow:
     problem: str = ""
     held: Collection[Held] = ()
     partitions: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, domain: str) -> int | None:
         """Events of a domain that are not landed yet."""

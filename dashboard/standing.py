@@ -37,19 +37,20 @@ class Rank(IntEnum):
     DIFFERS = 2
     HELD = 3
     UNREAD = 4
-    STILL = 5
-    NOT_LANDED = 6
-    SILENT = 7
-    UNKNOWN = 8
-    REFUSED = 9
-    DEAD = 10
-    RESTARTED = 11
-    OLD = 12
-    NEVER = 13
-    UNCOMPARED = 14
-    BEHIND = 15
-    WELL = 16
-    EMPTY = 17
+    PAUSED = 5
+    STILL = 6
+    NOT_LANDED = 7
+    SILENT = 8
+    UNKNOWN = 9
+    REFUSED = 10
+    DEAD = 11
+    RESTARTED = 12
+    OLD = 13
+    NEVER = 14
+    UNCOMPARED = 15
+    BEHIND = 16
+    WELL = 17
+    EMPTY = 18
 
 
 class Waiting(NamedTuple):
@@ -119,6 +120,7 @@ class Facts:
         silent: why nobody knows what waits, in one sentence, or "".
         unknown: why the lag of this pipeline alone is unknown, in one sentence, or "".
         partitions: what is wrong with the partitions of its topics, in one sentence, or "".
+        paused: since when, by whom and why, or "": it is not paused.
         rejected: output records that could not be landed.
         queues: of its jobs.
         broken: rows that break an invariant, in words.
@@ -136,6 +138,7 @@ class Facts:
     unknown: str = ""
     held: Collection[Held] = ()
     partitions: str = ""
+    paused: str = ""
     dead: Dead | None = None
     rejected: int = 0
     queues: Collection[Jobs] = ()
@@ -274,6 +277,10 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
     if facts.partitions:
         detail = f"{sentence(facts.partitions)} See `onefold docs operating`, partitions added."
         yield _said(facts, Rank.UNREAD, "bad", "has partitions that no task reads", detail, "onefold status")
+    if facts.paused:
+        detail = f"{sentence(facts.paused)} What comes meanwhile waits in Kafka."
+        yield _said(facts, Rank.PAUSED, "busy", "is paused", detail, f"onefold resume {facts.name}")
+        return
     sides = (("processed", "processor", facts.to_fold), ("written", "sink", facts.to_land))
     for done, who, waiting in sides:
         if waiting.stands(stall_s):

@@ -25,7 +25,7 @@ from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Lags, OfPipeline, Snaps
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
 from onefold.dashboard.words import sentence
-from onefold.operate import held, lag, partitions, replicas, state
+from onefold.operate import held, lag, partitions, pausing, replicas, state
 from onefold.operate.errors import UserError, first_line
 from onefold.operate.replicas import ReplicasNow
 from onefold.operate.settings import Settings
@@ -79,6 +79,7 @@ class Watcher:
         self._dead: Mapping[str, Dead] = {}
         self._dead_counts = DeadCounts(settings)
         self._dead_at = -DEAD_EVERY_S
+        self._pauses = pausing.Watch(settings)
         self._tasks: Mapping[str, Sequence[Task] | None] = {}
         self._movement = Movement(time.monotonic)
         self._landed, self._made = History(), History()
@@ -180,7 +181,16 @@ class Watcher:
             stuck = () if problem else tuple(await asyncio.to_thread(held.held, self._settings))
             uneven = {} if problem else await asyncio.to_thread(partitions.added, self._settings)
             uneven = {name: one.partitions for name, one in found.items() if one.partitions} | uneven
-            self._lag = LagNow(found, asked_at, answered_at, problem, stuck, uneven)
+            paused = {} if problem else await asyncio.to_thread(self._pauses.look)
+            self._lag = LagNow(
+                found,
+                asked_at,
+                answered_at,
+                problem,
+                stuck,
+                uneven,
+                {name: str(pause) for name, pause in paused.items()},
+            )
             self._replicas = {} if problem else await asyncio.to_thread(replicas.replicas_of_all, self._settings)
             looked_at = sorted({view.name for view in self._watched if isinstance(view, OfPipeline)})
             self._tasks = (

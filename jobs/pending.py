@@ -8,9 +8,9 @@ from typing import Any, LiteralString
 
 from psycopg.types.json import Jsonb
 
+from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.jobs.protocols import Done, Job, PendingRow, Place
-from onefold.operate import worker_lock
 from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.postgres.connection import Connection, connect
 
@@ -40,7 +40,7 @@ class PostgresPending:
             Retriable: a reset of the pipeline is under way.
         """
         self._connection: Connection = connect(dsn, worker, "worker")
-        if not worker_lock.share(self._connection, pipeline):
+        if not pipeline_lock.share(self._connection, pipeline):
             self._connection.close()
             raise Retriable(Code.RESET_INCOMPLETE, f"{pipeline} is being reset: `onefold reset` is running")
 

@@ -1,19 +1,18 @@
 """The workers of a pipeline as a process: one for each queue, until SIGTERM or SIGINT."""
 
 import random
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import structlog
 
 from onefold.error_codes import Code
-from onefold.exit_codes import OK
 from onefold.jobs import topics
 from onefold.jobs.context import Context
 from onefold.jobs.loading import contract_of, declared, effect_of
@@ -22,10 +21,11 @@ from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
 from onefold.operate.errors import first_line
+from onefold.pauses import Pausable
 from onefold.pipelines import Pipeline
+from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
-from onefold.status_file import Status
 from onefold.telemetry import JOB_S, JOBS, SILENT, WORKER_WAITS, Telemetry
 
 log = structlog.get_logger()
@@ -52,7 +52,7 @@ def run(
     step: Callable[[str], None] = lambda name: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
-    """Do the jobs of a pipeline until SIGTERM or SIGINT. Returns the exit code.
+    """Do the jobs of a pipeline until SIGTERM or SIGINT, unless it is paused. Returns the exit code.
 
     A job at hand is handed over at its next checkpoint. A server that is away is waited for.
 
@@ -65,33 +65,36 @@ def run(
         step: called at each step of each worker.
         telemetry: told what it does, and whether it gets on.
     """
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    status = Status(status_file)
-    desks = [Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms) for queue in pipeline.jobs]
-    for desk in desks:
-        desk.start(stop, prepare, limits or Limits(), step)
-    while not stop.wait(_TELL_S) and all(desk.alive for desk in desks):
-        status.write(*_summary(desks))
-        for desk in desks:
-            desk.tell()
-    stop.set()
-    for desk in desks:
-        desk.join()
-    ended_by = next((desk.error for desk in desks if desk.error is not None), None)
-    status.write("stopped", str(ended_by) if ended_by else "asked to stop")
-    if ended_by is None:
-        return OK
-    if not isinstance(ended_by, Refused):
-        raise ended_by
-    log.error(str(ended_by), code=str(ended_by.code))
-    return ended_by.exit_code
+    with (
+        ServiceProcess(status_file) as process,
+        closing(Pausable(context.client, pipeline.name, process, telemetry)) as pausable,
+    ):
+        while not process.stop.is_set():
+            if pausable.waits():
+                continue
+            desks = [Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms) for queue in pipeline.jobs]
+            halt = threading.Event()
+            for desk in desks:
+                desk.start(halt, prepare, limits or Limits(), step)
+            try:
+                process.watch(partial(_look, desks), _TELL_S, pausable.halts)
+            finally:
+                halt.set()
+                for desk in desks:
+                    while desk.alive:  # a job may be long until its next checkpoint
+                        process.status.write("running", desk.summary())
+                        desk.join(_TELL_S)
+            _look(desks)
+    return process.exit_code
 
 
-def _summary(desks: list["Desk"]) -> tuple[str, str]:
-    waiting = [desk for desk in desks if desk.waits_for]
-    if waiting:
+def _look(desks: list["Desk"]) -> tuple[str, str]:
+    """The state of the process and a detail. Raises the error that a worker has ended with."""
+    for desk in desks:
+        if desk.error is not None:
+            raise desk.error
+        desk.tell()
+    if waiting := [desk for desk in desks if desk.waits_for]:
         return "waiting", waiting[0].waits_for
     return "running", "; ".join(desk.summary() for desk in desks) or "it has no jobs"
 
@@ -127,11 +130,6 @@ class Desk:
         self.waits_for, self._began = f"{queue}: it begins", False
         self.error: BaseException | None = None
 
-    @property
-    def alive(self) -> bool:
-        """Whether it is at work."""
-        return self._thread is not None and self._thread.is_alive()
-
     def start(
         self,
         stop: threading.Event,
@@ -151,10 +149,15 @@ class Desk:
         except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
             self.error = error
 
-    def join(self) -> None:
-        """Until it has ended."""
+    @property
+    def alive(self) -> bool:
+        """Whether it is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Until it has ended, or so long."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout_s)
 
     def summary(self) -> str:
         """What it has done since it was started, in a few words."""

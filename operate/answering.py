@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onefold.error_codes import Code
 from onefold.operate import hiding
-from onefold.operate.errors import first_line
+from onefold.operate.errors import UserError, first_line
 from onefold.operate.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ def kafka(settings: Settings) -> Trouble | None:
     from onefold import kafka_client
 
     return kafka_client.trouble(settings.client())
+
+
+def require_kafka(settings: Settings) -> None:
+    """Raises UserError with the reason if Kafka cannot be used. Asks for half a second where a client would wait much longer."""
+    if (trouble := kafka(settings)) is not None and not trouble.partial:
+        raise UserError.of(trouble)
 
 
 def hidden(missing: Mapping[str, Sequence[str]], settings: Settings) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
 from onefold.operate.values import printable
+from onefold.pauses import Switches
+from onefold.process import ServiceProcess
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.pace import PACE
 from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
@@ -75,8 +77,7 @@ def audit(
     settings: Settings,
     domain: str,
     telemetry: Telemetry,
-    stop: threading.Event,
-    status: Status,
+    process: ServiceProcess,
     *,
     once: bool = False,
     until_found: bool = False,
@@ -85,7 +86,7 @@ def audit(
     """Audit a domain until it is stopped. Returns the exit code: 1 when something was found.
 
     Args:
-        status: told how it is; running also when something was found, for it goes on.
+        process: its status is running also when something was found, for the audit goes on.
         once: end when every row has come round, with a verdict's exit code.
         until_found: end at the first divergence.
         timeout_s: with `once`, how long that may take once everything has been read.
@@ -99,10 +100,9 @@ def audit(
         objects=settings.object_store(),
         objects_endpoint=settings.objects_endpoint,
     )
-    status.write("running", "it has just begun")
-    teller = Teller(
-        domain, telemetry, status, lambda verdict: verdicts.keep(verdict, settings.postgres(), verdicts.AUDIT)
-    )
+    process.status.write("running", "it has just begun")
+    keep = lambda verdict: verdicts.keep(verdict, settings.postgres(), verdicts.AUDIT)  # noqa: E731
+    teller = Teller(domain, telemetry, process.status, keep)
     deadline: list[float] = []
 
     def enough(standing: Standing) -> bool:
@@ -114,13 +114,15 @@ def audit(
         known = standing.cycle_s is not None and standing.outcome != UNKNOWN
         return known or time.monotonic() > deadline[0]
 
-    try:
-        standing = auditor.run(teller.tell, stop.wait, enough)
-    finally:
-        auditor.close()
+    def tell(standing: Standing) -> None:
+        paused.changed()  # so that a pipeline that stands still on purpose is no stall
+        teller.tell(standing)
+
+    with closing(Switches(settings.client(), [domain], telemetry)) as paused, closing(auditor):
+        standing = auditor.run(tell, process.stop.wait, enough)
     teller.keep(standing)
     log.info("the audit has ended", domain=domain, **_outcome(standing))
-    if stop.is_set() and standing.outcome != INVALID:
+    if process.stop.is_set() and standing.outcome != INVALID:
         return 0
     return EXIT_CODES[standing.outcome]
 

@@ -14,13 +14,12 @@ from typing import Any
 from onefold import names
 from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
-from onefold.processor.core.errors import Refused
+from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.serde import AvroCodec
 from onefold.spark_sink.contracts import REJECTED, load_domain
-from onefold.spark_sink.errors import Misconfigured
 from onefold.spark_sink.postgres import schema_files
 
 _PLACES = ("merge", "reduce")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onefold.error_codes import Code, CodedError
+from onefold.error_codes import first_line as first_line
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core.errors import ProcessorError
 
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
 
 SEE_STATUS = "See whether it runs with `onefold status`."
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error, for a state or a log line; its name where it is empty. Never a stack trace."""
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
 
 
 class UserError(CodedError):

@@ -20,7 +20,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import hosts
 from onefold.operate.errors import UserError
-from onefold.telemetry import HEALTHY, METRICS, PROGRESS_AT, Health, Metric, Telemetry
+from onefold.telemetry import HEALTHY, METRICS, PAUSED, PROGRESS_AT, Health, Metric, Telemetry
 
 # From a transaction of a few records on an idle machine to a batch behind a backlog.
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -75,6 +75,11 @@ class Exposed(Telemetry):
         """See `Telemetry`."""
         self.health.faulty(domain, why)
 
+    def paused(self, domain: str, why: str) -> None:
+        """See `Telemetry`."""
+        self.put(PAUSED, bool(why), domain=domain)
+        self.health.paused(domain, why)
+
     def metrics(self) -> bytes:
         """All of it in Prometheus's text format."""
         self.put(HEALTHY, 0 if self.health.trouble() else 1)
@@ -86,7 +91,8 @@ class Exposed(Telemetry):
     def healthz(self) -> tuple[int, str]:
         """The status and the text of /healthz."""
         trouble = self.health.trouble()
-        return (503, trouble) if trouble else (200, "everything moves, or has nothing to do")
+        well = "; ".join(["everything moves, or has nothing to do", *self.health.pauses()])
+        return (503, trouble) if trouble else (200, well)
 
     def _series(self, name: str, labels: dict[str, str]) -> Any:
         found = self._metrics[name]

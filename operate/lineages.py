@@ -17,8 +17,8 @@ from onefold.operate import answering, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import Contract, Domain, load_domain
-from onefold.spark_sink.errors import Misconfigured
 from onefold.spark_sink.landing import known_contracts
 
 TODAY, EARLIER, UNKNOWN = "today's", "earlier", "not in avro/"

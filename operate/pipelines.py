@@ -130,13 +130,13 @@ def migrate(names: Sequence[str], settings: Settings) -> list[str]:
 def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     import psycopg
 
-    from onefold.spark_sink.errors import SinkError
+    from onefold.processor.core.errors import Refused
     from onefold.spark_sink.postgres import schema
 
     dsn = settings.postgres()
     try:
         return [file for name, root in roots.items() for file in schema.migrate(dsn, name, root)]
-    except SinkError as error:
+    except Refused as error:
         raise UserError(error.code, f"the tables could not be made: {error}") from None
     except psycopg.Error as error:
         raise of_postgres(error, "the tables could not be made") from None

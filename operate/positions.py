@@ -76,8 +76,22 @@ def landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, i
 
 def sinks(connection: psycopg.Connection[Any]) -> list[str]:
     """The names of the sinks that have a session in this database now."""
-    asked = "SELECT DISTINCT application_name FROM pg_stat_activity WHERE datname = current_database()"
-    names = sorted(name for (name,) in connection.execute(asked).fetchall() if name.startswith(SESSION))
+    return _sinks(connection, locked=True)
+
+
+def sinks_without_lock(connection: psycopg.Connection[Any]) -> list[str]:
+    """Those of them that have no lock of any pipeline (`onefold.pipeline_lock`): they start, or are of an older release."""
+    return _sinks(connection, locked=False)
+
+
+def _sinks(connection: psycopg.Connection[Any], *, locked: bool) -> list[str]:
+    """`locked`: also those that have a lock."""
+    asked = (
+        "SELECT application_name FROM pg_stat_activity AS activity WHERE datname = current_database()"
+        " GROUP BY application_name HAVING %s OR NOT bool_or(EXISTS ("
+        "SELECT 1 FROM pg_locks WHERE pg_locks.pid = activity.pid AND locktype = 'advisory' AND granted))"
+    )
+    names = sorted(name for (name,) in connection.execute(asked, (locked,)).fetchall() if name.startswith(SESSION))
     return [name.removeprefix(SESSION) for name in names if name != f"{SESSION}migrate"]
 
 

@@ -192,12 +192,12 @@ class Settings(BaseSettings):
         librdkafka = value if info.field_name == "kafka_options" else {}
         java = info.data.get("spark_kafka") if librdkafka else value  # None: wrong, which is an error already
         if value and java is not None:  # most have none, and need nothing of the sink
-            from onefold.spark_sink import errors
+            from onefold.processor.core.errors import Misconfigured
             from onefold.spark_sink.kafka import client
 
             try:
                 client.translate(librdkafka, java)
-            except errors.Misconfigured as error:
+            except Misconfigured as error:
                 raise ValueError(str(error)) from None
         return value
 

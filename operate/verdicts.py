@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from onefold import postgres
+from onefold import pauses, postgres
 from onefold.operate.errors import first_line
 from onefold.operate.values import printable
+from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ VERIFY, AUDIT = "verify", "audit"
 
 #: How long the note may be held up, in seconds: who asked for a verdict has it already.
 KEEP_S = 5.0
+# Pauses are read at once. So long is waited for a topic without a leader.
+_PAUSES_S = 3.0
 # The note is for the page: it waits for no standby.
 _NOTING = {"synchronous_commit": "local"}
 
@@ -53,7 +56,7 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
     """The verdict on a domain of the servers that are set, or of the running stack. `more` is what else `verify` takes. Raises
     UserError when there are no servers.
     """
-    return verify(
+    verdict = verify(
         domain,
         client=settings.client(),
         dsn=settings.postgres(),
@@ -62,6 +65,9 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
         objects_endpoint=settings.objects_endpoint,
         **more,
     )
+    if verdict.outcome == UNKNOWN and (pause := pauses.now(settings.client(), [domain], _PAUSES_S).get(domain)):
+        verdict.reason += f". {domain} is {pause}: `onefold resume {domain}` ends the pause"
+    return verdict
 
 
 def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KEEP_S) -> str:

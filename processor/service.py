@@ -2,33 +2,33 @@
 
 import faulthandler
 import gc
-import signal
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import structlog
 
+from onefold.kafka_client import Admin
+from onefold.pauses import Pausable
+from onefold.process import ServiceProcess
 from onefold.processor.core.abc import Assignment, Codec
-from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
+from onefold.processor.core.errors import Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
+from onefold.processor.io import open_files
 from onefold.processor.io.admin import connect, create_topics, partitions_of
 from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
-from onefold.processor.io.open_files import within_limit
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
 from onefold.processor.io.presence import EveryTask
 from onefold.processor.io.replays import WithoutReplayed, replayed
-from onefold.processor.io.tick_writer import Clock
-from onefold.processor.kept import IN_MEMORY, Kept
+from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.pool import TaskPool
-from onefold.processor.tasks import Tasks
-from onefold.status_file import Status
+from onefold.processor.tasks import IN_MEMORY, StateSettings, Tasks
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
 log = structlog.get_logger()
@@ -63,11 +63,11 @@ def run(
     session_timeout_ms: int | None = None,
     replicas: int = 1,
     decisions_kept_s: float | None = None,
-    kept: Kept = IN_MEMORY,
+    states: StateSettings = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
-    """Process a domain until SIGTERM or SIGINT. Returns the exit code.
+    """Process a domain until SIGTERM or SIGINT, unless it is paused. Returns the exit code.
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
@@ -78,58 +78,46 @@ def run(
         session_timeout_ms: a killed instance's tasks go to the others after this time; None: the default for so many brokers.
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
-        kept: where states are kept.
+        states: where states are.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
     """
-    stop, status = _stopped_by_signals(), Status(status_file)
     telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
-    try:
+    with ServiceProcess(status_file) as process:
+        stop = process.stop
         topology = topology_of(domain)
         codec = _codec(topology, client, schema_registry_url)
-        partitions = _wait_for_topics(topology, client, status, stop, patience_s, guarantee, hot=replicas > 1)
         gc.set_threshold(*GC_THRESHOLDS)
-        watched = Partitions(topology, client, partitions, telemetry)
-        watched.watch(stop)
-        tasks = Tasks(
-            topology, codec, client, connect(client), instance, partitions, replicas, kept, decisions_kept_s, step
-        )
-        pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
-        start = within_limit(pool, client, replicated=replicas > 1)
-        assignment: Assignment
-        if replicas > 1:
-            assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
-        else:
-            start_known = partial(_start, start, partitions)
-            assignment = Membership(topology, client, instance, start_known, pool.stop, session_timeout_ms)
-        clock = Clock(topology, client, pool.caught_up) if topology.tick is not None else None
-        _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, lambda: watched.trouble).run(status, stop)
-    except (Refused, Unauthenticated, Retriable) as error:
-        return _ended(error, status, patience_s)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    status.write("stopped", "asked to stop")
-    return 0
+        with closing(Pausable(client, domain, process, telemetry)) as pausable:
+            while not stop.is_set():
+                admin, partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
+                if pausable.waits():
+                    continue
+                tasks = Tasks(
+                    topology, codec, client, admin, instance, partitions, replicas, states, decisions_kept_s, step
+                )
+                pool = TaskPool(tasks.make, clock=time.monotonic, figures=Figures(telemetry, domain))
+                start = partial(_start, pool, partitions, admin, replicas > 1)
+                assignment: Assignment
+                if replicas > 1:
+                    assignment = EveryTask(topology, client, instance, partitions, start, stop.wait, session_timeout_ms)
+                else:
+                    assignment = Membership(topology, client, instance, start, pool.stop, session_timeout_ms)
+                clock = TickWriter(topology, client) if topology.tick is not None else None
+                with closing(Partitions(topology, admin, partitions, telemetry)) as watched:
+                    watched.watch()
+                    made = _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, watched)
+                    made.run(process, pausable.halts)
+    return process.exit_code
 
 
-def _ended(error: Refused | Retriable, status: Status, patience_s: float) -> int:
-    """Say why the process ends. Returns the exit code."""
-    status.write("stopped", str(error))
-    waited = "" if isinstance(error, Refused | Unauthenticated) else f" (waited {patience_s:.0f} s)"
-    log.error(f"{error}{waited}", code=str(error.code))
-    return error.exit_code
-
-
-def _stopped_by_signals() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def _start(start: Callable[[list[int]], None], partitions: int, given: Sequence[int]) -> None:
-    """The group also gives partitions that were added since; no task of these has states (see `Partitions`)."""
-    start([partition for partition in given if partition < partitions])
+def _start(pool: TaskPool, partitions: int, admin: Admin, replicated: bool, given: Iterable[int]) -> None:
+    """Begin all of these tasks, or none. The group also gives partitions that were added since; no task of these has states (see
+    `Partitions`).
+    """
+    wanted = [partition for partition in given if partition < partitions]
+    open_files.check(pool.tasks + len(wanted), open_files.brokers_of(admin), replicated=replicated)
+    pool.start(wanted)
 
 
 def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: str | None) -> Callable[[], Codec]:
@@ -152,12 +140,12 @@ class _Instance:
         pool: TaskPool,
         assignment: Assignment,
         watchdog_s: float,
-        clock: Clock | None,
+        clock: TickWriter | None,
         telemetry: Telemetry,
-        trouble: Callable[[], str] = lambda: "",
+        watched: Partitions | None = None,
     ) -> None:
         self._domain = domain
-        self._trouble = trouble
+        self._watched = watched
         self._telemetry = telemetry
         self._pool = pool
         self._assignment = assignment
@@ -165,28 +153,30 @@ class _Instance:
         self._arming = Every(watchdog_s / ARMED_TIMES, time.monotonic)
         self._clock = clock
 
-    def run(self, status: Status, stop: threading.Event) -> None:
-        """Until asked to stop."""
+    def run(self, process: ServiceProcess, halts: Callable[[], bool]) -> None:
+        """Until asked to stop, or `halts` says so."""
         self._arm()
         try:
-            while not stop.is_set():
-                self._round(status)
+            process.watch(self.look, halts=halts)
         finally:
             self._pool.stop_all()
             self._assignment.close()
             if self._clock is not None:
                 self._clock.close()
+            faulthandler.cancel_dump_traceback_later()
 
-    def _round(self, status: Status) -> None:
+    def look(self) -> tuple[str, str]:
+        """One round, of at most `ROUND_S`. Returns the state of the process and a detail."""
         state, detail = self._state()
         self._pool.check()
         self._assignment.publish(self._pool.offsets_next())
-        status.write(state, "; ".join(filter(None, (self._trouble(), detail))))
         self._tell()
         if self._clock is not None:
-            self._clock.strike()
+            self._clock.strike(self._pool.caught_up())
         if self._pool.silent_for_s() < self._watchdog_s and self._arming.is_due():
             self._arm()
+        trouble = self._watched.trouble if self._watched is not None else ""
+        return state, "; ".join(filter(None, (trouble, detail)))
 
     def _tell(self) -> None:
         self._telemetry.put(TASKS, self._pool.tasks, domain=self._domain)
@@ -214,32 +204,36 @@ class _Instance:
 def _wait_for_topics(
     topology: Topology,
     client: Mapping[str, str],
-    status: Status,
-    stop: threading.Event,
+    process: ServiceProcess,
     patience_s: float,
     guarantee: Callable[[], None],
     *,
     hot: bool,
-) -> int:
-    """Until the inputs are there; the topics that are written to are made. Returns the number of partitions."""
+) -> tuple[Admin, int]:
+    """Wait for the inputs, and make the topics that are written to. Returns the process's admin client and the number of
+    partitions.
+    """
     deadline = time.monotonic() + patience_s
     said = ""
-    while not stop.is_set():
+    while not process.stop.is_set():
         try:
-            check_reachable(client)
-            partitions = partitions_of(connect(client), topology)
+            check_reachable(client)  # before there is a client, which would wait longer and longer between two tries
+            admin = connect(client)
+            partitions = partitions_of(admin, topology)
             create_topics(topology, partitions, client, inputs=False, decisions=hot)
-            check_states(connect(client), topology, partitions, client)
+            check_states(admin, topology, partitions, client)
             if hot:
-                check_decision_log(connect(client), topology, partitions)
+                check_decision_log(admin, topology, partitions)
             guarantee()
-            return partitions
+            return admin, partitions
         except Retriable as error:
-            if isinstance(error, Unauthenticated) or time.monotonic() > deadline:
+            if isinstance(error, Unauthenticated):
                 raise
-            status.write("waiting", str(error))
+            if time.monotonic() > deadline:
+                raise Retriable(error.code, f"{error} (waited {patience_s:.0f} s)") from error
+            process.status.write("waiting", str(error))
             if str(error) != said:
                 log.warning("waiting", reason=str(error), code=str(error.code))
                 said = str(error)
-        stop.wait(1.0)
-    return 0
+        process.stop.wait(1.0)
+    return connect(client), 0

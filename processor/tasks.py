@@ -4,17 +4,19 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from onefold.kafka_client import Admin
 from onefold.processor.core.abc import Codec, Inputs
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import last_progresses
-from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.decision_log import Appender, KafkaDecisionLog
 from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.kept import Kept, keeping
+from onefold.processor.runtime.keeping import MEMORY, Keeping
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
@@ -28,14 +30,31 @@ from onefold.processor.runtime.transact import TransactionDecider
 REPLICA_FETCH_WAIT_MS = 14
 
 
+class StateSettings(NamedTuple):
+    """Where the states of a process are.
+
+    Attributes:
+        kind: `auto`, `memory` or `disk`.
+        folder: of the files of states, with a folder for each pipeline.
+        memory_bytes: the memory that all states of the process may take.
+    """
+
+    kind: str
+    folder: Path
+    memory_bytes: int
+
+
+IN_MEMORY = StateSettings(MEMORY, Path(), 0)
+
+
 class Tasks:
-    """Makes tasks, which share a compute lock and an admin client.
+    """Makes tasks, which share a compute lock, an admin client and the producer of proposals.
 
     Args:
         codec: makes the codec of one life of a task.
         partitions: of the inputs.
         replicas: how many processes compute each task.
-        kept: where states are kept.
+        states: where states are.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
     """
 
@@ -48,27 +67,48 @@ class Tasks:
         instance: str,
         partitions: int,
         replicas: int,
-        kept: Kept,
+        states: StateSettings,
         decisions_kept_s: float | None = None,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._topology, self._codec = topology, codec
         self._client, self._admin, self._instance = client, admin, instance
-        self._partitions, self._replicas, self._kept = partitions, replicas, kept
+        self._partitions, self._replicas, self._states = partitions, replicas, states
         self._decisions_kept_s = decisions_kept_s
         self._step = step
         self._compute_lock = threading.Lock()
         self._proposals = MsgpackProposals()
+        self._appender: Appender | None = None
         self._shares = TaskShares(instance, time.monotonic)
 
     def make(self, partition: int, beat: Callable[[], None]) -> Task:
         """One life of a task. `beat` is as of `Task`."""
         codec = self._codec()  # first: it asks the cluster, which may not answer, and the others have clients by then
         inputs, decider = self._with_replicas(partition) if self._replicas > 1 else self._alone(partition, beat)
-        topology, step = self._topology, self._step
-        kept = keeping(self._kept, self._partitions, self._replicas, step, topology, codec, partition, beat)
-        lock = self._compute_lock
+        topology, step, lock = self._topology, self._step, self._compute_lock
+        kept = self._keeping(codec, partition, beat)
         return Task(topology, inputs, codec, decider, step, beat, lock, keeping=kept, clock=time.monotonic)
+
+    def _keeping(self, codec: Codec, partition: int, beat: Callable[[], None]) -> Keeping:
+        """The states of one task. Its share of the memory is as if the process had all tasks, which it may come to have."""
+        states, topology = self._states, self._topology
+        if states.kind == MEMORY:
+            return Keeping(topology, codec, partition, beat=beat)
+        from onefold.processor.io.disk import RocksDisk  # the library takes time to load
+
+        share = states.memory_bytes // self._partitions
+        return Keeping(
+            topology,
+            codec,
+            partition,
+            kind=states.kind,
+            disk=RocksDisk(states.folder / topology.name, partition, share // 2, self._replicas),
+            memory_bytes=share,
+            replicas=self._replicas > 1,
+            wall=time.time,
+            step=self._step,
+            beat=beat,
+        )
 
     def _alone(self, partition: int, beat: Callable[[], None]) -> tuple[Inputs, Decider]:
         session = self._session(partition)
@@ -127,4 +167,6 @@ class Tasks:
         return KafkaSession(self._topology, partition, self._client, partitions=self._partitions, admin=self._admin)
 
     def _log(self, partition: int) -> KafkaDecisionLog:
-        return KafkaDecisionLog(self._topology.decisions, partition, self._client, self._admin)
+        if self._appender is None or self._appender.failed:
+            self._appender = Appender(self._client)
+        return KafkaDecisionLog(self._topology.decisions, partition, self._client, self._admin, self._appender)

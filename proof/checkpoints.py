@@ -22,11 +22,13 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from onefold import pipelines
 from onefold.proof.expect import Workload
+from onefold.proof.imported import made_of
 from onefold.proof.kinds import KINDS
 from onefold.proof.record import Source
 
@@ -42,13 +44,16 @@ _SUFFIX = ".checkpoint"
 # What unpickling raises where a name is not there any more.
 _UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
 _PACKAGE = Path(__file__).parent
+_ONEFOLD = Path(pipelines.__file__).parent
+#: The distributions that the verifier reads and decodes records with.
+LIBRARIES = ("confluent-kafka", "fastavro")
 
 
 class Checkpoint(NamedTuple):
     """What a checkpoint stands for.
 
     Attributes:
-        judge: which code, model and contracts made it (`fingerprint`).
+        judge: which code, model, libraries and contracts made it (`fingerprint`).
         topics: the id of each topic that was read.
         positions: what is read next.
         receipts: which dead letters had been put back, as a digest.
@@ -188,21 +193,26 @@ class _Kept(NamedTuple):
 
 
 def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
-    """Of everything that a verdict on this domain depends on, but the log and the tables: the judge's code, that of the model
-    with the files beside it, the contracts, whether there is a schema registry, and Python. What a model imports from
-    elsewhere is not seen: after a change there, judge from the start once, in one process.
+    """Of everything that a verdict on this domain depends on, but the log and the tables: the verifier's code, that of the model
+    with all that it imports and the files beside it, the contracts, whether there is a schema registry, Python, and the versions
+    of the libraries.
     """
-    files = sorted(_PACKAGE.rglob("*.py"))
+    files = [(file.name, file) for file in (*sorted(_PACKAGE.rglob("*.py")), *sorted(_ONEFOLD.glob("*.py")))]
+    libraries = {*LIBRARIES}
     pipeline = pipelines.find().pipelines.get(workload.name)
     if pipeline is not None:
         module = pipeline.load_workload()
         if module is not None and module.__file__:
-            files += sorted(Path(module.__file__).parent.glob("*.py"))
-        files += sorted(pipeline.contracts.rglob("*.avsc"))
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {with_registry}".encode())
-    for file in files:
+            files += [(file.name, file) for file in sorted(Path(module.__file__).parent.glob("*.py"))]
+            of_model = made_of(module)
+            files += sorted(of_model.files.items())
+            libraries |= of_model.distributions
+        files += [(file.name, file) for file in sorted(pipeline.contracts.rglob("*.avsc"))]
+    versions = [f"{name} {metadata.version(name)}" for name in sorted(libraries)]
+    digest = hashlib.sha256(f"{sys.version_info[:3]} {with_registry} {versions}".encode())
+    for name, file in files:
         content = file.read_bytes()
-        digest.update(f"{file.name} {len(content)}\n".encode() + content)
+        digest.update(f"{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 
 

@@ -11,11 +11,11 @@ An input record with a null value is a tombstone. The workload says what becomes
 is told which key it deletes, which is its Kafka key as a text.
 
 A tick is a record of the topic `<domain>.ticks`, and has one of these fates but that of a repartitioned one. It is ignored when
-its time is not later than that of the last tick of its partition that was not dead.
+its time is not later than that of the last tick of its partition that was not dead. Its time must agree with Kafka's time of it.
 
 The copy of a misrouted record is a record of the input topic itself, in the partition of its key, with the key's text as
-Kafka key, the same value, and headers that name the original and the pipeline (see `owner`). It must exist exactly once, and
-then has a fate of its own.
+Kafka key, the same value, and headers that name the original, its time and the pipeline (see `owner`). It must exist exactly
+once, and then has a fate of its own.
 
 Memory grows with the rows, the dead letters, the misrouted records still waiting for their copy and the copies of a release that
 signed none, plus one byte an input record (its fate); never with the records' contents.
@@ -39,7 +39,7 @@ from onefold.proof.owner import COPY_HEADER, SOURCE_HEADER, Owner
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.summed import Gathered, Sums
-from onefold.proof.verdict import CannotTell
+from onefold.proof.verdict import CannotTell, Finding
 
 #: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
 TICK = contract_of(
@@ -47,6 +47,10 @@ TICK = contract_of(
 )
 #: The last millisecond of the year 9999: no tick is later.
 TICK_MS_MAX = 253_402_300_799_999
+# How far a tick's time may lie from Kafka's time of its record. Brokers too refuse a time that is an hour ahead of theirs by
+# default (message.timestamp.after.max.ms). A tick has the time of its interval's beginning, and an interval is a day at most.
+_AHEAD_MS_MAX = 3_600_000
+_BEHIND_MS_MAX = _AHEAD_MS_MAX + 86_400_000
 #: Dead letters hold no more of the original value, or key, than this.
 DEAD_LETTER_BYTES_MAX = 65_536
 
@@ -171,18 +175,25 @@ class DeadLetter(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Of a misrouted record: the partition of its key, its key there, and a digest of its value."""
+    """Of a misrouted record: the partition of its key, its key there, a digest of its value, and when it was sent; None: that is
+    not known.
+    """
 
     partition: int
     key: bytes
     digest: bytes
+    sent_ms: int | None
+
+    def matches(self, other: "Copy") -> bool:
+        """Whether they are the same, as far as both know when the record was sent."""
+        return self[:3] == other[:3] and (self.sent_ms == other.sent_ms or None in (self.sent_ms, other.sent_ms))
 
 
 @dataclass
 class Expected:
     """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `unsigned`: records
     that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `fed`: what the pipeline must
-    have written into inputs of its own, and has.
+    have written into inputs of its own, and has. `mistimed`: ticks that Kafka's time of them contradicts.
     """
 
     model: Model
@@ -194,6 +205,7 @@ class Expected:
     copied: set[tuple[Source, Copy]] = field(default_factory=set)
     fates: dict[tuple[str, int], bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     fed: Fed = field(default_factory=Fed)
+    mistimed: list[Finding] = field(default_factory=list)
 
     def doubled(self) -> list[tuple[Source, Source]]:
         """Copies that nothing asks for, each with its original. An unsigned one is known to be a copy when it is there twice."""
@@ -202,7 +214,8 @@ class Expected:
 
     def is_copied(self, original: Source, copy: Copy, *, signed: bool) -> bool:
         """Whether an original that waited for this copy has it now."""
-        if self.uncopied.get(original) != copy:
+        wanted = self.uncopied.get(original)
+        if wanted is None or not copy.matches(wanted):
             return False
         del self.uncopied[original]
         if not signed:
@@ -288,7 +301,9 @@ class Oracle:
         if belongs is None:
             belongs = self._partitions_by_key[key] = partition_of(key, self._partitions)
         if belongs != record.partition:
-            self.expected.uncopied[source] = Copy(belongs, key.encode(), _digest(record.value))
+            self.expected.uncopied[source] = Copy(
+                belongs, key.encode(), _digest(record.value), self.owner.sent_ms(record)
+            )
             return Fate.REPARTITIONED
         if not (self._delete(key, source) if deletes else model.apply(value, source)):
             return Fate.IGNORED
@@ -301,6 +316,10 @@ class Oracle:
         at_ms = decode(TICK, record.value, self._registry)["at_ms"]
         if not 0 <= at_ms <= TICK_MS_MAX:
             raise Inadmissible(f"{at_ms} is no time")
+        kafka_ms = record.timestamp_ms
+        if kafka_ms is not None and not -_BEHIND_MS_MAX <= at_ms - kafka_ms <= _AHEAD_MS_MAX:
+            text = f"the tick says {at_ms} ms since 1970, and Kafka's time of the record is {kafka_ms}"
+            self.expected.mistimed.append(Finding("wrong time", record.topic, source=str(source), text=text))
         if at_ms <= self._ticked.get(record.partition, 0):
             return Fate.IGNORED
         model = self.expected.model
@@ -324,7 +343,9 @@ class Oracle:
 
     def _match_copy(self, record: Record, lies_at: Source, original: Source) -> None:
         """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
-        expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
+        # A release that signed no copies may have given them no time either.
+        sent_ms = self.owner.sent_ms(record) if record.header(COPY_HEADER) is not None else None
+        expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value), sent_ms)
         copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
         if not expected.is_copied(original, copy, signed=copies is expected.unsent):
             copies.append((lies_at, original, copy))

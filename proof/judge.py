@@ -333,7 +333,7 @@ class Judge:
         rules = invariants(self._work.name)
         unkept = list(snapshot.invariants(rules))
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
-        findings += [*expected.fed.findings(), *self._judge_counts(expected, counted)]
+        findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected, counted)]
         if self._ask_receipts() != self._replays.receipts:
             raise CannotTell(Code.CHANGED_MEANWHILE, "dead letters were replayed while this was going on; ask again")
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)

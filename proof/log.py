@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
     Message,
@@ -184,7 +185,9 @@ class Log:
         elif offset >= positions[place]:  # the others were handed over before; twice they would pass for doubled
             headers: Any = message.headers() or _NO_HEADERS
             self.records += 1
-            take(Record(topic, partition, offset, message.key(), message.value(), headers))
+            clock, timestamp_ms = message.timestamp()
+            known_ms = None if clock == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+            take(Record(topic, partition, offset, message.key(), message.value(), headers, known_ms))
             positions[place] = offset + 1
 
     def compacted(self, topics: Iterable[str]) -> list[str]:

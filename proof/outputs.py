@@ -197,6 +197,7 @@ def judge_copies(expected: Expected) -> Iterator[Finding]:
     """Misrouted records without their copy, and copies that are one too many."""
     for source, wanted in expected.uncopied.items():
         text = f"it belongs to partition {wanted.partition}, under the key {wanted.key.decode(errors='replace')}"
+        text += f", with the time {wanted.sent_ms}" if wanted.sent_ms is not None else ""
         yield Finding("missing copy", source.topic, source=str(source), text=text)
     for lies_at, original in expected.doubled():
         text = FATES[expected.fate(original)]

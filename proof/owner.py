@@ -19,6 +19,8 @@ COPY_HEADER = "onefold-timestamp"
 REPLAYS_HEADER = "onefold-replays"
 #: The header that says who wrote a copy, a replay or a dead letter.
 PIPELINE_HEADER = "onefold-pipeline"
+# Of a time in milliseconds; what is longer is no time of a copy.
+_TIME_DIGITS_MAX = 15
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class Owner:
     def replayed(self, record: Record) -> bytes | None:
         """Where an input record lay first that this pipeline put back, or may have. None: it did not."""
         return None if self.wrote(record) is False else self._named(record, REPLAYS_HEADER)
+
+    def sent_ms(self, record: Record) -> int | None:
+        """When an input record was sent, as handlers see it: copies and replays name the time of their original."""
+        named = record.header(COPY_HEADER) if record.headers else None
+        is_time = named is not None and named.isdigit() and len(named) <= _TIME_DIGITS_MAX
+        if is_time and (self.copied(record) is not None or self.replayed(record) is not None):
+            return int(named or b"")
+        return record.timestamp_ms
 
     def is_of_another(self, record: Record) -> bool:
         """Whether an input record is a copy or a replay for the states of another pipeline of the cluster, or of another life."""

@@ -84,6 +84,7 @@ def together(work: Workload, parts: Sequence[Part]) -> tuple[Expected, Outputs]:
         expected.unsigned += part.expected.unsigned
         expected.copied |= part.expected.copied
         expected.fates |= part.expected.fates
+        expected.mistimed += part.expected.mistimed
         outputs.add(part.outputs)
     match_late_originals(expected)
     return expected, outputs

@@ -24,7 +24,7 @@ def source_of(text: bytes | None) -> Source | None:
 
 
 class Record(NamedTuple):
-    """A record of any topic as it was read."""
+    """A record of any topic as it was read. `timestamp_ms`: Kafka's time of it, in milliseconds since 1970; None: not known."""
 
     topic: str
     partition: int
@@ -32,6 +32,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]] = []  # noqa: RUF012 - never written to
+    timestamp_ms: int | None = None
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name, as Kafka's own clients choose."""

@@ -41,6 +41,7 @@ KINDS = {
     "wrong column": "a column of another type than agreed, or a computed one that is not generated",
     "rejected output": "an output record that the sink could not write",
     "unreadable output": "an output record that does not follow its schema",
+    "wrong time": "a tick that says another time than Kafka has of its record",
     "wrong ledger": "the sink's ledger differs from the written rows",
     "wrong progress": "the processor's progress lies beyond the end of an input",
     "wrong count": "the processor's own counts differ from the input",
@@ -57,6 +58,7 @@ _WRONG_ANYWAY = {
     "wrong column",
     "rejected output",
     "unreadable output",
+    "wrong time",
     "wrong ledger",
     "wrong progress",
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 from onefold import avro_types, contract_files, lineage, names
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
 ENGINE_SQL = Path(str(resources.files("onefold"))) / "sql"

@@ -1,7 +1,10 @@
-"""The errors that stop the sink, sorted by the reaction.
+"""What stops the sink beside `onefold.processor.core.errors`, sorted by the reaction.
 
-Every error outside of this module (a lost connection, a second deadlock, a lost checkpoint, a stopped broker) has the same
-reaction: stop the query, read the positions from Postgres, and continue from the positions.
+Of these the sink raises `Retriable` if Kafka, PostgreSQL or a topic is not there yet, and tries again until the deadline;
+`Misconfigured` if a schema, a merge or a migration needs an edit; and `Refused` if the records in Kafka do not continue the rows.
+
+Every other error (a lost connection, a second deadlock, a lost checkpoint, a stopped broker) has the same reaction: stop the
+query, read the positions from Postgres, and continue from the positions.
 """
 
 from __future__ import annotations
@@ -10,32 +13,18 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from onefold.error_codes import Code, CodedError
-from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
+from onefold.error_codes import Code, CodedError, first_line
+from onefold.processor.core.errors import Refused
 
 if TYPE_CHECKING:
     import psycopg
 
 
-class SinkError(CodedError):
-    """The root."""
-
-
-class Waiting(SinkError):
-    """Kafka, Postgres or a topic is not there yet. The sink tries again until the deadline."""
-
-    exit_code = UNAVAILABLE
-
-
-class Unauthenticated(Waiting):
-    """Kafka refuses the client's login, certificate or protocol. A start fails; a query that has run tries again."""
-
-
-class Rewind(SinkError):
+class Rewind(CodedError):
     """The batch does not continue what Postgres holds: start again from the positions in Postgres."""
 
 
-class Overlap(SinkError):
+class Overlap(CodedError):
     """A part of the batch is in Postgres, and the batch's rows are reduced from the whole batch: reduce the rest again.
 
     `start_offsets` holds, per partition of the batch, the offset of the first new record.
@@ -45,18 +34,6 @@ class Overlap(SinkError):
         super().__init__(Code.POSITIONS_MOVED, "another sink has written a part of the batch")
         self.start_offsets = start_offsets
         self.args = (start_offsets,)  # for pickle, which calls the class with them
-
-
-class Misconfigured(SinkError):
-    """A schema, a merge or a migration is wrong, and needs an edit."""
-
-    exit_code = USAGE
-
-
-class Refused(SinkError):
-    """The records in Kafka do not continue the rows in Postgres: writing would lose or mix data. A person decides."""
-
-    exit_code = REFUSED
 
 
 class Stopped(Refused):
@@ -155,5 +132,4 @@ def sentence(error: BaseException) -> str:
     if (kafka := _KAFKA.search(str(error))) is not None:
         name, reason = (_CAUSE.findall(str(error)) or [kafka.groups(default="")])[-1]
         return f"Kafka's client in Spark: {name}: {reason}".removesuffix(": ")
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    return first_line(error)

@@ -1,6 +1,5 @@
 """The sink as a process: one Spark application, a query for each pipeline, each query with a supervisor."""
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -8,15 +7,18 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psycopg
 import structlog
 
+from onefold.error_codes import CodedError
+from onefold.pauses import Switches
 from onefold.pipelines import Pipeline
+from onefold.process import ServiceProcess
+from onefold.processor.core.errors import Refused, Retriable
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting, sentence
+from onefold.spark_sink.errors import Stopped, sentence
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.kafka.topics import Ends
 from onefold.spark_sink.landing import ledger
@@ -28,12 +30,12 @@ from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
-from onefold.status_file import LEFT_OUT, Status
+from onefold.status_file import LEFT_OUT
 from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
-#: Gives the offset after the last committed record, per partition of topics. Raises Waiting.
+#: Gives the offset after the last committed record, per partition of topics. Raises Retriable.
 EndOffsets = Callable[[list[str]], Mapping[Partition, int]]
 
 # The pause before a further try of a pipeline that was left out: the first one, doubled with each try up to the second. A
@@ -66,7 +68,8 @@ def run(
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
-    The sink leaves out a faulty pipeline, with a sentence, writes the rest, and tries the faulty pipeline with growing pauses.
+    A paused pipeline is not written, and its files are read again when it goes on. The sink leaves out a faulty pipeline, with a
+    sentence, writes the rest, and tries the faulty pipeline with growing pauses.
 
     Args:
         kafka_options, spark_kafka: settings of librdkafka, and of Kafka's Java client by Java's names.
@@ -81,11 +84,10 @@ def run(
         SQL file that is wrong, 3 for topics other than those of the rows in Postgres. If PostgreSQL refuses the rows of a
         pipeline, the sink stays and tries again.
     """
-    status = Status(status_file)
-    status.write("starting", "starting Spark")
     left_out, held = LeftOut(telemetry), Holdups()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
-    try:
+    with ServiceProcess(status_file) as process:
+        process.status.write("starting", "starting Spark")
         make = partial(
             Plan,
             bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
@@ -102,12 +104,12 @@ def run(
                 plans.append(planned(name))
         if not plans:
             raise left_out.worst()
-        start = partial(session.start, jars, java_home, checkpoint_root)
-        return _land(plans, planned, left_out, held, status, patience_s, start)
-    except SinkError as error:
-        log.error(sentence(error), code=str(error.code))
-        status.write("waiting", sentence(error))
-        return error.exit_code
+        client = {"bootstrap.servers": bootstrap_servers, **kafka_options}
+        with closing(Switches(client, by_name, telemetry)) as paused:
+            spark = session.start(jars, java_home, checkpoint_root)
+            process.catch_signals()  # PySpark took SIGINT for itself
+            _land(spark, plans, planned, left_out, held, paused, process, patience_s)
+    return process.exit_code
 
 
 def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: str) -> Plan:
@@ -121,7 +123,7 @@ def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: s
 class _Broken:
     """The reason why a pipeline is left out, and the time of the next try."""
 
-    error: SinkError
+    error: Refused
     pause_s: float
     again_at: float
 
@@ -170,7 +172,7 @@ class LeftOut:
         """Keep and log the error of a pipeline that has to be left out."""
         try:
             yield
-        except (Misconfigured, Refused) as error:
+        except Refused as error:
             before = self._broken.get(name)
             pause_s = _AGAIN_S if before is None else min(2 * before.pause_s, _AGAIN_LATEST_S)
             self._broken[name] = _Broken(error, pause_s, self._clock() + pause_s)
@@ -192,6 +194,11 @@ class LeftOut:
             log.info(f"{name} is written again")
             self._telemetry.faulty(name, "")
 
+    def forget(self, name: str) -> None:
+        """The pipeline is paused; what is wrong with it is found again after that."""
+        if self._broken.pop(name, None) is not None:
+            self._telemetry.faulty(name, "")
+
     def __contains__(self, name: str) -> bool:
         """Whether the pipeline waits for the next try."""
         return name in self._broken and self._broken[name].again_at < float("inf")
@@ -210,38 +217,36 @@ class LeftOut:
         """Whether a pipeline waits for a fix of the database; a new process would also have to wait."""
         return any(isinstance(broken.error, Stopped) for broken in self._broken.values())
 
-    def worst(self) -> SinkError:
+    def worst(self) -> Refused:
         """The error with the greatest exit code, for a sink without pipelines."""
         return max((broken.error for broken in self._broken.values()), key=lambda error: error.exit_code)
 
 
 def _land(
+    spark: Any,
     plans: Sequence[Plan],
     planned: Callable[[str], Plan],
     left_out: LeftOut,
     held: Holdups,
-    status: Status,
+    paused: Switches,
+    process: ServiceProcess,
     patience_s: float,
-    start_spark: Callable[[], Any],
-) -> int:
-    with _stop_signals() as stop:
-        spark = start_spark()
-        _on_signals(stop)  # PySpark took SIGINT for itself
-        watched: dict[str, Standing] = {}
-        ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
-        bounds: dict[str, Bound] = {}
+) -> None:
+    watched: dict[str, Standing] = {}
+    ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
+    bounds: dict[str, Bound] = {}
 
-        def supervised(plan: Plan) -> QuerySupervisor:
-            query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
-            if plan.telemetry.listens:
-                watched[query.name] = Standing(query, ends.of, plan.telemetry)
-            return QuerySupervisor(query, patience_s, time.monotonic)
+    def supervised(plan: Plan) -> QuerySupervisor:
+        query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
+        if plan.telemetry.listens:
+            watched[query.name] = Standing(query, ends.of, plan.telemetry)
+        return QuerySupervisor(query, patience_s, time.monotonic)
 
-        supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
-        if watched:
-            watch(watched, stop)
-        again = lambda name: supervised(planned(name))  # noqa: E731
-        return _serve(supervisors, left_out, held, status, stop, spark.stop, watched, again)
+    supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
+    if watched:
+        watch(watched, process.stop)
+    paused.begin()
+    _serve(supervisors, left_out, held, paused, process, spark.stop, watched, lambda name: supervised(planned(name)))
 
 
 def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
@@ -250,7 +255,7 @@ def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
         with closing(connect(plans[0].postgres_dsn, plans[0].writer)) as connection:
             stored = {plan.domain.name: ledger.positions(connection, plan.domain.name) for plan in plans}
         end_offsets = ends([topic for plan in plans for topic in plan.reads])
-    except (SinkError, psycopg.Error):
+    except (CodedError, psycopg.Error):
         return plans
 
     def backlog(plan: Plan) -> int:
@@ -264,36 +269,43 @@ def _serve(
     supervisors: list[QuerySupervisor],
     left_out: LeftOut,
     held: Holdups,
-    status: Status,
-    stop: threading.Event,
+    paused: Switches,
+    process: ServiceProcess,
     stop_spark: Callable[[], None],
     watched: Mapping[str, Standing],
     again: Callable[[str], QuerySupervisor],
-) -> int:
-    try:
-        while not stop.is_set():
-            for name in left_out.due():
-                with left_out.when_broken(name):
-                    supervisors.append(again(name))
-            for supervisor in supervisors:
-                with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
-                    supervisor.tick()
-                    if supervisor.healthy:
-                        left_out.healthy(supervisor.query.name)
-                if standing := watched.get(supervisor.query.name):
-                    standing.running = supervisor.running
-                    standing.trouble = supervisor.trouble or held.of(supervisor.query.name)
-            for supervisor in [supervisor for supervisor in supervisors if supervisor.query.name in left_out]:
+) -> None:
+    def look() -> tuple[str, str]:
+        began, ended = paused.changed()
+        for name in began:
+            left_out.forget(name)
+        for name in (*ended, *left_out.due()):
+            with left_out.when_broken(name):
+                supervisors.append(again(name))
+        for supervisor in supervisors:
+            if supervisor.query.name in paused:
+                continue
+            with left_out.when_broken(supervisor.query.name), _while_others_land(supervisor, supervisors):
+                supervisor.tick()
+                if supervisor.healthy:
+                    left_out.healthy(supervisor.query.name)
+            if standing := watched.get(supervisor.query.name):
+                standing.running = supervisor.running
+                standing.trouble = supervisor.trouble or held.of(supervisor.query.name)
+        for supervisor in [*supervisors]:
+            name = supervisor.query.name
+            if why := "it is paused" if name in paused else "it is left out" if name in left_out else "":
                 supervisors.remove(supervisor)
-                if standing := watched.get(supervisor.query.name):
-                    standing.running, standing.trouble = False, "it is left out"
+                if standing := watched.get(name):
+                    standing.running, standing.trouble = False, why
                 with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
                     supervisor.query.stop()
-            if not supervisors and not left_out.mendable:
-                raise left_out.worst()
-            status.write(*_summary(supervisors, left_out, held))
-            stop.wait(_TICK_S)
-        return 0
+        if not supervisors and not paused.sentences() and not left_out.mendable:
+            raise left_out.worst()
+        return _summary(supervisors, left_out, held, paused)
+
+    try:
+        process.watch(look, _TICK_S)
     finally:
         _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), stop_spark])
 
@@ -303,43 +315,25 @@ def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySuper
     """A missing topic of one pipeline is no reason to restart every query."""
     try:
         yield
-    except Waiting:
+    except Retriable:
         if not any(other.running for other in supervisors if other is not supervisor):
             raise
 
 
-def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups) -> tuple[str, str]:
+def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups, paused: Switches) -> tuple[str, str]:
     troubles = [
         f"{supervisor.query.name}: {supervisor.trouble}" for supervisor in supervisors if supervisor.trouble is not None
     ]
     waits = held.sentences()
     troubles += [*waits, *left_out.sentences()]
     well = [supervisor for supervisor in supervisors if supervisor.query.name not in left_out.names]
-    if well and all(supervisor.running for supervisor in well) and not waits:
+    if (well or not troubles) and all(supervisor.running for supervisor in well) and not waits:
         landed = ", ".join(f"{supervisor.query.name} {supervisor.query.landed} offsets" for supervisor in well)
-        return "running", "; ".join([f"written since the last start: {landed}", *troubles])
-    return ("waiting", "; ".join(troubles)) if troubles else ("starting", "starting the queries")
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; restores the earlier handlers at the end."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    _on_signals(stop)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _on_signals(stop: threading.Event) -> None:
-    def handler(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
+        written = [f"written since the last start: {landed}"] if well else []
+        return "running", "; ".join([*written, *paused.sentences(), *troubles])
+    return (
+        ("waiting", "; ".join([*troubles, *paused.sentences()])) if troubles else ("starting", "starting the queries")
+    )
 
 
 def _within(deadline_s: float, actions: list[Callable[[], None]]) -> None:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from onefold.spark_sink.errors import Waiting, sentence
+from onefold.processor.core.errors import Retriable
+from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.telemetry import QUERY_RUNS, TO_LAND, Telemetry
 
@@ -37,7 +38,7 @@ class Standing:
     """Of one query.
 
     Args:
-        ends: gives the offset after the last committed one, per partition of these topics. Raises Waiting.
+        ends: gives the offset after the last committed one, per partition of these topics. Raises Retriable.
         clock: monotonic seconds.
     """
 
@@ -67,7 +68,7 @@ class Standing:
         self._reached = reached or self._reached
         try:
             ends = self._ends(query.reads)
-        except Waiting as error:
+        except Retriable as error:
             self._why = sentence(error)
         else:
             waiting = sum(max(0, end - self._reached.get(place, 0)) for place, end in ends.items())

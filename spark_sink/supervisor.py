@@ -6,17 +6,9 @@ from typing import Protocol
 import psycopg
 import structlog
 
-from onefold.error_codes import Code
-from onefold.spark_sink.errors import (
-    Misconfigured,
-    Refused,
-    SinkError,
-    Unauthenticated,
-    Verdict,
-    Waiting,
-    sentence,
-    verdict,
-)
+from onefold.error_codes import Code, CodedError
+from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
+from onefold.spark_sink.errors import Verdict, sentence, verdict
 
 log = structlog.get_logger()
 
@@ -40,7 +32,7 @@ class Query(Protocol):
         """How many offsets it has landed since its last start."""
 
     def start(self) -> None:
-        """Begin where Postgres says. Raises Waiting, Refused or Misconfigured."""
+        """Begin where Postgres says. Raises Retriable, Refused or Misconfigured."""
 
     def failure(self) -> BaseException | None:
         """Why nothing further lands; None while it is healthy."""
@@ -70,10 +62,10 @@ class QuerySupervisor:
         self._audit_at = 0.0
 
     def tick(self) -> None:
-        """Raises Refused or Misconfigured at once, and Waiting when patience is over."""
+        """Raises Refused at once, and Retriable when patience is over."""
         now = self._clock()
         failure = self.query.failure() or self._audit(now)
-        if isinstance(failure, Refused | Misconfigured):
+        if isinstance(failure, Refused):
             raise failure
         # even when it has failed again meanwhile: a sink that makes progress is not in trouble
         if self.healthy:
@@ -103,7 +95,7 @@ class QuerySupervisor:
         self.running = False
         try:
             self.query.start()
-        except Waiting as error:
+        except Retriable as error:
             if isinstance(error, Unauthenticated) and not self._has_run:
                 raise Refused(error.code, str(error)) from error
             self._note(error, now)
@@ -119,8 +111,8 @@ class QuerySupervisor:
         if self.trouble is None:
             self._trouble_since = now
         if reason != self.trouble:
-            unexpected = None if isinstance(failure, SinkError | OSError) else failure
-            code = {"code": str(failure.code)} if isinstance(failure, SinkError) else {}
+            unexpected = None if isinstance(failure, CodedError | OSError) else failure
+            code = {"code": str(failure.code)} if isinstance(failure, CodedError) else {}
             log.warning(f"{self.query.name}: {reason}; starting again from Postgres", **code)
             log.debug(f"{self.query.name}: the whole story", exc_info=unexpected)
         self.trouble = reason
@@ -128,11 +120,11 @@ class QuerySupervisor:
         # a power of the starts would overflow one day
         self._pause_s = min(2 * self._pause_s, _longest_pause_s(failure))
         if now - self._trouble_since > self._patience_s:
-            raise Waiting(Code.GAVE_UP, f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")
+            raise Retriable(Code.GAVE_UP, f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")
 
 
 def _longest_pause_s(failure: BaseException) -> float:
     """Between two starts, after what `failure` or its cause is."""
-    cause = failure.__cause__ if isinstance(failure, Waiting) else failure
+    cause = failure.__cause__ if isinstance(failure, Retriable) else failure
     known = not isinstance(cause, psycopg.Error) or verdict(cause) is Verdict.RETRY
     return _LONGEST_PAUSE_S if known else _LONGEST_UNKNOWN_PAUSE_S

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +14,7 @@ from onefold.exit_codes import UNKNOWN, USAGE
 from onefold.operate import logs, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings, load
-from onefold.status_file import Status
+from onefold.process import ServiceProcess
 
 
 def command(
@@ -62,14 +60,12 @@ def command(
         raise typer.Exit(_all(settings, path, alone=once or until_found))
     name = domain
     auditing.checked(name)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     told = metrics.of("auditor", [name], settings)
-    said = Status(Path(status) if status else None)
-    raise typer.Exit(
-        auditing.audit(settings, name, told, stop, said, once=once, until_found=until_found, timeout_s=timeout)
-    )
+    with ServiceProcess(Path(status) if status else None) as process:
+        process.exit_code = auditing.audit(
+            settings, name, told, process, once=once, until_found=until_found, timeout_s=timeout
+        )
+    raise typer.Exit(process.exit_code)
 
 
 def _all(settings: Settings, path: Path, *, alone: bool) -> int:

@@ -19,7 +19,7 @@ from onefold.operate import answering, hiding
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.stack import jars, java
 from onefold.stack.broker import Broker
@@ -74,9 +74,8 @@ def command(
     )
     progress.clear()
     if "--help" not in given:
-        ours = SERVER not in _words(arguments or []) and not _names_config(given)
-        if (trouble := answering.kafka(settings) if ours else None) is not None and not trouble.partial:
-            raise UserError.of(trouble)
+        if SERVER not in _words(arguments or []) and not _names_config(given):
+            answering.require_kafka(settings)
         check_answers(given[given.index(SERVER) + 1 :][:1])
     if login is not None:  # open until the tool has this process's place, and read it
         given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it

@@ -53,7 +53,7 @@ def command(
         path = Path(status or settings.home / "run" / f"process-{which}.json")
         raise typer.Exit(together.process(wanted, instance, path, settings.metrics_port))
     from onefold.processor import service
-    from onefold.processor.kept import Kept
+    from onefold.processor.tasks import StateSettings
 
     pipeline = pipelines.found()[names[0]]
     code = service.run(
@@ -66,7 +66,7 @@ def command(
         schema_registry_url=settings.schema_registry_url,
         replicas=settings.replicas_of(pipeline),
         decisions_kept_s=pipeline.decisions_kept_s,
-        kept=Kept(settings.state, settings.states(), settings.state_memory_mb << 20),
+        states=StateSettings(settings.state, settings.states(), settings.state_memory_mb << 20),
         guarantee=guarantees.of_processor(settings, pipeline),
         telemetry=metrics.of("processor", names, settings),
     )

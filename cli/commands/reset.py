@@ -12,7 +12,7 @@ import typer
 from onefold.cli import extras
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
-from onefold.operate import pipelines
+from onefold.operate import answering, pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
@@ -45,6 +45,7 @@ def command(
 
     progress, settings = Progress(), load()
     reset = Reset(domain, settings, inputs=inputs, keep_tables=keep_tables, jobs=jobs_of(domain, settings))
+    answering.require_kafka(settings)
     if not dry_run:
         reset.refuse_while_running()
     plan = reset.plan()

@@ -73,8 +73,8 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions":
     {domain: sentence} of those to whose topics some were added, "not_running": [domain], "replicas": {domain:
     {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some, "set_aside": {domain:
-    {"records", "reason"}} of those that have some, "jobs": {queue: {...}}, "guarantee": {"holds", "lines", "findings": [...],
-    "unknown": [...]}, {} where nobody could be asked}.
+    {"records", "reason"}} of those that have some, "jobs": {queue: {...}}, "paused": {domain: {"at_ms", "by", "reason", "says"}},
+    "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
     The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
     asked for.
     """
@@ -109,6 +109,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
         "replicas": _replicas(settings) if kafka else {},
         "set_aside": _set_aside(settings) if postgres else {},
         "jobs": _jobs(settings) if postgres else {},
+        "paused": _paused(settings) if kafka else {},
         "guarantee": _guarantee(settings, kafka) if asked and guarantee else {},
     }
 
@@ -200,6 +201,12 @@ def _jobs(settings: Settings) -> dict[str, Any]:
     from onefold.operate import queues
 
     return {queue: jobs._asdict() for queue, jobs in queues.jobs_of_all(settings).items()}
+
+
+def _paused(settings: Settings) -> dict[str, Any]:
+    from onefold.operate import pausing
+
+    return {name: {**pausing.as_data(pause), "says": str(pause)} for name, pause in pausing.of_all(settings).items()}
 
 
 def _guarantee(settings: Settings, kafka_answers: bool) -> dict[str, Any]:

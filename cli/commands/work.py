@@ -84,17 +84,14 @@ def prepare(dsn: str) -> None:
         psycopg.Error: the database does not answer.
     """
     from onefold.postgres import Unfit
-    from onefold.processor.core.errors import Misconfigured, Refused
+    from onefold.processor.core.errors import Misconfigured
     from onefold.spark_sink.contracts import ENGINE_SQL
-    from onefold.spark_sink.errors import SinkError
     from onefold.spark_sink.postgres.schema import ENGINE, migrate
 
     try:
         migrate(dsn, ENGINE, ENGINE_SQL)
     except Unfit as error:
         raise Misconfigured(error.code, str(error)) from error
-    except SinkError as error:
-        raise Refused(error.code, str(error)) from error
 
 
 def context_of(pipeline: Pipeline, settings: Settings, client: dict[str, str]) -> Context:

@@ -15,7 +15,8 @@ from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.fold import fold
 from onefold.processor.core.values import Record, Transaction
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.runtime.changelog import restore
+from onefold.processor.runtime.keeping import Keeping
+from onefold.processor.runtime.store import Store
 
 
 def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> Iterator[tuple[Letter, str]]:
@@ -32,7 +33,8 @@ def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> 
         topology = letters.topology
         with said(letters.client), closing(KafkaSession(topology, partition, letters.client)) as session:
             # Not opened: that would take the task from the processor that has it.
-            states = restore(topology, letters.codec, session.restore(stable=True)).store
+            states = Keeping(topology, letters.codec, partition).restore(session, stable=True).store
+            assert isinstance(states, Store), "without a disk they are in memory"
             partition_of = session.partition_of
         for letter, original in group:
             source = letter.source

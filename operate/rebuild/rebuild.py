@@ -23,7 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from onefold import postgres
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines, positions
 from onefold.operate.dead_letters.letters import said
@@ -34,7 +34,6 @@ from onefold.operate.rebuild.table_diff import Replaced, Table, described, part_
 from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.io import admin
-from onefold.spark_sink.errors import SinkError
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import landed_batches, ledger
 
@@ -279,7 +278,7 @@ class Rebuild:
             with closing(Topics(self._settings.kafka(), self._settings.kafka_options)) as topics:
                 begun = {place: reach.start for place, reach in topics.reach(self._reads).items() if reach.start > 0}
                 compacted = [topic for topic in self._reads if topics.is_compacted(topic)]
-        except SinkError as error:
+        except CodedError as error:
             raise UserError(error.code, str(error), "Nothing was changed; run it again.") from None
         for (topic, partition), start in begun.items():
             raise UserError(

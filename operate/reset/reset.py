@@ -3,9 +3,9 @@
 What is derived is in two systems, and what workers did lies outside of both. A reset may die between any two of its steps. It
 is repeated from its beginning then, and until that has been done nobody goes on with a half of it:
 
-    0. Take the lock that the pipeline's workers share (`onefold.operate.worker_lock`), with a session for all of the reset. Right
-       before whatever is deleted it is asked whether that session is there (`onefold.operate.reset.session`). Then try the third
-       step, and take it back: what PostgreSQL does not do is known before anything is gone.
+    0. Take the lock that the pipeline's sinks and workers share (`onefold.pipeline_lock`), with a session for all of the reset.
+       Right before whatever is deleted it is asked whether that session is there (`onefold.operate.reset.session`). Then try the
+       third step, and take it back: what PostgreSQL does not do is known before anything is gone.
     1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
        processor that runs after all is fenced, and none starts from there.
     2. Delete what the processors and the workers have written, but for the changelog. Without its queue no worker begins.
@@ -31,10 +31,10 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from onefold import kafka_ask, kafka_client
+from onefold import kafka_ask, kafka_client, pipeline_lock
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
-from onefold.operate import pipelines, positions, replicas
+from onefold.operate import pausing, pipelines, positions, replicas
 from onefold.operate.dead_letters.letters import said
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reset import emptying
@@ -156,21 +156,24 @@ class Reset:
         mine = [
             name for name in services if name.startswith((f"processor-{self.name}-", f"worker-{self.name}-", "sink-"))
         ]
-        if mine:
+        paused = self.name in pausing.of_all(self._settings, [self.name])
+        if mine and not paused:
             raise UserError(
                 Code.STILL_RUNNING,
                 f"{self.name} runs: {', '.join(mine)}",
-                "Run `onefold down`, then `onefold up --only kafka,postgres`, and ask again.",
+                f"Run `onefold pause {self.name}`, and ask again.",
                 REFUSED,
             )
         with self._postgres() as connection:
-            if sinks := positions.sinks(connection):
+            if sinks := positions.sinks_without_lock(connection):
                 raise UserError(
                     Code.STILL_RUNNING,
-                    f"a sink has a session in the database: {', '.join(sinks)}",
-                    "Stop it, and ask again.",
+                    f"a sink that starts, or is of an older release, has a session in the database: {', '.join(sinks)}",
+                    "Ask again in a minute, or stop it.",
                     REFUSED,
                 )
+            if paused:
+                self._wait_for_the_end_of("services", lambda: [*map(str, pipeline_lock.holders(connection, self.name))])
             refuse_beside_others(connection, self.name)
         self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])
         groups = admin.group_of(self._topology), admin.replicas_group_of(self._topology)

@@ -1,4 +1,4 @@
-"""A reset's session in PostgreSQL: while it is there, no other reset of the pipeline begins and no worker of it.
+"""A reset's session in PostgreSQL: while it is there, no other reset of the pipeline begins, and no sink and no worker of it.
 
 A reset may sleep, and its session be cut meanwhile: by a failover, or by somebody who took it for dead. When it wakes, another
 one may have come to its end, and what it was about to delete may be of the new run. So it empties the tables over this session,
@@ -13,11 +13,11 @@ from typing import Any
 
 import psycopg
 
+from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate import worker_lock
 from onefold.operate.errors import UserError, of_postgres
-from onefold.operate.worker_lock import Holder
+from onefold.pipeline_lock import Holder
 from onefold.spark_sink.postgres.connection import connect
 
 # It is idle while Kafka deletes, and large tables take their time: nothing of that is a reason to end it. Which of these there
@@ -53,13 +53,13 @@ class Session:
 
 @contextmanager
 def alone(dsn: str, name: str) -> Iterator[Session]:
-    """A session that keeps workers and other resets of the pipeline away until the block ends. Raises UserError: PostgreSQL does
-    not answer, or (exit code 3) somebody is there.
+    """A session that keeps sinks, workers and other resets of the pipeline away until the block ends. Raises UserError:
+    PostgreSQL does not answer, or (exit code 3) somebody is there.
     """
     try:
         with closing(connect(dsn, name, "reset")) as connection:
             connection.execute(_NO_TIME_LIMITS)
-            while not worker_lock.take(connection, name):
+            while not pipeline_lock.take(connection, name):
                 refuse_beside_others(connection, name)  # else they have left in between
             yield Session(connection)
     except psycopg.Error as error:
@@ -67,20 +67,21 @@ def alone(dsn: str, name: str) -> Iterator[Session]:
 
 
 def refuse_beside_others(connection: psycopg.Connection[Any], name: str) -> None:
-    """Raises UserError (exit code 3) while a worker or a reset of the pipeline has a session."""
-    found = worker_lock.holders(connection, name)
+    """Raises UserError (exit code 3) while a sink, a worker or a reset of the pipeline has a session."""
+    found = pipeline_lock.holders(connection, name)
     if resets := [one for one in found if one.alone]:
         raise UserError(
             Code.COMMAND_RUNNING,
             f"another reset of {name} is under way: {_named(resets)}",
-            f"Wait for its end. End a paused one by {_end_of(resets)}",
+            f"Wait for its end. End a frozen one by {_end_of(resets)}",
             REFUSED,
         )
     if found:
         raise UserError(
             Code.STILL_RUNNING,
-            f"a worker of {name} has a session in the database: {_named(found)}",
-            f"Stop it, also when it is paused, and run this again. If its machine is gone: {_end_of(found)}",
+            f"a service of {name} has a session in the database: {_named(found)}",
+            f"Pause the pipeline with `onefold pause {name}`, or stop the service, and run this again. If it is frozen, or its "
+            f"machine is gone: {_end_of(found)}",
             REFUSED,
         )
 

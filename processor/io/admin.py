@@ -7,8 +7,9 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_ask, kafka_client, kafka_offsets
+from onefold import kafka_ask, kafka_client, kafka_offsets, pauses
 from onefold.error_codes import Code
+from onefold.pauses import Pause
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
@@ -67,10 +68,26 @@ def create_topics(
         wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
     there = existing(admin)
-    return create_missing(
-        admin,
-        [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
-    )
+    missing = [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there]
+    if (topic := pauses.topic_of(topology.name)) not in there:
+        missing.append(NewTopic(topic, 1, config=_COMPACT))
+    return create_missing(admin, missing)
+
+
+def create_pauses(pipeline: str, client: Mapping[str, str]) -> None:
+    """Make the topic of a pipeline's pauses when it is missing. Raises as `create_topics`."""
+    admin = connect(client)
+    if (topic := pauses.topic_of(pipeline)) not in existing(admin):
+        create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
+
+
+def write_pause(pipeline: str, pause: Pause | None, client: Mapping[str, str]) -> None:
+    """Write a pause or its end. Raises as `create_topics`."""
+    create_pauses(pipeline, client)
+    try:
+        pauses.write(client, pipeline, pause, CALL_TIMEOUT_S)
+    except KafkaException as error:
+        raise unanswered(error, f"topic {pauses.topic_of(pipeline)} cannot be written", connect(client)) from error
 
 
 def create_replays(topology: Topology, client: Mapping[str, str]) -> None:

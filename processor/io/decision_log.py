@@ -1,4 +1,4 @@
-"""Kafka: one partition of a decision log.
+"""Kafka: one partition of a decision log, and the producer that appends to all of them.
 
 The producer is idempotent and never transactional: an open transaction of a replica that hangs would hide what follows it
 from all the others. Its acknowledgement says nothing: what is decided is what is read back.
@@ -6,7 +6,7 @@ from all the others. Its acknowledgement says nothing: what is decided is what i
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Identity
-from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
+from onefold.processor.core.errors import Corrupted, ProcessorError, Retriable, TooMuch
 from onefold.processor.io.admin import DECISION_BYTES_MAX, connect, delete_before, identity, offset_at
 from onefold.processor.io.kafka_errors import TOO_MUCH, translate
 from onefold.processor.io.reading import position_after
@@ -25,27 +25,19 @@ DELIVERY_TIMEOUT_MS = 10_000
 FETCH_WAIT_MS = 100
 
 
-class KafkaDecisionLog:
-    """See `core.decision_log.DecisionLog`.
+class Appender:
+    """Appends records to decision logs, for all tasks of a process.
 
-    Args:
-        topic: of the decision log.
-        task: whose log it is: the number of a partition.
-        client: librdkafka settings, at least `bootstrap.servers`.
-        admin: as of `KafkaInputs`.
+    Attributes:
+        failed: whether a record was not delivered for another reason than its size. The producer may take no more records: the
+            next life of a task has a new appender.
     """
 
-    def __init__(self, topic: str, task: int, client: Mapping[str, str], admin: AdminClient | None = None) -> None:
-        self._topic = topic
-        self._client = dict(client)
-        # Not `or`: a client has a length, that of its queue, and is false while the queue is empty.
-        self._admin = connect(self._client) if admin is None else admin
-        self._partition = task
-        self._failure: KafkaError | None = None
-        self._consumer: Consumer | None = None
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self.failed = False
         self._producer = kafka_client.producer(
             {
-                **self._client,
+                **client,
                 "enable.idempotence": True,
                 "acks": "all",
                 # A decision is waited for: nothing is gained by gathering them.
@@ -56,6 +48,66 @@ class KafkaDecisionLog:
                 "socket.nagle.disable": True,
             }
         )
+
+    def append(self, topic: str, partition: int, value: bytes, failed: Callable[[ProcessorError], None]) -> None:
+        """Send a record off. Raises `TooMuch`, or what else is known at once.
+
+        Args:
+            failed: gets the reason if the record is not delivered, in a later call of any task.
+        """
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failed(self._meaning(error))
+
+        try:
+            self._producer.produce(topic, value, partition=partition, on_delivery=delivered)
+        except BufferError:
+            raise Retriable(
+                Code.TOPIC_UNWRITABLE, "the producer's queue is full: nothing that was appended is answered"
+            ) from None
+        except KafkaException as error:
+            raise self._meaning(error.args[0]) from error
+        self.poll()
+
+    def poll(self) -> None:
+        """Hear what was not delivered."""
+        self._producer.poll(0)
+
+    def _meaning(self, error: KafkaError) -> ProcessorError:
+        if error.code() in TOO_MUCH:
+            return TooMuch(Code.TOO_LARGE, f"a proposal could not be appended: {error.name()}: {error.str()}")
+        self.failed = True
+        return translate(error, "appending a proposal")
+
+
+class KafkaDecisionLog:
+    """See `core.decision_log.DecisionLog`.
+
+    Args:
+        topic: of the decision log.
+        task: whose log it is: the number of a partition.
+        client: librdkafka settings, at least `bootstrap.servers`.
+        admin: as of `KafkaInputs`.
+        appender: which may have other users. None: a new one.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        task: int,
+        client: Mapping[str, str],
+        admin: AdminClient | None = None,
+        appender: Appender | None = None,
+    ) -> None:
+        self._topic = topic
+        self._client = dict(client)
+        # Not `or`: a client has a length, that of its queue, and is false while the queue is empty.
+        self._admin = connect(self._client) if admin is None else admin
+        self._partition = task
+        self._failure: ProcessorError | None = None
+        self._consumer: Consumer | None = None
+        self._appender = appender or Appender(client)
 
     def identity(self) -> Identity:
         """Which topic it is now, and what it holds up to the high watermark."""
@@ -81,25 +133,15 @@ class KafkaDecisionLog:
 
     def append(self, value: bytes) -> None:
         """Send a record off."""
-        try:
-            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._on_delivery)
-        except BufferError:
-            raise Retriable(
-                Code.TOPIC_UNWRITABLE, "the producer's queue is full: nothing that was appended is answered"
-            ) from None
-        except KafkaException as error:
-            cause = error.args[0]
-            if cause.code() in TOO_MUCH:
-                raise TooMuch(
-                    Code.TOO_LARGE, f"a proposal could not be appended: {cause.name()}: {cause.str()}"
-                ) from error
-            raise translate(cause, "appending a proposal") from error
-        self._producer.poll(0)
+        self._appender.append(self._topic, self._partition, value, self._failed)
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
         """Offset and value of the records that come next, in order; waits at most so long for the first."""
         assert self._consumer is not None, "seek() comes first"
-        self._raise_failure()
+        self._appender.poll()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         messages = self._consumer.consume(1, timeout_s)
         if messages:
             messages += self._consumer.consume(1_000, 0)
@@ -130,17 +172,6 @@ class KafkaDecisionLog:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
-        self._producer.purge()
-        self._producer.flush(1.0)
 
-    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
-        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
-            self._failure = error
-
-    def _raise_failure(self) -> None:
-        self._producer.poll(0)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            if failure.code() in TOO_MUCH:
-                raise TooMuch(Code.TOO_LARGE, f"a proposal could not be appended: {failure.name()}: {failure.str()}")
-            raise translate(failure, "appending a proposal")
+    def _failed(self, error: ProcessorError) -> None:
+        self._failure = error

@@ -1,23 +1,21 @@
 """How many files and connections the tasks of a process have open at once, and whether the process may have so many."""
 
 import resource
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
-from onefold.processor.io.admin import connect
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
 
 # Of a process without a task.
-_PROCESS = 24
+_PROCESS = 26
 # Of a task with one broker, whose clients each have a pipe for every broker that they know, and a connection. A task with
 # replicas has the clients of its decision log besides.
-_TASK, _TASK_WITH_REPLICAS = 22, 54
+_TASK, _TASK_WITH_REPLICAS = 20, 45
 # And with every further broker: a pipe, which is two, and a connection for each client.
-_FURTHER, _FURTHER_WITH_REPLICAS = 9, 21
+_FURTHER, _FURTHER_WITH_REPLICAS = 6, 12
 
 
 def needed(tasks: int, brokers: int, *, replicated: bool) -> int:
@@ -26,39 +24,10 @@ def needed(tasks: int, brokers: int, *, replicated: bool) -> int:
     return _PROCESS + tasks * (one + further * max(0, brokers - 1))
 
 
-class Pool(Protocol):
-    """The tasks of this process."""
-
-    @property
-    def tasks(self) -> int:
-        """How many there are."""
-
-    def start(self, partitions: Iterable[int]) -> None:
-        """Begin the tasks of these partitions."""
-
-
-def within_limit(pool: Pool, client: Mapping[str, str], *, replicated: bool) -> Callable[[Iterable[int]], None]:
-    """Return `pool.start` behind a check of the limit of open files.
-
-    Without it, a client of Kafka that can open nothing more ends in a way that names no cause.
-
-    Args:
-        client: librdkafka settings, to ask how many brokers there are.
-
-    Raises:
-        Misconfigured: from the returned function, where the limit of this process is too low.
-    """
-
-    def start_within(partitions: Iterable[int]) -> None:
-        wanted = [*partitions]
-        check(pool.tasks + len(wanted), _brokers(client), replicated=replicated)
-        pool.start(wanted)
-
-    return start_within
-
-
 def check(tasks: int, brokers: int, *, replicated: bool) -> None:
-    """Raise Misconfigured where this process may not have as many files open as so many tasks need."""
+    """Raise Misconfigured where this process may not have as many files open as so many tasks need. Without this check, a
+    client of Kafka that can open nothing more ends in a way that names no cause.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = needed(tasks, brokers, replicated=replicated)
     if limit != resource.RLIM_INFINITY and files > limit:
@@ -70,9 +39,9 @@ def check(tasks: int, brokers: int, *, replicated: bool) -> None:
         )
 
 
-def _brokers(client: Mapping[str, str]) -> int:
+def brokers_of(admin: AdminClient) -> int:
     """How many brokers answer for the cluster; 1 while none says so, and the tasks wait for one by themselves."""
     try:
-        return len(connect(client).list_topics(timeout=CALL_TIMEOUT_S).brokers) or 1
+        return len(admin.list_topics(timeout=CALL_TIMEOUT_S).brokers) or 1
     except KafkaException:
         return 1

@@ -18,7 +18,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import ProcessorError, Refused, Retriable
 from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect, existing, last_progresses, led, partition_counts
+from onefold.processor.io.admin import existing, last_progresses, led, partition_counts
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.telemetry import SILENT, UNREAD, Telemetry
 
@@ -83,20 +83,25 @@ class Partitions:
     def __init__(
         self,
         topology: Topology,
-        client: Mapping[str, str],
+        admin: AdminClient,
         tasks: int,
         telemetry: Telemetry = SILENT,
     ) -> None:
-        self._topology, self._client = topology, dict(client)
+        self._topology, self._admin = topology, admin
         self._tasks = tasks
         self._telemetry = telemetry
         self.trouble = ""
+        self._closed = threading.Event()
 
-    def watch(self, stop: threading.Event) -> None:
-        """Look until asked to stop, in a thread of its own: a broker that does not answer may keep it waiting."""
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    def watch(self) -> None:
+        """Look until it is closed, in a thread of its own: a broker that does not answer may keep it waiting."""
 
         def look() -> None:
-            while not stop.wait(LOOK_EVERY_S):
+            while not self._closed.wait(LOOK_EVERY_S):
                 try:
                     self.look()
                 except ProcessorError as error:  # the tasks say that Kafka does not answer
@@ -107,7 +112,7 @@ class Partitions:
     def look(self) -> None:
         """Ask once. Raises `Retriable` when the cluster does not answer, and `Refused` when it does not allow it."""
         topology = self._topology
-        counts = partition_counts(connect(self._client), [*topology.reads, topology.changelog])
+        counts = partition_counts(self._admin, [*topology.reads, topology.changelog])
         sentences = []
         for topic in topology.reads:
             if (found := counts.get(topic, self._tasks)) > self._tasks:

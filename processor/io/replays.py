@@ -18,7 +18,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Fields, Record
+from onefold.processor.core.values import Record
 from onefold.processor.io import admin as kafka
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.reading import Place, between
@@ -127,23 +127,11 @@ class WithoutReplayed:
     """A codec to which the records at some places are dead letters, because they were put back and count there."""
 
     def __init__(self, codec: Codec, places: frozenset[Place]) -> None:
-        self._codec = codec
-        self._places = places
+        self._decode, self._places = codec.decode, places
+        self.encode, self.encode_state, self.decode_state = codec.encode, codec.encode_state, codec.decode_state
 
     def decode(self, record: Record) -> Any:
         """The value of an input record; raises `Rejected` also for one that was put back."""
         if (record.topic, record.partition, record.offset) in self._places:
             raise Rejected("this record was replayed: the replayed copy counts, and this one does not", Code.REPLAYED)
-        return self._codec.decode(record)
-
-    def encode(self, topic: str, value: Fields) -> bytes:
-        """The bytes of an output."""
-        return self._codec.encode(topic, value)
-
-    def encode_state(self, state: Any) -> bytes:
-        """The bytes of a state."""
-        return self._codec.encode_state(state)
-
-    def decode_state(self, topology: Topology, data: bytes) -> Any:
-        """The state."""
-        return self._codec.decode_state(topology, data)
+        return self._decode(record)

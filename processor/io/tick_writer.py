@@ -1,7 +1,7 @@
 """Writing the ticks of a pipeline: inputs like others, by a plain producer and in no transaction."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -19,19 +19,31 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 class TickWriter:
-    """Writes ticks, never waits, and raises nothing: what cannot be written is left out, as a pause leaves ticks out."""
+    """Writes the ticks of the tasks that run here: the only clock whose time a fold ever sees, and only as records.
+
+    It never waits, and raises nothing: what cannot be written is left out, as a pause leaves ticks out.
+    """
 
     def __init__(self, topology: Topology, client: Mapping[str, str]) -> None:
-        assert topology.ticks is not None, "there is a tick"
+        assert topology.tick is not None, "there is a tick"
+        assert topology.ticks is not None, "and its topic"
+        self._ticking = Ticking(topology.tick.every_ms)
         self._topic = topology.ticks
         self._client = dict(client)
         self._producer: Producer | None = None
         self._fails = False
 
+    def strike(self, caught_up: Iterable[int]) -> None:
+        """Write what is due in these partitions, whose tasks have caught up since they were opened. Another task would
+        find all its ticks at once, and the first before the records that have waited longer.
+        """
+        self.write(self._ticking.due(caught_up, time.time_ns() // 1_000_000))
+
     def write(self, ticks: Iterable[tuple[int, int]]) -> None:
         """The ticks (partition, at_ms)."""
         try:
-            producer = self._producer = self._producer or self._new_producer()
+            # Not `or`: a producer has a length, that of its queue, and is false while the queue is empty.
+            producer = self._producer = self._new_producer() if self._producer is None else self._producer
             for partition, at_ms in ticks:
                 key, value = tick_record(at_ms)
                 producer.produce(self._topic, value, key, partition, on_delivery=self._told)
@@ -70,27 +82,3 @@ class TickWriter:
         if not self._fails:
             self._fails = True
             log.warning("timer ticks cannot be written, so timers are stalled", topic=self._topic, reason=reason)
-
-
-class Clock:
-    """The only clock whose time a fold ever sees, and only as records: it writes the ticks of the tasks that run here.
-
-    Args:
-        caught_up: gives the partitions whose tasks have caught up since they were opened.
-    """
-
-    def __init__(self, topology: Topology, client: Mapping[str, str], caught_up: Callable[[], Iterable[int]]) -> None:
-        assert topology.tick is not None, "there is a tick"
-        self._ticking = Ticking(topology.tick.every_ms)
-        self._writer = TickWriter(topology, client)
-        self._caught_up = caught_up
-
-    def strike(self) -> None:
-        """Write what is due. A task that has not caught up since it was opened gets none: it would find all of them at once,
-        and the first before the records that have waited longer.
-        """
-        self._writer.write(self._ticking.due(self._caught_up(), time.time_ns() // 1_000_000))
-
-    def close(self) -> None:
-        """Write no more."""
-        self._writer.close()

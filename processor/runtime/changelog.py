@@ -12,7 +12,7 @@ The progress also says which format all of it is in (see `core.stored`).
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -218,39 +218,15 @@ def behind(progress: Progress, ends: Mapping[str, Identity] | None) -> int | Non
     return sum(max(0, found.end - progress.offsets_next.get(topic, found.start)) for topic, found in ends.items())
 
 
-@dataclass
-class Restored:
-    """All that a task's changelog partition says."""
-
-    store: Store
-    progress: Progress
-    quarantine: Quarantine
-
-
-def restore(topology: Topology, codec: Codec, records: Iterable[tuple[bytes, bytes | None]]) -> Restored:
-    """Fold the changelog: the last record of a key is what holds.
+def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Progress, Quarantine]:
+    """What the last records of the changelog say that are no states, by their keys.
 
     Raises:
         Corrupted: a record is not what a task writes.
         Refused: a newer Onefold wrote the changelog.
     """
-    states: dict[bytes, bytes] = {}
-    others: dict[bytes, bytes | None] = {}
-    for key, value in records:
-        if key[:1] != STATE:
-            others[key] = value
-        elif value is None:
-            states.pop(key, None)
-        else:
-            states[key] = value
-    # The progress first: it says whether the rest can be read at all.
-    progress, quarantine = told(topology, others)
-    return Restored(in_memory(topology, codec, states), progress, quarantine)
-
-
-def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Progress, Quarantine]:
-    """What the last records of the changelog say that are no states, by their keys. Raises as `restore`."""
     progress, quarantine = Progress(), Quarantine()
+    # The progress first: it says whether the rest can be read at all.
     for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
         last = others[key]
         if last is None:

@@ -368,7 +368,10 @@ class Following:
             (self._order.feed if self._order else self._apply)(record)
 
     def _apply(self, record: Record) -> None:
-        fate = self._oracle.feed(record)
+        fate, mistimed = self._oracle.feed(record), self._oracle.expected.mistimed
+        if mistimed:
+            self.findings += mistimed
+            mistimed.clear()
         if fate == Fate.DEAD:
             self._letters.append(Source(record.topic, record.partition, record.offset))
         elif fate == Fate.ACCEPTED:

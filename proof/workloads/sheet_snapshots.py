@@ -5,9 +5,9 @@ and column. It holds every cell as the newest entry before it left it. An object
 front of it, the line `sheet/segment/entry` of the snapshot that wrote it first. A later snapshot may name a chunk again, when
 none of its cells has changed, and a page.
 
-Snapshots of a sheet are judged in order, each by what changed since the one before: a chunk is read when it is named first,
-and one that is named again must lie where no cell has changed. So the work grows with the changes, and not with the number of
-snapshots times the size of the sheet.
+Snapshots of a sheet are judged in order, each by what changed since the one before: a chunk is read when it is named first. A
+chunk that is named again must be described as before, and must lie where no cell has changed. So the work grows with the
+changes, and not with the number of snapshots times the size of the sheet.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from onefold.proof.objects import Store
 from onefold.proof.verdict import Check, Finding
@@ -63,14 +63,23 @@ class Faulty(Exception):
         self.kind = kind
 
 
+class _Claim(NamedTuple):
+    """What a page says of a chunk."""
+
+    first: Cell
+    last: Cell
+    cells: int
+    size: int
+
+
 @dataclass
 class _Sheet:
-    """A sheet as far as its log was gone through, and the chunks and pages of its newest snapshot."""
+    """A sheet as far as its log was gone through, and the pages and chunks of its newest snapshot: what each chunk holds."""
 
     cells: dict[Cell, Content] = field(default_factory=dict)
     #: What the cells that were set since that snapshot held in it.
     before: dict[Cell, Content | None] = field(default_factory=dict)
-    chunks: set[str] = field(default_factory=set)
+    chunks: dict[str, _Claim] = field(default_factory=dict)
     pages: set[str] = field(default_factory=set)
     reached: int = 0
     is_wrong: bool = False
@@ -105,7 +114,7 @@ class Judge:
             try:
                 _apply(state, line, self._store)
                 if made is not None:
-                    _Reading(self._store, state, self.named, f"{sheet}/{made.segment}/{number}").judge(made)
+                    _Reading(self._store, state, self.named, (sheet, made.segment, number)).judge(made)
                     state.before.clear()
                     self.right += 1
             except Faulty as fault:
@@ -161,35 +170,40 @@ def _set(state: _Sheet, cell: Cell, content: Content | None) -> None:
 class _Reading:
     """Goes through one snapshot."""
 
-    def __init__(self, store: Store, state: _Sheet, named: set[str], prefix: str) -> None:
+    def __init__(self, store: Store, state: _Sheet, named: set[str], place: tuple[str, int, int]) -> None:
         self._store = store
         self._state = state
         self._named = named
-        self._prefix = f"{prefix}\n".encode()
-        self._cells = 0
+        self._place = place
+        self._prefix = "{}/{}/{}\n".format(*place).encode()
+        self._chunks: dict[str, _Claim] = {}
         self._last: Cell = (0, 0)
 
     def judge(self, snapshot: Made) -> None:
         """Raises `Faulty` for what is wrong."""
         root = json.loads(self._own(snapshot.root))
-        chunks = [chunk for page in root["pages"] for chunk in json.loads(self._page(page))["chunks"]]
-        for chunk in chunks:
-            self._chunk(chunk)
-        if self._cells != len(self._state.cells):
-            raise Faulty("wrong object", f"it has {self._cells} cells, and the log makes {len(self._state.cells)}")
-        self._state.chunks = {chunk["id"] for chunk in chunks}
-        self._state.pages = set(root["pages"])
-        self._compare_totals(snapshot, chunks)
-
-    def _compare_totals(self, snapshot: Made, chunks: list[dict[str, Any]]) -> None:
+        for page in root["pages"]:
+            for chunk in json.loads(self._page(page))["chunks"]:
+                self._chunk(chunk)
         totals = {
-            "cells": self._cells,
-            "size": sum(chunk["size"] for chunk in chunks),
-            "chunks": len(chunks),
+            "cells": sum(chunk.cells for chunk in self._chunks.values()),
+            "size": sum(chunk.size for chunk in self._chunks.values()),
+            "chunks": len(self._chunks),
+            "shared": len(self._chunks.keys() & self._state.chunks.keys()),
         }
-        for name, found in totals.items():
-            if snapshot.totals[name] != found:
-                raise Faulty("wrong object", f"it was reported with {name} {snapshot.totals[name]}, and has {found}")
+        if totals["cells"] != len(self._state.cells):
+            raise Faulty("wrong object", f"it has {totals['cells']} cells, and the log makes {len(self._state.cells)}")
+        self._compare("was reported with", snapshot.totals, totals)
+        sheet, segment, entry = self._place
+        place = {"sheet": sheet, "segment": segment, "entry": entry}
+        self._compare("has a root with", root, {**place, "cells": totals["cells"], "size": totals["size"]})
+        self._state.chunks = self._chunks
+        self._state.pages = set(root["pages"])
+
+    def _compare(self, what: str, claimed: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+        for name, value in right.items():
+            if claimed.get(name) != value:
+                raise Faulty("wrong object", f"it {what} {name} {claimed.get(name)}, should be {value}")
 
     def _page(self, name: str) -> bytes:
         """A page of the snapshot before may be named again; what it lists is judged as that of any other."""
@@ -204,31 +218,34 @@ class _Reading:
         return content
 
     def _chunk(self, chunk: dict[str, Any]) -> None:
-        first, last = _cell(chunk["first"]), _cell(chunk["last"])
-        if not self._last < first <= last:
-            raise Faulty("wrong object", f"chunk {chunk['id']} begins at {first}, after {self._last}")
-        if chunk["id"] in self._state.chunks:
-            for cell, held in self._state.before.items():
-                if first <= cell <= last and held != self._state.cells.get(cell):
-                    raise Faulty(
-                        "wrong object", f"chunk {chunk['id']} is an old one, and cell {cell} in it has changed"
-                    )
-        else:
-            self._new_chunk(chunk, first, last)
-        self._cells += chunk["cells"]
-        self._last = last
+        name, claim = chunk["id"], _Claim(_cell(chunk["first"]), _cell(chunk["last"]), chunk["cells"], chunk["size"])
+        if not self._last < claim.first <= claim.last:
+            raise Faulty("wrong object", f"chunk {name} begins at {claim.first}, after {self._last}")
+        held = self._state.chunks.get(name) or self._new_chunk(name)
+        if claim != held:
+            raise Faulty("wrong object", f"its page says of chunk {name} {_told(claim)}, should be {_told(held)}")
+        if name in self._state.chunks:
+            for cell, before in self._state.before.items():
+                if claim.first <= cell <= claim.last and before != self._state.cells.get(cell):
+                    raise Faulty("wrong object", f"chunk {name} is an old one, and cell {cell} in it has changed")
+        self._chunks[name] = claim
+        self._last = claim.last
 
-    def _new_chunk(self, chunk: dict[str, Any], first: Cell, last: Cell) -> None:
-        content = self._own(chunk["id"])
+    def _new_chunk(self, name: str) -> _Claim:
+        """Compare the cells of a chunk with the sheet; what a page must say of it."""
+        content = self._own(name)
         held = list(_lines(content))
-        ordered = all(one[0] < other[0] for one, other in pairwise(held))
-        said = (first, last, chunk["cells"], chunk["size"])
-        if not held or not ordered or said != (held[0][0], held[-1][0], len(held), len(content)):
-            raise Faulty("wrong object", f"chunk {chunk['id']} does not hold what its page says of it")
+        if not held or not all(one[0] < other[0] for one, other in pairwise(held)):
+            raise Faulty("wrong object", f"the cells of chunk {name} are none, or are not in order")
         for cell, found in held:
             wanted = self._state.cells.get(cell)
             if found != wanted:
-                raise Faulty("wrong object", f"cell {cell} is {found} in chunk {chunk['id']}, should be {wanted}")
+                raise Faulty("wrong object", f"cell {cell} is {found} in chunk {name}, should be {wanted}")
+        return _Claim(held[0][0], held[-1][0], len(held), len(content))
+
+
+def _told(claim: _Claim) -> str:
+    return ", ".join(f"{name} {value}" for name, value in claim._asdict().items())
 
 
 def _fetched(store: Store, name: str) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 
 # Same name and same meaning for both clients.
 _SAME = (

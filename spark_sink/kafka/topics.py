@@ -8,7 +8,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
 
 from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Refused, Unauthenticated, Waiting
+from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
 
@@ -17,7 +17,7 @@ _PATIENCE_S = 5.0
 
 
 class Topics:
-    """A small window on Kafka. Every method raises Waiting, with the reason, if Kafka does not answer in `patience_s`."""
+    """A small window on Kafka. Every method raises Retriable, with the reason, if Kafka does not answer in `patience_s`."""
 
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str], patience_s: float = _PATIENCE_S) -> None:
         self._servers = bootstrap_servers
@@ -66,7 +66,7 @@ class Topics:
         if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
             return None
         if error is not None:
-            raise Waiting(
+            raise Retriable(
                 Code.KAFKA_CALL_FAILED,
                 f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}",
             )
@@ -110,11 +110,11 @@ class Ends:
         self._admin = kafka_client.admin({**kafka_options, "bootstrap.servers": bootstrap_servers})
 
     def of(self, topics: list[str]) -> dict[Partition, int]:
-        """The offset after the last one that is committed, per partition. Raises Waiting when Kafka does not answer in 5 s."""
+        """The offset after the last one that is committed, per partition. Raises Retriable when Kafka does not answer in 5 s."""
         with _kafka_errors(self._servers, self._admin):
             places = kafka_offsets.partitions(self._admin, topics, _PATIENCE_S)
             if not places:
-                raise Waiting(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
+                raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
             return kafka_offsets.stable_ends(self._admin, places, _PATIENCE_S)
 
 
@@ -126,9 +126,9 @@ def _kafka_errors(servers: str, client: kafka_client.Admin) -> Iterator[None]:
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            raise Waiting(Code.TOPIC_MISSING, f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
+            raise Retriable(Code.TOPIC_MISSING, f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
         if cause.code() in kafka_client.FORBIDDEN:
             raise Refused(Code.KAFKA_RIGHT, f"Kafka at {servers} refuses: {cause.str()}") from None
         if found := kafka_client.explain(cause, client):
-            raise (Unauthenticated if found.refused else Waiting)(found.code, found.sentence) from None
-        raise Waiting(Code.KAFKA_SILENT, f"Kafka at {servers} does not answer: {cause.str()}") from None
+            raise (Unauthenticated if found.refused else Retriable)(found.code, found.sentence) from None
+        raise Retriable(Code.KAFKA_SILENT, f"Kafka at {servers} does not answer: {cause.str()}") from None

@@ -12,9 +12,9 @@ from functools import partial
 import psycopg
 import structlog
 
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.spark_sink.contracts import Target
-from onefold.spark_sink.errors import Overlap, Rewind, SinkError, blames_a_row, may_blame_a_row, sentence
+from onefold.spark_sink.errors import Overlap, Rewind, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
 from onefold.spark_sink.landing.isolate import REDUCED_OFFSETS, Bound, Sifted
 from onefold.spark_sink.landing.land import land
@@ -289,7 +289,7 @@ def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:
 
 def _may_pass(error: Exception) -> bool:
     """Can the same rows land when nothing but time has passed? What we say ourselves, and what is a row's fault, stays."""
-    return not isinstance(error, SinkError) and not (isinstance(error, psycopg.Error) and blames_a_row(error))
+    return not isinstance(error, CodedError) and not (isinstance(error, psycopg.Error) and blames_a_row(error))
 
 
 def _with_last_records(batch: Batch, staged: Staged) -> Batch:

@@ -5,7 +5,7 @@ are just numbers, and readers go on in the middle of other data.
 """
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Refused
+from onefold.processor.core.errors import Refused
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Partition, Position
 from onefold.spark_sink.landing.protocols import Reach, Topics
@@ -21,7 +21,7 @@ def recognise(
 
     Raises:
         Refused: a topic is not what it was, or a decision log has filled the tables.
-        Waiting: Kafka does not answer, or a topic is not there.
+        Retriable: Kafka does not answer, or a topic is not there.
     """
     stored = _positions(connection, sink)
     ids = topics.ids(names)

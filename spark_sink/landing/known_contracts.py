@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from onefold.error_codes import Code
 from onefold.lineage import SINGLE_OBJECT
+from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.values import SOURCE_HEADER
 from onefold.spark_sink.contracts import Domain
-from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.stage import Opened
@@ -77,7 +77,8 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
         records: by the places that `set_aside` names.
 
     Raises:
-        Refused: a processor wrote one of them, or there are too many to be asked for. Waiting: Kafka does not say who wrote one.
+        Refused: a processor wrote one of them, or there are too many to be asked for.
+        Retriable: Kafka does not say who wrote one.
     """
     known = {header for _, header in schemas(domain)}
     unknown = [one for one in set_aside if one.header not in known]
@@ -85,7 +86,7 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
         if number < _ASKED_MAX:
             record = records.record_from(topic, partition, offset)
             if record is None or record.offset != offset:
-                raise Waiting(
+                raise Retriable(
                     Code.RECORDS_DELETED,
                     f"Kafka does not have {topic}/{partition}@{offset} any more, which was just read",
                 )

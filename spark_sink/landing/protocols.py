@@ -71,14 +71,14 @@ class Record:
 
 
 class Records(Protocol):
-    """Single records. Raises Waiting, with the reason, when Kafka does not answer."""
+    """Single records. Raises Retriable, with the reason, when Kafka does not answer."""
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         """The first record at `offset` or later; None when there is none."""
 
 
 class Topics(Records, Protocol):
-    """What is asked of Kafka about topics. Every method raises Waiting, with the reason, when Kafka does not answer."""
+    """What is asked of Kafka about topics. Every method raises Retriable, with the reason, when Kafka does not answer."""
 
     def ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of `topics`. Kafka gives a topic that is made anew under an old name another one."""

@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured, Refused
+from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 from onefold.spark_sink.postgres.schema_files import files
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 
 
 def files(pipeline: str, sql_root: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onefold import jvm
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 
 #: In the folder that Spark works in. For a developer: what matters to a user the sink says itself, in one sentence each.
 LOG = "spark.log"

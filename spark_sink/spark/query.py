@@ -16,10 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.postgres import HeldUp, Unfit
+from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.errors import Misconfigured, Rewind, Verdict, Waiting, sentence, verdict
+from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
@@ -71,11 +73,11 @@ class Query:
         return self._plan.reads
 
     def start(self) -> None:
-        """Begin where Postgres says. Raises Waiting, Refused or Misconfigured, with nothing new left running."""
+        """Begin where Postgres says. Raises Retriable, Refused or Misconfigured, with nothing new left running."""
         try:
             self.stop()
         except (PySparkException, Py4JError) as error:
-            raise Waiting(Code.SPARK_QUERY, "Spark does not end the query; it is asked again") from error
+            raise Retriable(Code.SPARK_QUERY, "Spark does not end the query; it is asked again") from error
         try:
             with ExitStack() as held:
                 self._begin(held)
@@ -83,27 +85,27 @@ class Query:
         except Unfit as error:
             raise Misconfigured(Code.POSTGRES_UNFIT, str(error)) from error
         except HeldUp as error:
-            raise Waiting(Code.POSTGRES_HELD_UP, str(error)) from error
+            raise Retriable(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
-                raise Waiting(Code.POSTGRES_SILENT, f"Postgres does not answer: {sentence(error)}") from error
+                raise Retriable(Code.POSTGRES_SILENT, f"Postgres does not answer: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
-                raise Waiting(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
+                raise Retriable(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(
                 Code.SQL_WRONG, f"Postgres refuses a statement of sql/ or of the sink's own schemas: {sentence(error)}"
             ) from error
         except PySparkException as error:
-            raise Waiting(Code.SPARK_QUERY, f"Spark cannot read the topics: {sentence(error)}") from error
+            raise Retriable(Code.SPARK_QUERY, f"Spark cannot read the topics: {sentence(error)}") from error
 
     def failure(self) -> BaseException | None:
         """Why nothing further lands: the query has ended, or will; None while it is healthy."""
         if self._query is None or self._batches is None:
-            return Waiting(Code.SPARK_QUERY, "not started yet")
+            return Retriable(Code.SPARK_QUERY, "not started yet")
         active = self._query.isActive  # asked first: whatever ends it is noted before
         # our own error first: Spark's is a wrapper around it, and of one in landing it hears only at the next batch
         if self._batches.failure is not None or active:
             return self._batches.failure
-        return self._query.exception() or Waiting(Code.SPARK_QUERY, "Spark ended the query")
+        return self._query.exception() or Retriable(Code.SPARK_QUERY, "Spark ended the query")
 
     def displaced(self) -> Rewind | None:
         """Why the query must go back although no batch came to notice it: Postgres holds less than it has landed.
@@ -144,6 +146,8 @@ class Query:
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         said = partial(plan.held, self.name)
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
+        if not pipeline_lock.share(connection, self.name):
+            raise Retriable(Code.RESET_INCOMPLETE, f"{self.name} is being reset: `onefold reset` is running")
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)

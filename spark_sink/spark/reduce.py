@@ -18,9 +18,10 @@ from pyspark.sql import functions as sf
 
 from onefold import avro_types, names
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, Domain, Reduction, Target, read_target
-from onefold.spark_sink.errors import Misconfigured, sentence
+from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.spark import read
 
 _POSTGRES_TYPES = {kind.spark: kind.postgres for kind in avro_types.TYPES.values() if kind.spark}

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from onefold import jvm
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured, sentence
+from onefold.processor.core.errors import Misconfigured
+from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.spark.options import options
 
 # What the JVM itself prints, and not by log4j: warnings at its start, and why it cannot start.

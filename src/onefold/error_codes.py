@@ -210,3 +210,9 @@ class CodedError(Exception):
         """The error as one JSON object for a program."""
         said = {"error": self.message, "hint": self.hint, "code": str(self.code), "exit_code": self.exit_code}
         return json.dumps(said, ensure_ascii=False)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, for a state or a log line; its name where it is empty. Never a stack trace."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__

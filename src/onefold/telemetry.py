@@ -31,6 +31,7 @@ class Metric(NamedTuple):
 
 HEALTHY = "onefold_healthy"
 PROGRESS_AT = "onefold_progress_timestamp_seconds"
+PAUSED = "onefold_paused"
 
 RECORDS = "onefold_processor_records_total"
 DEAD_LETTERS = "onefold_processor_dead_letters_total"
@@ -78,6 +79,7 @@ _PER_QUEUE = ("domain", "queue")
 METRICS = (
     Metric(HEALTHY, "gauge", "", "0 or 1", "1 when /healthz answers 200, 0 when it answers 503.", ()),
     Metric(PROGRESS_AT, "gauge", "", "unix seconds", "When the service last moved on, or had nothing to do."),
+    Metric(PAUSED, "gauge", "", "0 or 1", "1 while the service does nothing, because the pipeline is paused."),
     Metric(RECORDS, "counter", "processor", "records", "Input records that became part of a committed transaction."),
     Metric(DEAD_LETTERS, "counter", "processor", "records", "Of these, the ones that became dead letters."),
     Metric(WRITTEN, "counter", "processor", "records", "Records written to other topics than the changelog."),
@@ -196,6 +198,9 @@ class Telemetry:
     def faulty(self, domain: str, why: str) -> None:
         """What is wrong with the domain, however well everything moves; "": nothing."""
 
+    def paused(self, domain: str, why: str) -> None:
+        """That the domain is paused, in one sentence; "": it is not."""
+
 
 #: For whoever is not listened to.
 SILENT = Telemetry()
@@ -218,6 +223,7 @@ class Health:
         self._began_at = clock()
         self._parts: dict[tuple[str, str], tuple[float, str]] = {}
         self._faulty: dict[str, str] = {}
+        self._paused: dict[str, str] = {}
 
     def stands(self, domain: str, part: str, moved_at: float, why: str) -> None:
         """See `Telemetry`."""
@@ -227,11 +233,26 @@ class Health:
         """See `Telemetry`."""
         self._faulty[domain] = why
 
+    def paused(self, domain: str, why: str) -> None:
+        """See `Telemetry`. What a part did before a pause says nothing after it."""
+        if why:
+            self._paused[domain] = why
+        elif self._paused.pop(domain, ""):
+            for part, (_, before) in list(self._parts.items()):
+                if part[0] == domain:
+                    self._parts[part] = self._clock(), before
+
+    def pauses(self) -> list[str]:
+        """One sentence for each domain that is paused."""
+        return list(self._paused.values())
+
     def quiet_s(self) -> dict[str, float]:
         """By domain, how long ago its quietest part moved or had nothing to do."""
         now = self._clock()
         found: dict[str, float] = {}
         for (domain, _), (moved_at, _) in list(self._parts.items()):
+            if domain in self._paused:
+                moved_at = now  # it has nothing to do
             found[domain] = max(found.get(domain, 0.0), now - moved_at)
         return found
 
@@ -241,7 +262,7 @@ class Health:
         parts = list(self._parts.items()) or [(("", ""), (self._began_at, "it has not begun"))]
         sentences = [f"{domain}: {why}" for domain, why in list(self._faulty.items()) if why]
         for (domain, part), (moved_at, why) in parts:
-            if now - moved_at > self._stall_s:
+            if domain not in self._paused and now - moved_at > self._stall_s:
                 who = " ".join(word for word in (domain, part) if word)
                 sentence = f"no progress for {now - moved_at:.0f} s{f': {why}' if why else ''}"
                 sentences.append(f"{who}: {sentence}" if who else sentence)

@@ -19,7 +19,6 @@ from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError
 from onefold.processor.core import errors as processor
-from onefold.spark_sink import errors as sink
 from onefold.stack import control
 from tests.support.coded import code_of
 from tests.support.rooms import ROOMS
@@ -175,8 +174,7 @@ def test_a_disk_that_takes_nothing_more_is_one_sentence(
         (processor.Unauthenticated(Code.KAFKA_LOGIN, "no login"), REFUSED, ""),
         (processor.Retriable(Code.KAFKA_SILENT, "no answer"), UNAVAILABLE, ""),
         (processor.Corrupted(Code.CHANGELOG_WRONG, "no sense"), FAILED, ""),
-        (sink.Refused(Code.RECORDS_LOST, "no records"), REFUSED, ""),
-        (sink.Waiting(Code.TABLE_MISSING, "no table"), UNAVAILABLE, ""),
+        (processor.Refused(Code.RECORDS_LOST, "no records"), REFUSED, ""),
     ],
 )
 def test_an_error_with_a_code_is_a_sentence_with_its_exit_code(

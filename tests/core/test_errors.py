@@ -12,7 +12,7 @@ from onefold.operate.errors import UserError
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.proof.verdict import CannotTell
 from onefold.proof.workloads import UnknownDomain
-from onefold.spark_sink.errors import Overlap, Waiting
+from onefold.spark_sink.errors import Overlap
 
 
 class NoFunds(Rejected):
@@ -41,7 +41,7 @@ def errors() -> Iterator[CodedError]:
     yield Rejected("a reason", Code.VALUE_UNREADABLE)
     yield UserError(Code.TOPIC_MISSING, "no topic", "Make it.", 3)
     yield Overlap({("t", 0): 7})
-    for kind in (Retriable, Refused, CannotTell, UnknownDomain, Waiting):
+    for kind in (Retriable, Refused, CannotTell, UnknownDomain, Retriable):
         yield kind(Code.KAFKA_SILENT, "Kafka does not answer")
 
 

@@ -61,7 +61,9 @@ def test_drilling_down_by_clicks_and_back(page: LivePage, floor: Floor) -> None:
         page.soon("#level-title", below)
 
     assert "risk_type=Delta&region=EMEA&trade_desk=Swaps" in page.driver.current_url
-    assert page.text(".crumbs").split("\n")[-1].strip().endswith("Swaps")
+    eventually(
+        lambda: page.text(".crumbs").split("\n")[-1].strip().endswith("Swaps"), SOON_S, "the last crumb is the level"
+    )
     page.driver.back()
     page.soon("#level-title", "By trade desk")
 

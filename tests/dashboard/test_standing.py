@@ -44,6 +44,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
      "onefold kafka transactions describe-producers --topic shop.sales --partition 1"),
     ({"partitions": "topic shop.orders has 3 partitions, and shop.changelog 2"}, "shop has partitions that no task reads",
      "Topic shop.orders has 3 partitions, and shop.changelog 2. See", "onefold status"),
+    ({"paused": "paused since 2026-11-21 11:00:00 UTC by ann@here", "to_fold": Waiting(3, 100.0, 61.0)}, "shop is paused",
+     "Paused since 2026-11-21 11:00:00 UTC by ann@here. What comes meanwhile", "onefold resume shop"),
     ({"to_fold": Waiting(3, 100.0, 61.0), "services": [FOLDER]}, "shop is stalled",
      f"3 records wait to be processed, the oldest for 100{SP}s, and no progress for 61{SP}s.",
      "onefold logs processor-shop-1"),

@@ -31,12 +31,12 @@ from onefold.operate import facts
 from onefold.operate.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, Facts, Role, Topic, judge
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
+from onefold.processor.core.errors import Refused
 from onefold.processor.core.errors import Refused as Forbidden
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect as connect_admin
 from onefold.processor.io.admin import create_topics, existing
 from onefold.processor.loading import topology_of
-from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.postgres.connection import connect
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child

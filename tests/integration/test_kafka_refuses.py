@@ -15,7 +15,7 @@ from onefold.cli import main
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.processor import service
-from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.errors import ProcessorError, Refused, Retriable, Unauthenticated
 from onefold.processor.io import admin
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
@@ -23,8 +23,6 @@ from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.loading import topology_of
 from onefold.proof.log import Log
 from onefold.proof.verdict import CannotTell
-from onefold.spark_sink.errors import Refused as SinkRefused
-from onefold.spark_sink.errors import SinkError, Unauthenticated
 from onefold.spark_sink.kafka import topics
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
@@ -119,8 +117,8 @@ def settings_of(case: Case, broker: Guarded) -> tuple[dict[str, str], str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(topics, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(admin, "CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(topics, "_PATIENCE_S", 1.0)
 
 
 @pytest.mark.long  # 29 s
@@ -166,12 +164,12 @@ def test_a_processor_ends_with_the_reason(
 def test_a_sink_and_the_judge_give_the_reason(broker: Guarded, name: str) -> None:
     client, says = settings_of(CASES[name], broker)
     options = {name: value for name, value in client.items() if name != "bootstrap.servers"}
-    with closing(Topics(client["bootstrap.servers"], options)) as looked, pytest.raises(SinkError) as sink:
+    with closing(Topics(client["bootstrap.servers"], options)) as looked, pytest.raises(ProcessorError) as sink:
         looked.reach(list(topology_of("runner").outputs))
     assert says in str(sink.value)
     assert isinstance(sink.value, Unauthenticated) == (CASES[name].code == REFUSED)
     with pytest.raises(CannotTell) as judged:
-        Log(client, topology_of("runner").inputs, answer_s=3.0).stable_ends()
+        Log(client, topology_of("runner").inputs, answer_s=1.0).stable_ends()
     assert says in str(judged.value)
 
 
@@ -222,7 +220,7 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     with raises(Refused, Code.KAFKA_RIGHT, USER):
         admin.create_topics(topology, 1, client, inputs=False)
     options = {name: value for name, value in client.items() if name != "bootstrap.servers"}
-    with closing(Topics(client["bootstrap.servers"], options)) as looked, pytest.raises(SinkRefused, match=says):
+    with closing(Topics(client["bootstrap.servers"], options)) as looked, pytest.raises(Refused, match=says):
         looked.ids([topology.inputs[0]])
     with pytest.raises(CannotTell, match=says):
         Log(client, [topology.inputs[0]])

@@ -26,11 +26,11 @@ from onefold.operate.rebuild import rebuild
 from onefold.operate.rebuild.rebuild import Rebuild
 from onefold.operate.rebuild.table_diff import replace_rows
 from onefold.operate.settings import Settings
+from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
 from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
-from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from tests.support.coded import code_of, raises

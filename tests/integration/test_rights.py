@@ -12,13 +12,13 @@ from onefold.cli import main
 from onefold.dashboard.watcher import ask_lag
 from onefold.exit_codes import OK, REFUSED
 from onefold.operate.settings import load
+from onefold.processor.core.errors import Refused
 from onefold.processor.io import admin
 from onefold.processor.loading import topology_of
 from onefold.proof.log import Log
 from onefold.proof.record import Record
 from onefold.proof.verdict import CannotTell
 from onefold.proof.workloads import runner
-from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from tests.integration.test_kafka_refuses import set_up

@@ -12,10 +12,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.operate.origins import java_variable
+from onefold.processor.core.errors import Retriable
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
-from onefold.spark_sink.errors import Waiting, sentence
+from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.kafka import client, topics
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.broker import Broker
@@ -216,7 +217,7 @@ def test_others_do_not_get_in(
     monkeypatch.setattr(topics, "_PATIENCE_S", 1.0)
     servers, settings, own = secured.way(way)
     settings = {name: value for name, value in {**settings, **change}.items() if value}
-    with pytest.raises(Waiting):
+    with pytest.raises(Retriable):
         Topics(servers, settings).ids(list(topology_of("runner").inputs))
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=1)

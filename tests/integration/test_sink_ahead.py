@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.spark import checkpoint, reduce
 from onefold.spark_sink.spark.query import Query
@@ -191,7 +191,7 @@ def test_a_query_that_spark_does_not_end_is_ended_later(
     assert ours != "0ms", "this is for ever"
     spark.conf.set(STOP_TIMEOUT, "1s")
     try:
-        with raises(Waiting, Code.SPARK_QUERY):
+        with raises(Retriable, Code.SPARK_QUERY):
             one.start()
     finally:
         go.set()

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onefold import postgres
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.spark.query import Query
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp

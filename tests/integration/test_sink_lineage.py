@@ -11,8 +11,8 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.lineage import HEADER_BYTES
+from onefold.processor.core.errors import Refused
 from onefold.spark_sink.contracts import Domain, load_domain
-from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import known_contracts
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.spark.query import Query

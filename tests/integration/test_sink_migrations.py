@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.errors import Misconfigured, Refused
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
 from tests.support.coded import raises

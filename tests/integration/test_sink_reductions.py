@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured
 from onefold.spark_sink.spark import read, reduce
 from tests.support.coded import raises
 

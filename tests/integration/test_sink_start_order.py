@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import cast
 
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink import service
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.plan import Plan
@@ -30,7 +30,7 @@ def test_the_query_with_the_largest_backlog_starts_first(database: str) -> None:
         return {("idle.out", 0): 900, ("new.out", 0): 5, ("new.out", 1): 6, ("behind.out", 0): 100}
 
     def silent(topics: list[str]) -> Mapping[Partition, int]:
-        raise Waiting(Code.KAFKA_SILENT, "Kafka does not answer")
+        raise Retriable(Code.KAFKA_SILENT, "Kafka does not answer")
 
     def order(ends: service.EndOffsets) -> list[str]:
         return [plan.domain.name for plan in service._by_backlog(plans, ends)]

@@ -15,9 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.io.admin import connect
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, Waiting
+from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.plan import LINE_BYTES_MAX, Plan
 from onefold.spark_sink.spark.query import Query
@@ -348,14 +349,14 @@ def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
     made_up: MadeUp, query: MakeQuery, plan: Plan, database: str
 ) -> None:
     with (
-        raises(Waiting, Code.KAFKA_SILENT, "127.0.0.1:1"),
+        raises(Retriable, Code.KAFKA_SILENT, "127.0.0.1:1"),
         closing(Topics("127.0.0.1:1", {}, patience_s=0.5)) as topics,
     ):
         topics.reach([made_up.notes])
     two = query(postgres_dsn="host=127.0.0.1 port=1 dbname=x")
-    with raises(Waiting, Code.POSTGRES_SILENT):
+    with raises(Retriable, Code.POSTGRES_SILENT):
         two.start()
-    with raises(Waiting, Code.GAVE_UP):
+    with raises(Retriable, Code.GAVE_UP):
         _tick_until_it_gives_up(QuerySupervisor(two, 0.0, time.monotonic))
 
 

@@ -17,8 +17,8 @@ import pytest
 from psycopg import sql
 
 from onefold.chaos.injection import Injected
+from onefold.processor.core.errors import Refused
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import isolate
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.spark import reduce

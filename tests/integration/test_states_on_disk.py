@@ -40,19 +40,19 @@ def has_both(log: Path) -> bool:
 def test_kill_9_at_every_step_of_a_checkpoint(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path) -> None:
     """Whatever was on its way to disk, the answers are right; and a start goes on from the checkpoint when there is one."""
     topology = fresh_domain("trades")
-    kept: Any = [DISK, str(tmp_path / "states"), 16 << 20]
+    states: Any = [DISK, str(tmp_path / "states"), 16 << 20]
     for number, failpoint in enumerate(("before_checkpoint:1", "after_commit:3")):
         produce(client, topology.inputs[0], wave(number))
-        with instance(topology, client, tmp_path / "log", failpoint=failpoint, kept=kept) as process:
+        with instance(topology, client, tmp_path / "log", failpoint=failpoint, states=states) as process:
             assert process.wait(30) == -signal.SIGKILL, f"killed at {failpoint}"
     for file in (tmp_path / "states" / "trades" / "0").glob("CURRENT"):
         file.write_text("junk", encoding="utf-8")
-    with instance(topology, client, tmp_path / "log", failpoint="after_clear:1", kept=kept) as process:
+    with instance(topology, client, tmp_path / "log", failpoint="after_clear:1", states=states) as process:
         assert process.wait(30) == -signal.SIGKILL, "killed when the files were deleted"
-    with instance(topology, client, tmp_path / "log", kept=kept):
+    with instance(topology, client, tmp_path / "log", states=states):
         drained(topology, client)
     produce(client, topology.inputs[0], wave(9))
-    with instance(topology, client, tmp_path / "last", kept=kept):
+    with instance(topology, client, tmp_path / "last", states=states):
         drained(topology, client)
 
     assert came(tmp_path / "last") == ["disk (as set, gone on from their checkpoint)"] * 2
@@ -64,7 +64,7 @@ def test_states_that_grow_go_to_disk_and_the_status_says_so(
 ) -> None:
     """In the middle of the work; killed after that, the next one finds them there."""
     topology = fresh_domain("trades")
-    options: dict[str, Any] = {"kept": [AUTO, str(tmp_path / "states"), 200_000]}
+    options: dict[str, Any] = {"states": [AUTO, str(tmp_path / "states"), 200_000]}
     status = tmp_path / "status.json"
     with instance(topology, client, tmp_path / "log", **options, status_file=str(status)) as process:
         eventually(partial(has_both, tmp_path / "log"), 30, "it has both tasks")
@@ -89,7 +89,7 @@ def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: di
     """
     topology = fresh_domain("trades")
     states = tmp_path / "states"
-    options: dict[str, Any] = {"kept": [DISK, str(states), 16 << 20], "replicas": 2}
+    options: dict[str, Any] = {"states": [DISK, str(states), 16 << 20], "replicas": 2}
     seeds = itertools.count(100)
 
     def dies(b: "subprocess.Popen[bytes]") -> bool:
@@ -122,7 +122,7 @@ def test_replicas_have_their_states_on_disk(fresh_domain: MakeDomain, client: di
     assert {file.name for file in states.glob("trades/*.1")} == {"0.1", "1.1"}
 
     produce(client, topology.inputs[0], wave(9))
-    with instance(topology, client, tmp_path / "e", name="e", kept=options["kept"]):
+    with instance(topology, client, tmp_path / "e", name="e", states=options["states"]):
         drained(topology, client)
     assert {file.name for file in states.glob("trades/*.1")} == set()
     assert judge(topology, client).counts.accepted > 100

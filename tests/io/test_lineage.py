@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onefold import Event, Output, Outputs, lineage
-from onefold.processor.core.errors import Refused, Rejected
+from onefold.processor.core.errors import Misconfigured, Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io import avro_reader, contracts, schemas
@@ -20,7 +20,6 @@ from onefold.proof import avro
 from onefold.proof import contracts as judged
 from onefold.proof import decode as judge
 from onefold.spark_sink.contracts import _contract
-from onefold.spark_sink.errors import Misconfigured
 from tests.support.single_object import single_object
 
 pytestmark = pytest.mark.promise("earlier-contracts")

@@ -5,12 +5,15 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from onefold.processor import service
 from onefold.processor.core.errors import Misconfigured
 from onefold.processor.io import open_files
 from onefold.processor.io.admin import create_topics
@@ -43,11 +46,11 @@ def test_the_soft_limit_is_raised_to_the_hard_one(hard: int, soft: int) -> None:
 def test_tasks_beyond_the_limit_are_refused_with_the_number_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
     open_files.check(40, 1, replicated=False)
-    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "64", "1,432", "1,024"):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "64", "1,306", "1,024"):
         open_files.check(64, 1, replicated=False)
-    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "64", "3,480"):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "64", "2,906"):
         open_files.check(64, 1, replicated=True)
-    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "40", "1,624"):
+    with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "40", "1,306"):
         open_files.check(40, 3, replicated=False)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     open_files.check(64, 3, replicated=True)
@@ -66,9 +69,9 @@ def test_those_that_there_are_count_too(monkeypatch: pytest.MonkeyPatch) -> None
             self.started += partitions
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
-    monkeypatch.setattr(open_files, "_brokers", lambda client: 1)
-    pool = Pool()
-    start = open_files.within_limit(pool, {}, replicated=False)
+    monkeypatch.setattr(open_files, "brokers_of", lambda admin: 1)
+    pool, no_admin = cast("Any", Pool()), cast("Any", None)
+    start = partial(service._start, pool, 50, no_admin, False)
     start(iter([7]))
     assert pool.started == [7]
     with raises(Misconfigured, Code.TOO_FEW_OPEN_FILES, "89"):
@@ -91,6 +94,6 @@ def test_a_processor_within_a_hard_limit_that_is_too_low_ends_with_one_sentence(
 
     assert ran.returncode == USAGE, ran.stderr
     assert re.search(
-        r"64 tasks need about 1,432 open files, and the limit of this process is 1,024", ran.stdout + ran.stderr
+        r"64 tasks need about 1,306 open files, and the limit of this process is 1,024", ran.stdout + ran.stderr
     )
     assert "Traceback" not in ran.stdout + ran.stderr

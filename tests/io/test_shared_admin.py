@@ -1,10 +1,24 @@
-"""An admin client that is handed in is the one that is asked."""
+"""Clients of Kafka that are made once: an idle one is false, for it has the length of its queue."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from onefold import kafka_client
+from onefold.error_codes import Code
+from onefold.processor.core.errors import ProcessorError, Retriable
 from onefold.processor.io.decision_log import KafkaDecisionLog
+from onefold.processor.io.tick_writer import TickWriter
+from onefold.processor.loading import topology_of
+from onefold.processor.tasks import IN_MEMORY, Tasks
+from tests.support.coded import raises
+
+CLIENT = {"bootstrap.servers": "127.0.0.1:9"}
+ADMIN: Any = SimpleNamespace()
+NOTHING: Any = SimpleNamespace(consume=lambda count, timeout_s: [], close=lambda: None)
 
 
 class Asked(Exception):
@@ -21,9 +35,82 @@ class Idle:
         raise Asked
 
 
+class Undelivered:
+    """An appender whose records do not arrive, as a poll of any task finds out."""
+
+    def __init__(self) -> None:
+        self._failed: list[Callable[[ProcessorError], None]] = []
+
+    def append(self, topic: str, partition: int, value: bytes, failed: Callable[[ProcessorError], None]) -> None:
+        self._failed.append(failed)
+
+    def poll(self) -> None:
+        while self._failed:
+            self._failed.pop()(Retriable(Code.KAFKA_CALL_FAILED, "not delivered"))
+
+
+class Delivered:
+    """A producer whose queue is empty again."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def produce(self, topic: str, value: bytes, *_: object, **__: object) -> None:
+        self.written.append(value)
+
+    def poll(self, timeout_s: float) -> None:
+        pass
+
+
+def _no_codec() -> Any:
+    raise NotImplementedError
+
+
 def test_a_client_that_is_idle_is_used_all_the_same() -> None:
     admin: Any = Idle()
-    log = KafkaDecisionLog("orders.decisions", 0, {"bootstrap.servers": "127.0.0.1:9"}, admin)
+    log = KafkaDecisionLog("orders.decisions", 0, CLIENT, admin)
     with pytest.raises(Asked):
         log.identity()
     log.close()
+
+
+def test_tasks_share_a_producer_of_proposals_until_it_has_failed() -> None:
+    """A producer with a fatal error takes no record again. A record that is too large says nothing about it."""
+    made = Tasks(topology_of("runner"), _no_codec, CLIENT, ADMIN, "a", 2, 2, IN_MEMORY)
+    first, second = made._log(0), made._log(1)
+    assert first._appender is second._appender
+    first._appender._meaning(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    assert made._log(0)._appender is first._appender
+    first._appender._meaning(KafkaError(KafkaError._FATAL))
+    assert made._log(0)._appender is made._log(1)._appender is not first._appender
+
+
+def test_what_one_task_could_not_append_is_no_other_tasks_failure() -> None:
+    appender: Any = Undelivered()
+    logs = [KafkaDecisionLog("orders.decisions", task, CLIENT, ADMIN, appender) for task in range(2)]
+    for log in logs:
+        log._consumer = NOTHING
+    logs[0].append(b"proposal")
+    assert logs[1].read(0.0) == []
+    with raises(Retriable, Code.KAFKA_CALL_FAILED):
+        logs[0].read(0.0)
+    assert logs[0].read(0.0) == []
+
+
+def test_one_producer_writes_all_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is false, too, when all that it had is delivered."""
+    made: list[Delivered] = []
+
+    def producer(settings: object) -> Delivered:
+        made.append(Delivered())
+        return made[-1]
+
+    monkeypatch.setattr(kafka_client, "producer", producer)
+    ticking: Any = SimpleNamespace(tick=SimpleNamespace(every_ms=1_000), ticks="orders.ticks")
+    writer = TickWriter(ticking, CLIENT)
+    for at_ms in (1_000, 2_000):
+        writer.write([(0, at_ms)])
+    assert [len(one.written) for one in made] == [2]

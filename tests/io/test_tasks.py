@@ -7,9 +7,8 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec
 from onefold.processor.core.errors import Retriable
-from onefold.processor.kept import IN_MEMORY
 from onefold.processor.loading import topology_of
-from onefold.processor.tasks import Tasks
+from onefold.processor.tasks import IN_MEMORY, Tasks
 from tests.support.coded import raises
 
 

@@ -99,7 +99,8 @@ def started() -> Iterator[Callable[[Desk, Callable[[], object]], None]]:
     yield start
     stop.set()
     for desk in desks:
-        desk.join()
+        desk.join(60)
+        assert not desk.alive
 
 
 def no_database() -> None:
@@ -112,7 +113,7 @@ def test_a_wrong_declaration_is_told_while_the_database_is_away(
     """No server can mend it."""
     desk = Desk(pipelines.found()["sheets"], QUEUE, context, "1")
     started(desk, no_database)
-    eventually(lambda: not desk.alive, 10, "it ends by itself")
+    eventually(lambda: desk.error is not None, 10, "it ends by itself")
     assert isinstance(desk.error, Misconfigured)
     assert "sheets has no snapshots" in str(desk.error)
 

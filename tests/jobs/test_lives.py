@@ -6,11 +6,11 @@ from contextlib import suppress
 import psycopg
 import pytest
 
+from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
 from onefold.jobs.writer import Writer
-from onefold.operate import worker_lock
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from tests.support.coded import raises
@@ -25,12 +25,14 @@ def test_a_reset_and_a_worker_keep_each_other_away(jobs_database: str) -> None:
     """Of one pipeline; and a worker that is gone keeps nobody away."""
     worker = PostgresPending(jobs_database, "1", "sheets")
     with psycopg.connect(jobs_database) as reset:
-        assert [(one.name, one.alone) for one in worker_lock.holders(reset, "sheets")] == [("onefold-worker 1", False)]
-        assert not worker_lock.take(reset, "sheets")
-        assert worker_lock.holders(reset, "orders") == []
+        assert [(one.name, one.alone) for one in pipeline_lock.holders(reset, "sheets")] == [
+            ("onefold-worker 1", False)
+        ]
+        assert not pipeline_lock.take(reset, "sheets")
+        assert pipeline_lock.holders(reset, "orders") == []
         worker.close()
-        eventually(lambda: worker_lock.take(reset, "sheets"), 20, "it is gone")
-        assert [one.alone for one in worker_lock.holders(reset, "sheets")] == [True]
+        eventually(lambda: pipeline_lock.take(reset, "sheets"), 20, "it is gone")
+        assert [one.alone for one in pipeline_lock.holders(reset, "sheets")] == [True]
         with raises(Retriable, Code.RESET_INCOMPLETE, "sheets"):
             PostgresPending(jobs_database, "1", "sheets")
         PostgresPending(jobs_database, "1", "orders").close()

@@ -8,12 +8,11 @@ import pytest
 
 from onefold import contract_files, lineage
 from onefold.error_codes import Code
-from onefold.processor.core.errors import Refused
+from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.io import contracts
 from onefold.proof import contracts as judged
 from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured
 from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("legal-contracts")

@@ -15,8 +15,8 @@ from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import lineages
 from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
+from onefold.processor.core.errors import Refused
 from onefold.spark_sink.contracts import ENGINE_SQL, Domain, load_domain
-from onefold.spark_sink.errors import Refused
 from onefold.spark_sink.landing import known_contracts
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate

@@ -18,13 +18,13 @@ PROGRAM = """
 import logging
 from onefold.error_codes import Code
 from onefold.operate import logs
-from onefold.spark_sink.errors import Waiting
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.supervisor import QuerySupervisor
 import structlog
 
 class Query:
     name, landed = "made_up", 0
-    def start(self): raise Waiting(Code.KAFKA_SILENT, "no Kafka")
+    def start(self): raise Retriable(Code.KAFKA_SILENT, "no Kafka")
     def failure(self): return None
 
 logs.configure({log_format!r})

@@ -12,8 +12,8 @@ import pytest
 
 from onefold import names, pipelines
 from onefold.operate.check import check_all
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.errors import Misconfigured
 from tests.support.command_line import ROOT
 
 pytestmark = pytest.mark.promise("impossible-names")

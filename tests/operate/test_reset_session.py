@@ -5,9 +5,9 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate import worker_lock
 from onefold.operate.errors import UserError
 from onefold.operate.reset.session import alone
 from onefold.spark_sink.postgres.connection import connect
@@ -31,9 +31,9 @@ def obeyed(dsn: str, error: UserError) -> None:
 
 def test_a_worker_whose_machine_is_gone_is_ended_by_what_is_shown(database: str) -> None:
     with closing(connect(database, "1", "worker")) as worker:
-        assert worker_lock.share(worker, "sheets")
+        assert pipeline_lock.share(worker, "sheets")
         told = refused(database)
-        assert told.message.startswith("a worker of sheets has a session in the database: onefold-worker 1 (pid ")
+        assert told.message.startswith("a service of sheets has a session in the database: onefold-worker 1 (pid ")
         obeyed(database, told)
         eventually(lambda: begins(database), 20, "the session has ended")
 
@@ -55,7 +55,7 @@ def test_a_reset_that_is_frozen_is_ended_by_what_is_shown(database: str) -> None
 def begins(dsn: str) -> bool:
     """Whether a reset of sheets would."""
     with closing(connect(dsn, "looks", "test")) as connection:
-        return worker_lock.take(connection, "sheets")
+        return pipeline_lock.take(connection, "sheets")
 
 
 def test_nothing_ends_it_for_taking_its_time(database: str) -> None:

@@ -57,9 +57,13 @@ class Written:
 
     def snapshot(self, entry: int, chunks: Sequence[dict[str, Any]]) -> Made:
         page = self.own(entry, json.dumps({"chunks": chunks}).encode())
-        root = self.own(entry, json.dumps({"sheet": "s", "entry": entry, "pages": [page]}).encode())
         totals = {name: sum(chunk[name] for chunk in chunks) for name in ("cells", "size")}
-        return Made(0, root, totals | {"chunks": len(chunks)})
+        shared = sum(entry == 5 and chunk["id"] in (self.near["id"], self.far["id"]) for chunk in chunks)
+        return Made(0, self.root(entry, [page], **totals), totals | {"chunks": len(chunks), "shared": shared})
+
+    def root(self, entry: int, pages: list[str], /, **claimed: Any) -> str:
+        fields = {"sheet": "s", "segment": 0, "entry": entry, "pages": pages} | claimed
+        return self.own(entry, json.dumps(fields).encode())
 
     def findings(self) -> list[Finding]:
         return judged({"s": self.log}, self.made, self.store)[1]
@@ -138,6 +142,64 @@ def no_cell(written: Written) -> None:
     written.put("payloads/aa", b"[1, 1]\n")
 
 
+def claimed_otherwise(**claims: Any) -> Callable[[Written], None]:
+    """The second snapshot lists the first one's chunk with other claims, in all totals too."""
+
+    def spoil(written: Written) -> None:
+        written.made["s", 5] = written.snapshot(5, [{**written.near, **claims}])
+
+    return spoil
+
+
+def old_chunk_with_a_narrower_range(written: Written) -> None:
+    """The cell that is cleared lies outside of the claimed range, and readers of the chunk still find it."""
+    written.log[4] = edit(1, 2, None)
+    kept, far = {**written.near, "last": (1, 1), "cells": 1}, written.far
+    written.made["s", 5] = written.snapshot(5, [kept, far])
+
+
+def total_of(name: str, number: int) -> Callable[[Written], None]:
+    def spoil(written: Written) -> None:
+        made = written.made["s", 5]
+        written.made["s", 5] = Made(0, made.root, {**made.totals, name: number})
+
+    return spoil
+
+
+def root_that_claims(**claims: Any) -> Callable[[Written], None]:
+    def spoil(written: Written) -> None:
+        made = written.made["s", 5]
+        (page,) = json.loads((written.folder / "objects" / made.root).read_bytes())["pages"]
+        totals = {name: made.totals[name] for name in ("cells", "size")}
+        written.made["s", 5] = Made(0, written.root(5, [page], **(totals | claims)), made.totals)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(old_chunk_with_a_narrower_range, id="an old chunk's range, around a stale cell"),
+        pytest.param(claimed_otherwise(first=(1, 0)), id="an old chunk's first cell"),
+        pytest.param(claimed_otherwise(last=(8, 8)), id="an old chunk's last cell"),
+        pytest.param(claimed_otherwise(size=1), id="an old chunk's size"),
+        pytest.param(total_of("shared", 77), id="too many shared"),
+        pytest.param(total_of("shared", 0), id="too few shared"),
+        pytest.param(root_that_claims(sheet="t"), id="the root's sheet"),
+        pytest.param(root_that_claims(segment=1), id="the root's segment"),
+        pytest.param(root_that_claims(entry=3), id="the root's entry"),
+        pytest.param(root_that_claims(cells=3), id="the root's cells"),
+        pytest.param(root_that_claims(size=3), id="the root's size"),
+    ],
+)
+def test_every_claim_about_another_object_is_compared(written: Written, spoil: Callable[[Written], None]) -> None:
+    """A page claims chunks, a root claims totals, and a report claims what is shared."""
+    assert written.findings() == []
+    spoil(written)
+
+    assert [finding.kind for finding in written.findings()] == ["wrong object"]
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -186,7 +248,8 @@ def test_a_page_may_be_named_again(written: Written) -> None:
     written.log[4] = edit(9, 9, ("t", "far"))
     chunks = [written.near, written.far]
     page = written.own(3, json.dumps({"chunks": chunks}).encode())
-    root = written.own(5, json.dumps({"sheet": "s", "entry": 5, "pages": [page]}).encode())
+    totals = written.made["s", 3].totals
+    root = written.root(5, [page], cells=totals["cells"], size=totals["size"])
     for name in written.folder.glob("objects/snapshots/*"):
         if f"snapshots/{name.name}" not in {
             root,
@@ -196,7 +259,7 @@ def test_a_page_may_be_named_again(written: Written) -> None:
             written.made["s", 3].root,
         }:
             name.unlink()
-    written.made["s", 5] = Made(0, root, written.made["s", 3].totals)
+    written.made["s", 5] = Made(0, root, {**totals, "shared": 2})
 
     assert written.findings() == []
     written.log[4] = edit(9, 9, ("t", "near"))

@@ -4,12 +4,16 @@ import dataclasses
 import importlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from onefold import Tick
 from onefold.error_codes import Code
-from onefold.proof import expect, outputs
+from onefold.processor.core.ticks import tick_record
+from onefold.processor.loading import topology_of
+from onefold.proof import expect, judge, outputs
 from onefold.proof.contracts import contract_of
 from onefold.proof.expect import Oracle, Table, Workload
 from onefold.proof.fates import Fate
@@ -17,10 +21,13 @@ from onefold.proof.model import model
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from onefold.proof.record import Record, Source
-from onefold.proof.verdict import CannotTell
+from onefold.proof.verdict import INVALID, CannotTell
+from onefold.proof.workloads import runner
 from onefold.testing import TopologyDriver
+from tests.proof.test_judging import OrderedStage
 from tests.support.coded import raises
 from tests.support.command_line import ROOT
+from tests.support.followed import Followed
 
 SALES = ROOT / "docs" / "examples" / "sales"
 START_MS = 1_767_225_600_000
@@ -59,9 +66,9 @@ def contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expect, "contracts", lambda domain=None: {"bids.bids": BID, "bids.sales": SALE})
 
 
-def tick(partition: int, offset: int, at_ms: int | bytes) -> Record:
+def tick(partition: int, offset: int, at_ms: int | bytes, timestamp_ms: int | None = None) -> Record:
     value = at_ms if isinstance(at_ms, bytes) else json.dumps({"at_ms": at_ms}).encode()
-    return Record("bids.ticks", partition, offset, None, value)
+    return Record("bids.ticks", partition, offset, None, value, timestamp_ms=timestamp_ms)
 
 
 def bids(oracle: Oracle, *items: str) -> dict[str, int]:
@@ -115,6 +122,75 @@ def test_a_workload_with_ticks_needs_a_model_with_a_tick(contracts: None) -> Non
     oracle = Oracle(Workload("bids", ("bids.bids",), (TABLE,), Timeless, ticks=True), 1)
     with raises(CannotTell, Code.MODEL_WRONG):
         oracle.feed(tick(0, 0, 1000))
+
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    "ahead_ms", [365 * DAY_MS, HOUR_MS + 1, -365 * DAY_MS, -25 * HOUR_MS - 1], ids=lambda ahead: f"{ahead} ms"
+)
+def test_a_tick_that_the_time_of_its_own_record_contradicts_is_found(contracts: None, ahead_ms: int) -> None:
+    """Also one that changes nothing, and one that is not later than the tick before."""
+    oracle, at_ms = Oracle(WORKLOAD, 1), START_MS + ahead_ms
+    bids(oracle, "a")
+    fates = [oracle.feed(tick(0, offset, at_ms, START_MS)) for offset in range(3)]
+    assert fates == [Fate.ACCEPTED, Fate.IGNORED, Fate.IGNORED]
+    found = oracle.settled().mistimed
+    assert [(one.kind, one.where, one.source) for one in found] == [
+        ("wrong time", "bids.ticks", f"bids.ticks/0/{offset}") for offset in range(3)
+    ]
+
+
+@pytest.mark.parametrize("ahead_ms", [0, HOUR_MS, -25 * HOUR_MS])
+def test_a_tick_of_its_interval_is_right_whichever_clock_kafka_takes(contracts: None, ahead_ms: int) -> None:
+    """The time of the last multiple of the interval, which is a day at most; a broker's clock may differ from a processor's."""
+    oracle = Oracle(WORKLOAD, 1)
+    oracle.feed(tick(0, 0, START_MS + ahead_ms, START_MS))
+    oracle.feed(tick(0, 1, 1000, None))
+    oracle.feed(tick(0, 2, -1, START_MS))
+    assert oracle.settled().mistimed == []
+
+
+class Timed(runner.Model):
+    """The model of a pipeline whose ticks change nothing."""
+
+    def tick(self, at_ms: int, source: Source) -> bool:
+        return False
+
+
+TIMED = dataclasses.replace(runner.WORKLOAD, ticks=True, model=Timed)
+FUTURE = tick_record(START_MS + 365 * DAY_MS)
+
+
+def test_verify_names_a_tick_of_the_future(module_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "workload", lambda domain: TIMED)
+    stage = OrderedStage(module_database, TIMED)
+    stage.play(runner.generate(3, 60))
+    source = Source("runner.ticks", 1, stage.log.append("runner.ticks", *FUTURE, partition=1, timestamp_ms=START_MS))
+    record = Record(*source, *FUTURE)
+    stage.oracle.feed(record)
+    stage.originals[source], stage.ends[source[:2]] = record, 1
+    stage.order()
+    stage.report_progress()
+    verdict = stage.judge()
+    assert verdict.outcome == INVALID
+    assert [(one.kind, one.source) for one in verdict.findings] == [("wrong time", "runner.ticks/1/0")]
+
+
+def test_the_continuous_verifier_names_a_tick_of_the_future(tmp_path: Path) -> None:
+    """Once, and whether it was there at the start or came since."""
+    ticking = Tick(every_s=1, handle=lambda key, state, at_ms: (state, ()))
+    followed = Followed(dataclasses.replace(topology_of("runner"), tick=ticking), TIMED)
+    log = followed.driver.log
+    log.append("runner.ticks", *FUTURE, partition=0, timestamp_ms=START_MS)
+    followed.send(runner.generate(3, 60))
+    followed.begin()
+    assert [one.source for one in followed.found()] == ["runner.ticks/0/0"]
+    log.append("runner.ticks", *FUTURE, partition=1, timestamp_ms=START_MS)
+    followed.send(runner.generate(4, 60))
+    assert [(one.kind, one.source) for one in followed.found()] == [("wrong time", "runner.ticks/1/0")]
 
 
 # --- the example's rule, and what is wrong with it
@@ -182,10 +258,10 @@ def differences(driver: TopologyDriver, workload: Workload) -> list[str]:
     ):
         for partition in range(driver.partitions):
             for offset, entry in driver.log.read(topic, partition, 0)[0]:
-                take(Record(topic, partition, offset, entry.key, entry.value, list(entry.headers)))
+                take(Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
     assert order.left_over() == ""
     expected = oracle.settled()
-    wrong = [finding.kind for finding in said.judge(expected)]
+    wrong = [finding.kind for finding in (*said.judge(expected), *expected.mistimed)]
     rows = {key: row for key, (row, _) in expected.model.rows["sales.minutes"].items()}
     made = {(row["shop"], row["minute"]): tuple(row.values()) for row in driver.read("sales.minutes")}
     wrong += ["rows"] * (rows != made)

@@ -206,21 +206,44 @@ def test_copies_of_a_release_that_signed_none() -> None:
     assert [finding.kind for finding in findings] == ["doubled copy"]
 
 
+@pytest.mark.parametrize("of_a_replay", [False, True])
+@pytest.mark.parametrize("claimed", [b"7", b"6", b"0", b"x", b"1" * 16])
+def test_a_copy_has_the_time_of_its_original(claimed: bytes, of_a_replay: bool) -> None:
+    """The processor gives it, and another one is found. A replay has the time of the record that it replays."""
+    driver = runner_on()
+    here = partition_of("1", PARTITIONS)
+    headers = [("onefold-replays", b"runner.updates/%d/9" % (1 - here)), ("onefold-timestamp", b"7")]
+    sent_ms, more = (8, headers) if of_a_replay else (7, [])
+    driver.send(UPDATES, update(1, 1), partition=1 - here, timestamp_ms=sent_ms, headers=more)
+    driver.run()
+    assert_valid(driver, accepted=1, repartitioned=1)
+
+    entries = driver.log._topics[UPDATES].partitions[here]
+    ((offset, copy),) = driver.log.read(UPDATES, here, 0)[0]
+    claims = [(name, claimed if name == "onefold-timestamp" else value) for name, value in copy.headers]
+    entries[offset] = copy._replace(headers=tuple(claims))
+    findings, _ = judged(workloads.workload("runner"), driver)
+    assert [finding.kind for finding in findings] == ["missing copy", "doubled copy"] * (claimed != b"7")
+
+
 def test_the_processor_and_the_judge_mean_the_same_records() -> None:
     """Both of them by their own rules, over every mixture of headers."""
     owner, judges = Owner("here", "runner", "now"), JudgesOwner("here", "runner", "now")
     places = (None, b"runner.updates/1/0", b"orders.orders/1/0", b"x")
     signatures = (None, b"here/runner/now", b"here/runner/then", b"here/orders/now", b"there/runner/now", b"x")
     seen = set[tuple[bool, bool]]()
-    for source, time, replays, signed in itertools.product(places, ("", None, b"7"), places, ("", *signatures)):
+    times = ("", None, b"7", b"-7", b"x", b"1" * 16)
+    for source, time, replays, signed in itertools.product(places, times, places, ("", *signatures)):
         given = {"onefold-source": source, "onefold-timestamp": time, "onefold-replays": replays, SIGNED: signed}
         # None: the header is there, without a value.
         headers = [(name, value) for name, value in given.items() if not isinstance(value, str)]
         envelope = SimulatedEnvelope(Entry(0, False, b"k", b"v", tuple(headers), SENT_MS))
         taken = owner.of([Record(UPDATES, 0, 0, b"k", b"v", envelope)])
-        record = Judged(UPDATES, 0, 0, b"k", b"v", [*headers])
+        record = Judged(UPDATES, 0, 0, b"k", b"v", [*headers], SENT_MS)
         assert (taken == []) == judges.is_of_another(record), headers
         ours = judges.copied(record) is not None or judges.replayed(record) is not None
+        if taken:
+            assert taken[0].timestamp_ms == judges.sent_ms(record), headers
         if taken and time == b"7":
             assert (taken[0].timestamp_ms == 7) == ours, headers
         seen.add((taken == [], ours))

@@ -4,20 +4,24 @@ That release's code is not here. What its readers accept is: tables of fields be
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from onefold.error_codes import Code
+from onefold.processor.core.abc import Codec
 from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.stored import ELASTIC, FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import SOURCE_HEADER, Counts
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import Quarantine
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress, restore
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress
+from onefold.processor.runtime.keeping import Found, Keeping
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
 from tests.support.coded import raises
@@ -100,7 +104,7 @@ def test_what_was_restored_is_what_was_written(domain: str) -> None:
         records = [(r.key or b"", r.value) for r in kept.of(topology.changelog) if r.partition == partition]
         last = {key: json.loads(value) for key, value in records if value is not None}
         driver = TopologyDriver(topology, partitions=previous.PARTITIONS, log=kept.as_log())
-        restored = restore(topology, driver.codec, records)
+        restored = restored_from(topology, driver.codec, records)
 
         (topic,) = topology.inputs
         assert restored.progress.offsets_next[topic] == last[PROGRESS_KEY]["inputs"][topic]["next_offset"]
@@ -197,9 +201,14 @@ def progress(**changes: Any) -> bytes:
     return json.dumps({**json.loads(Progress().encode()), **changes}).encode()
 
 
-def restored(*records: tuple[bytes, bytes | None]) -> Any:
+def restored_from(topology: Topology, codec: Codec, records: Sequence[tuple[bytes, bytes | None]]) -> Found:
+    changelog: Any = SimpleNamespace(restore=lambda *, stable: iter(records))
+    return Keeping(topology, codec, 0).restore(changelog)
+
+
+def restored(*records: tuple[bytes, bytes | None]) -> Found:
     topology = topology_of("runner")
-    return restore(topology, TopologyDriver(topology).codec, records)
+    return restored_from(topology, TopologyDriver(topology).codec, records)
 
 
 @pytest.mark.parametrize("other", [b"c", b"sX", b"z"])

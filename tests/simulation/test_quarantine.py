@@ -12,7 +12,6 @@ from onefold.processor import tasks
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event
-from onefold.processor.kept import IN_MEMORY
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import TRIES_MAX, Quarantine
 from onefold.processor.testing import Crash, SimulatedSession, TopologyDriver
@@ -184,7 +183,7 @@ def test_the_tasks_of_a_process_have_one_compute_lock_and_one_admin_client(monke
         return SimulatedSession(driver.log, topology, at)
 
     monkeypatch.setattr(tasks, "KafkaSession", session)
-    made = tasks.Tasks(RUNNER, lambda: driver.codec, {}, admin, "one", 2, 1, IN_MEMORY)
+    made = tasks.Tasks(RUNNER, lambda: driver.codec, {}, admin, "one", 2, 1, tasks.IN_MEMORY)
     one, other = made.make(0, lambda: None), made.make(1, lambda: None)
 
     assert one._compute_lock is other._compute_lock

@@ -1,13 +1,11 @@
 """When a process puts off the timer that ends it."""
 
 import faulthandler
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onefold.processor import service
-from onefold.status_file import Status
 from onefold.telemetry import SILENT
 
 WATCHDOG_S = 3_600.0
@@ -39,20 +37,19 @@ class Tasks:
         return 0
 
 
-def test_the_watchdog_is_put_off_now_and_then(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_watchdog_is_put_off_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in each round, for nothing else runs meanwhile; and at once when a task that was silent goes on."""
     armed: list[float] = []
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, exit: armed.append(seconds))  # noqa: A006
     tasks: Any = Tasks()
     instance = service._Instance("runner", tasks, tasks, WATCHDOG_S, None, SILENT)
-    status = Status(tmp_path / "status.json")
     for _ in range(50):
-        instance._round(status)
+        instance.look()
     assert armed == [WATCHDOG_S]
     instance._arming._at = -1e9  # it is due again
     tasks.silent_s = WATCHDOG_S
-    instance._round(status)
+    instance.look()
     assert armed == [WATCHDOG_S]
     tasks.silent_s = 0.0
-    instance._round(status)
+    instance.look()
     assert armed == [WATCHDOG_S, WATCHDOG_S]

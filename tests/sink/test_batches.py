@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Overlap, Refused, Rewind
+from onefold.processor.core.errors import Refused
+from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing.batches import AHEAD_OFFSETS, Batches
 from onefold.spark_sink.landing.landed_batches import PRUNED_AFTER
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position

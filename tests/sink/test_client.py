@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.kafka.client import java_client_options, translate
 from tests.support.certificates import Authority
 from tests.support.coded import raises

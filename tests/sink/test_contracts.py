@@ -9,8 +9,8 @@ import pytest
 
 from onefold import contract_files
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import REJECTED, Contract, _contract, load_domain
-from onefold.spark_sink.errors import Misconfigured
 from tests.support.coded import raises
 from tests.support.made_up_domain import write_domain
 

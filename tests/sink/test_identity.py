@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Refused
+from onefold.processor.core.errors import Refused
 from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing.ledger import LastRecord, Partition, Position
 from onefold.spark_sink.landing.protocols import Reach, Record

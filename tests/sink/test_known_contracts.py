@@ -6,8 +6,8 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.lineage import HEADER_BYTES, SINGLE_OBJECT
+from onefold.processor.core.errors import Refused, Retriable
 from onefold.spark_sink.contracts import Contract, Domain
-from onefold.spark_sink.errors import Refused, Waiting
 from onefold.spark_sink.landing.known_contracts import refuse_written
 from onefold.spark_sink.landing.protocols import Record
 from onefold.spark_sink.landing.stage import Opened
@@ -51,7 +51,7 @@ def test_a_processors_record_behind_those_of_a_stranger_is_found() -> None:
 @pytest.mark.parametrize("there", [{9: {"onefold-source"}}, {}], ids=["another one", "none"])
 def test_a_record_that_kafka_does_not_have_any_more_is_nobodys(there: dict[int, set[str]]) -> None:
     """The query begins anew, and sees what there is."""
-    with raises(Waiting, Code.RECORDS_DELETED, "d.out/0@4"):
+    with raises(Retriable, Code.RECORDS_DELETED, "d.out/0@4"):
         refuse_written(DOMAIN, opened(4), Log(there))
 
 

@@ -1,6 +1,8 @@
 """One pipeline that cannot be landed takes no other one down."""
 
+import signal
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,10 +10,12 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.pipelines import Pipeline
+from onefold.process import ServiceProcess
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.spark_sink import service, supervisor
-from onefold.spark_sink.errors import Misconfigured, Refused, SinkError, Stopped, Waiting
+from onefold.spark_sink.errors import Stopped
 from onefold.spark_sink.service import LeftOut
 from onefold.spark_sink.spark import session
 from onefold.status_file import Status
@@ -33,7 +37,7 @@ class Query:
 class QuerySupervisor:
     """Raises what it is given, one at each tick, and asks for the end when nothing is left."""
 
-    def __init__(self, name: str, *raised: SinkError, running: bool = True) -> None:
+    def __init__(self, name: str, *raised: CodedError, running: bool = True) -> None:
         self.query, self.trouble, self.running = Query(name), None, running
         self.healthy = running
         self.raised = list(raised)
@@ -60,6 +64,28 @@ class StopsAfter(threading.Event):
         return self.is_set()
 
 
+class Paused:
+    """Pauses pipelines at some looks.
+
+    Args:
+        at: by the number of a look, from 1, the pipelines that are paused from then on.
+    """
+
+    def __init__(self, at: Mapping[int, Sequence[str]] | None = None) -> None:
+        self._at, self._looks, self._now = at or {}, 0, list[str]()
+
+    def changed(self) -> tuple[list[str], list[str]]:
+        self._looks += 1
+        before, self._now = self._now, [*self._at.get(self._looks, self._now)]
+        return [one for one in self._now if one not in before], [one for one in before if one not in self._now]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._now
+
+    def sentences(self) -> list[str]:
+        return [f"{name} is paused" for name in self._now]
+
+
 class Reported(Status):
     """What would be in the file, line by line."""
 
@@ -78,26 +104,29 @@ def serve(
     again: Any = None,
     telemetry: Telemetry = SILENT,
     held: service.Holdups | None = None,
-) -> tuple[int, LeftOut, list[tuple[str, str]]]:
+    paused: Any = None,
+) -> tuple[LeftOut, list[tuple[str, str]]]:
     """A turn of the loop takes a second."""
-    reported, stop = Reported(), StopsAfter(turns)
+    process, reported, stop = ServiceProcess(None), Reported(), StopsAfter(turns)
+    process.status, process.stop = reported, stop
     left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
     holdups = held or service.Holdups()
-    code = service._serve(served, left_out, holdups, reported, stop, lambda: None, dict(watched), again)
-    return code, left_out, reported.lines
+    service._serve(
+        served, left_out, holdups, cast("Any", paused or Paused()), process, lambda: None, dict(watched), again
+    )
+    return left_out, reported.lines
 
 
 @pytest.mark.parametrize(
     "error", [Misconfigured(Code.SQL_WRONG, "no such column"), Refused(Code.TOPIC_RECREATED, "another topic")]
 )
-def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: SinkError) -> None:
+def test_a_broken_pipeline_is_left_out_and_the_others_go_on(error: CodedError) -> None:
     """With its sentence in the status, and its query stopped."""
     broken, healthy = QuerySupervisor("broken", error), QuerySupervisor("healthy")
     watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("broken", "healthy")}
-    code, left_out, reported = serve(broken, healthy, watched=watched, turns=2)
+    left_out, reported = serve(broken, healthy, watched=watched, turns=2)
 
-    assert code == 0
     assert "broken" in left_out
     assert broken.query.stopped
     assert (broken.ticks, healthy.ticks) == (1, 2)
@@ -119,8 +148,8 @@ def test_a_pipeline_that_was_left_out_is_tried_again_until_it_lands() -> None:
         return QuerySupervisor(name, *([broken] if len(tries) < 4 else []))
 
     with capture_logs() as logged:
-        code, left_out, reported = serve(QuerySupervisor("one", broken), healthy, turns=40, again=again, telemetry=told)
-    assert (code, tries) == (0, [2, 6, 14, 30])
+        left_out, reported = serve(QuerySupervisor("one", broken), healthy, turns=40, again=again, telemetry=told)
+    assert tries == [2, 6, 14, 30]
     assert "one" not in left_out
     assert reported[10] == (
         "running",
@@ -135,10 +164,9 @@ def test_what_the_database_lacks_does_not_end_a_sink_of_one_pipeline() -> None:
     """A new process would find the same."""
     told = Kept()
     refuses = QuerySupervisor("one", Stopped(Code.ROWS_REFUSED, "PostgreSQL refuses every row"))
-    code, left_out, reported = serve(
+    left_out, reported = serve(
         refuses, again=lambda name: QuerySupervisor(name, running=False), turns=4, telemetry=told
     )
-    assert code == 0
     assert {state for state, _ in reported} == {"waiting"}
     assert "one is left out: PostgreSQL refuses every row" in reported[-1][1]
     assert told.wrong == {"one": "it is left out: PostgreSQL refuses every row"}
@@ -153,7 +181,7 @@ def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.Capt
     held = service.Holdups()
     for seconds in (5, 10):
         held.tell("orders", f"COMMIT waits for a synchronous standby (wait event SyncRep) for {seconds} s")
-    _, _, reported = serve(kept, healthy, watched=watched, held=held)
+    _, reported = serve(kept, healthy, watched=watched, held=held)
     sentence = "COMMIT waits for a synchronous standby (wait event SyncRep) for 10 s"
 
     assert reported[-1] == ("waiting", f"orders: {sentence}")
@@ -161,7 +189,7 @@ def test_what_keeps_a_commit_is_in_the_status_and_in_the_log(capsys: pytest.Capt
     assert capsys.readouterr().out.count("COMMIT waits") == 1
 
     held.tell("orders", "")
-    _, _, reported = serve(kept, healthy, watched=watched, held=held)
+    _, reported = serve(kept, healthy, watched=watched, held=held)
     assert reported[-1][0] == "running"
     assert "PostgreSQL has answered" in capsys.readouterr().out
 
@@ -178,18 +206,18 @@ def test_when_nothing_is_left_it_ends_with_the_worst_of_it() -> None:
 def test_what_one_pipeline_waits_for_does_not_start_the_others_anew() -> None:
     """A topic that is missing for ever is its own trouble, as long as anything else lands."""
     waiting, healthy = (
-        QuerySupervisor("waiting", *[Waiting(Code.KAFKA_SILENT, "its topic is missing")] * 3, running=False),
+        QuerySupervisor("waiting", *[Retriable(Code.KAFKA_SILENT, "its topic is missing")] * 3, running=False),
         QuerySupervisor("healthy"),
     )
-    assert serve(waiting, healthy)[0] == 0
+    serve(waiting, healthy)
     assert (waiting.ticks, healthy.ticks) == (3, 3)
 
 
 def test_when_nothing_lands_patience_ends_the_process() -> None:
     """It is Kafka that is away, or PostgreSQL: the supervisor starts it again."""
-    with pytest.raises(Waiting):
+    with pytest.raises(Retriable):
         serve(
-            QuerySupervisor("one", Waiting(Code.KAFKA_SILENT, "Kafka does not answer"), running=False),
+            QuerySupervisor("one", Retriable(Code.KAFKA_SILENT, "Kafka does not answer"), running=False),
             QuerySupervisor("two", running=False),
         )
 
@@ -204,11 +232,11 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     started: list[str] = []
     told = Kept()
     told.listens = False
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
 
-    def serve_nothing(supervisors: Any, left_out: LeftOut, *rest: Any) -> int:
+    def serve_nothing(supervisors: Any, left_out: LeftOut, *rest: Any) -> None:
         started.extend(supervisor.query.name for supervisor in supervisors)
         assert left_out.sentences()[0].startswith("nothing is left out: ")
-        return 0
 
     monkeypatch.setattr(service, "_serve", serve_nothing)
     monkeypatch.setattr(session, "start", lambda *given: SimpleNamespace(stop=lambda: None))
@@ -229,3 +257,40 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
     assert started == ["runner"]
     assert told.standing["nothing", ""][1].startswith("it is left out: "), "its health is not that of the others"
     assert service.run([broken], **given) == 2
+
+
+@pytest.mark.promise("one-pipeline-pauses")
+def test_a_paused_pipeline_is_not_written_and_the_others_are() -> None:
+    """Its files are read again when it goes on."""
+    one, other, fresh = QuerySupervisor("one"), QuerySupervisor("other"), list[QuerySupervisor]()
+    watched = {name: SimpleNamespace(running=None, trouble=None) for name in ("one", "other")}
+
+    def again(name: str) -> QuerySupervisor:
+        fresh.append(QuerySupervisor(name))
+        return fresh[-1]
+
+    paused = Paused({2: ["one"], 5: []})
+    _, reported = serve(one, other, turns=7, watched=watched, again=again, paused=paused)
+    assert (one.ticks, one.query.stopped, other.ticks) == (1, True, 7)
+    assert [(made.query.name, made.ticks) for made in fresh] == [("one", 3)]
+    assert reported[1] == ("running", "written since the last start: other 7 offsets; one is paused")
+    assert reported[-1] == ("running", "written since the last start: other 7 offsets, one 7 offsets")
+
+
+@pytest.mark.promise("one-pipeline-pauses")
+def test_a_pipeline_that_is_left_out_is_not_tried_while_it_is_paused() -> None:
+    """Nor does the sink end, for want of another pipeline; and it comes back with what is wrong then."""
+    tries = list[int]()
+    broken = Misconfigured(Code.SQL_WRONG, "permission denied")
+    told, paused = Kept(), Paused({2: ["one"], 30: []})
+
+    def again(name: str) -> QuerySupervisor:
+        tries.append(paused._looks)
+        return QuerySupervisor(name)
+
+    left_out, reported = serve(
+        QuerySupervisor("one", broken), QuerySupervisor("two"), turns=32, again=again, telemetry=told, paused=paused
+    )
+    assert (tries, "one" in left_out, told.wrong) == ([30], False, {"one": ""})
+    _, reported = serve(QuerySupervisor("one"), turns=3, paused=Paused({1: ["one"]}))
+    assert reported[-1] == ("running", "one is paused")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.spark import session
 
 # Of another Spark on the machine, as a notebook and the nodes of a cluster set them.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Waiting
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.standing import Standing
 from onefold.telemetry import QUERY_RUNS, TO_LAND
@@ -28,7 +28,7 @@ class Made:
     def _ends(self, topics: list[str]) -> Mapping[Partition, int]:
         assert topics == self.reads
         if self.ends is None:
-            raise Waiting(Code.KAFKA_SILENT, "Kafka does not answer")
+            raise Retriable(Code.KAFKA_SILENT, "Kafka does not answer")
         return self.ends
 
     def quiet_s(self) -> float:

@@ -6,8 +6,8 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured, SinkError, Waiting
+from onefold.error_codes import Code, CodedError
+from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark import query
 from onefold.spark_sink.spark.query import Query
@@ -17,11 +17,11 @@ from tests.support.coded import raises
 @pytest.mark.parametrize(
     ("error", "raised", "code"),
     [
-        (psycopg.OperationalError("connection refused"), Waiting, Code.POSTGRES_SILENT),
-        (psycopg.errors.ReadOnlySqlTransaction("read-only"), Waiting, Code.POSTGRES_REFUSES),
-        (psycopg.errors.InternalError_("tuple concurrently updated"), Waiting, Code.POSTGRES_REFUSES),
-        (psycopg.errors.TooManyConnections("too many"), Waiting, Code.POSTGRES_REFUSES),
-        (psycopg.errors.LockNotAvailable("a lock"), Waiting, Code.POSTGRES_REFUSES),
+        (psycopg.OperationalError("connection refused"), Retriable, Code.POSTGRES_SILENT),
+        (psycopg.errors.ReadOnlySqlTransaction("read-only"), Retriable, Code.POSTGRES_REFUSES),
+        (psycopg.errors.InternalError_("tuple concurrently updated"), Retriable, Code.POSTGRES_REFUSES),
+        (psycopg.errors.TooManyConnections("too many"), Retriable, Code.POSTGRES_REFUSES),
+        (psycopg.errors.LockNotAvailable("a lock"), Retriable, Code.POSTGRES_REFUSES),
         (psycopg.errors.InsufficientPrivilege("denied"), Misconfigured, Code.SQL_WRONG),
         (psycopg.errors.ActiveSqlTransaction("in a block"), Misconfigured, Code.SQL_WRONG),
         (psycopg.errors.UndefinedColumn("no column"), Misconfigured, Code.SQL_WRONG),
@@ -30,7 +30,7 @@ from tests.support.coded import raises
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_what_passes_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, error: psycopg.Error, raised: type[SinkError], code: Code
+    monkeypatch: pytest.MonkeyPatch, error: psycopg.Error, raised: type[CodedError], code: Code
 ) -> None:
     def migrate(*arguments: Any) -> None:
         raise error

@@ -7,8 +7,9 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from onefold.error_codes import Code
-from onefold.spark_sink.errors import Misconfigured, Refused, Rewind, SinkError, Waiting
+from onefold.error_codes import Code, CodedError
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
+from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.clock import Clock
 from tests.support.coded import raises
@@ -23,7 +24,7 @@ class Query:
         self.name = "made_up"
         self.landed, self.started = 0, 0
         self.starts: Sequence[Exception] = []
-        self.trouble: BaseException | None = Waiting(Code.KAFKA_SILENT, "not started yet")
+        self.trouble: BaseException | None = Retriable(Code.KAFKA_SILENT, "not started yet")
         self.misses: list[Exception] = []
         self.audits = 0
 
@@ -36,7 +37,7 @@ class Query:
         self.trouble = None
 
     def stop(self) -> None:
-        self.trouble = Waiting(Code.KAFKA_SILENT, "not started yet")
+        self.trouble = Retriable(Code.KAFKA_SILENT, "not started yet")
 
     def failure(self) -> BaseException | None:
         return self.trouble
@@ -82,7 +83,7 @@ def test_a_query_is_started_once_and_left_alone(supervisor: QuerySupervisor, que
     "error", [Refused(Code.TOPIC_RECREATED, "another topic"), Misconfigured(Code.SQL_WRONG, "no such column")]
 )
 def test_what_only_a_person_can_mend_is_raised_at_once(
-    supervisor: QuerySupervisor, query: Query, error: SinkError
+    supervisor: QuerySupervisor, query: Query, error: CodedError
 ) -> None:
     supervisor.tick()
     query.trouble = error
@@ -94,7 +95,7 @@ def test_what_only_a_person_can_mend_is_raised_at_once(
 @pytest.mark.parametrize(
     "error", [Refused(Code.TOPIC_RECREATED, "another topic"), Misconfigured(Code.SQL_WRONG, "no such column")]
 )
-def test_what_a_start_refuses_is_raised_at_once(supervisor: QuerySupervisor, query: Query, error: SinkError) -> None:
+def test_what_a_start_refuses_is_raised_at_once(supervisor: QuerySupervisor, query: Query, error: CodedError) -> None:
     query.starts = [error]
     with raises(type(error), error.code, str(error)):
         supervisor.tick()
@@ -118,7 +119,7 @@ def test_a_query_that_ended_is_started_again_after_a_pause(
 
 
 def test_pauses_double_up_to_two_seconds(supervisor: QuerySupervisor, query: Query, clock: Clock) -> None:
-    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 20
+    query.starts = [Retriable(Code.KAFKA_SILENT, "no Kafka")] * 20
     at: list[float] = []
     while len(at) < 7:
         before = query.started
@@ -140,7 +141,7 @@ def test_what_is_not_known_to_pass_is_tried_again_with_longer_pauses(
 ) -> None:
     """And its sentence is said meanwhile."""
     supervisor = QuerySupervisor(query, 10_000.0, clock)
-    failure = Waiting(Code.KAFKA_SILENT, "Postgres refuses to begin")
+    failure = Retriable(Code.KAFKA_SILENT, "Postgres refuses to begin")
     failure.__cause__ = cause
     query.starts = [failure] * 20
     at: list[float] = []
@@ -157,7 +158,7 @@ def test_what_is_not_known_to_pass_is_tried_again_with_longer_pauses(
 def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 4
+    query.starts = [Retriable(Code.KAFKA_SILENT, "no Kafka")] * 4
     while not supervisor.running:
         supervisor.tick()
         clock.now += 0.1
@@ -175,7 +176,7 @@ def test_what_it_lands_ends_the_trouble_and_the_pauses_are_short_again(
 def test_an_idle_query_is_healthy_when_it_has_gone_on_for_long(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")]
+    query.starts = [Retriable(Code.KAFKA_SILENT, "no Kafka")]
     supervisor.tick()
     clock.now += 1
     supervisor.tick()
@@ -191,9 +192,9 @@ def test_an_idle_query_is_healthy_when_it_has_gone_on_for_long(
 def test_it_gives_up_when_patience_is_over_with_the_reason(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 1000
+    query.starts = [Retriable(Code.KAFKA_SILENT, "no Kafka")] * 1000
     began = clock.now
-    with raises(Waiting, Code.GAVE_UP, "made_up", "60"):
+    with raises(Retriable, Code.GAVE_UP, "made_up", "60"):
         tick_for(10 * PATIENCE_S, supervisor, clock)
     assert PATIENCE_S < clock.now - began < PATIENCE_S + 5
 
@@ -238,7 +239,7 @@ def test_a_postgres_that_does_not_answer_is_no_reason_to_go_back(supervisor: Que
 def test_a_reason_is_logged_once_and_what_nobody_expected_with_its_story(
     supervisor: QuerySupervisor, query: Query, clock: Clock
 ) -> None:
-    query.starts = [Waiting(Code.KAFKA_SILENT, "no Kafka")] * 3 + [Waiting(Code.KAFKA_SILENT, "no Postgres")]
+    query.starts = [Retriable(Code.KAFKA_SILENT, "no Kafka")] * 3 + [Retriable(Code.KAFKA_SILENT, "no Postgres")]
     with capture_logs() as logged:
         while not supervisor.running:
             supervisor.tick()

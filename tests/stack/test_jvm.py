@@ -8,7 +8,7 @@ import pytest
 from onefold import jvm
 from onefold.error_codes import Code
 from onefold.operate.errors import UserError
-from onefold.spark_sink.errors import Misconfigured
+from onefold.processor.core.errors import Misconfigured
 from onefold.stack import jars, java
 from onefold.stack.broker import Broker
 from tests.support.coded import raises

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onefold.error_codes import Code
-from onefold.spark_sink.errors import Waiting
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack import together
 from onefold.stack.service import Ready, Service
@@ -77,7 +77,7 @@ def test_two_thousand_starts_of_a_query_that_fails_are_a_reason() -> None:
             return None
 
         def start(self) -> None:
-            raise Waiting(Code.KAFKA_SILENT, "there is no topic")
+            raise Retriable(Code.KAFKA_SILENT, "there is no topic")
 
         def stop(self) -> None:
             """It never ran."""

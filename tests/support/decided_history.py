@@ -16,7 +16,7 @@ from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import codec_of
-from onefold.processor.runtime.changelog import restore
+from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.task import Task
 from onefold.proof.contracts import contracts
@@ -93,7 +93,9 @@ def published_states(topology: Topology, client: dict[str, str], partitions: int
     found: list[Mapping[str, Any]] = []
     for partition in range(partitions):
         with closing(KafkaSession(topology, partition, client)) as session:
-            found.append(restore(topology, codec_of(topology), session.restore(stable=True)).store.snapshot())
+            found.append(
+                Keeping(topology, codec_of(topology), partition).restore(session, stable=True).store.snapshot()
+            )
     return found
 
 
@@ -138,5 +140,5 @@ class Author:
 
     def close(self) -> None:
         """Leave, when all is written."""
-        assert self._log._producer.flush(60) == 0
+        assert self._log._appender._producer.flush(60) == 0
         self.replica.abandon()

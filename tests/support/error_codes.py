@@ -45,7 +45,7 @@ _ENDS = {
     "Refused": str(exit_codes.REFUSED),
     "Forbidden": str(exit_codes.REFUSED),
     "Stopped": str(exit_codes.REFUSED),
-    **dict.fromkeys(("Retriable", "Waiting"), f"{exit_codes.UNAVAILABLE}, goes on"),
+    "Retriable": f"{exit_codes.UNAVAILABLE}, goes on",
     "Rejected": "dead letter",
     **dict.fromkeys(("Corrupted", "Damaged", "Abortable", "TooMuch", "Fenced", "Rewind"), "goes on"),
 }

@@ -87,10 +87,17 @@ class Followed:
         both = [(p, self.driver.log.read(topic, p, 0)[0]) for p in range(PARTITIONS)]
         partition, entries = max(both, key=lambda one: len(one[1]))
         offset, entry = entries[-1]
-        return Record(topic, partition, offset, entry.key, entry.value, list(entry.headers))
+        return Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
 
     def append(self, record: Record) -> str:
         """Write a record into its topic and partition, wherever it lay; returns where it lies."""
         topic, partition = record.topic, record.partition
-        offset = self.driver.log.append(topic, record.key, record.value, partition=partition, headers=record.headers)
+        offset = self.driver.log.append(
+            topic,
+            record.key,
+            record.value,
+            partition=partition,
+            headers=record.headers,
+            timestamp_ms=record.timestamp_ms or 0,
+        )
         return f"{topic}/{partition}/{offset}"

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
+from onefold.pauses import topic_of
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, lag
 from onefold.processor.loading import topology_of
@@ -155,7 +156,7 @@ def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topol
     topology = topology_of(domain)
     admin = connect(client)
     order = (topology.order,) if topology.order else ()
-    named = (*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog, *order)
+    named = (*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog, *order, topic_of(domain))
     topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
     delete_topics(admin, (*topics, topology.decisions, topology.replays))
     eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")

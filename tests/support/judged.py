@@ -11,7 +11,7 @@ from onefold.testing import TopologyDriver
 
 def records(driver: TopologyDriver, topic: str) -> list[Record]:
     return [
-        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers))
+        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
         for partition in range(driver.partitions)
         for offset, entry in driver.log.read(topic, partition, 0)[0]
     ]
@@ -40,7 +40,7 @@ def judged(workload: Workload, driver: TopologyDriver) -> tuple[list[Finding], E
     for topic in (*driver.topology.dead.values(), *workload.outputs):
         for record in records(driver, topic):
             outputs.feed(record)
-    findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
+    findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings(), *expected.mistimed]
     for topic, table in workload.outputs.items():
         wanted = {row for row, _ in expected.model.rows[table.name].values()}
         last = {tuple(row[name] for name in table.key): row for row in driver.read(topic)}

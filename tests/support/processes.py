@@ -37,7 +37,6 @@ import json, sys
 from pathlib import Path
 from onefold.chaos import failpoint
 from onefold.processor import service, tasks
-from onefold.processor.kept import Kept
 from onefold.processor.runtime import takeover
 from threading import Event
 options = json.loads(sys.argv[1])
@@ -52,9 +51,9 @@ if port := options.pop("metrics_port", 0):
     from onefold.operate import exposed
     options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
     exposed.serve(options["telemetry"], "127.0.0.1", port)
-if "kept" in options:
-    kind, folder, memory_bytes = options["kept"]
-    options["kept"] = Kept(kind, Path(folder), memory_bytes)
+if "states" in options:
+    kind, folder, memory_bytes = options["states"]
+    options["states"] = tasks.StateSettings(kind, Path(folder), memory_bytes)
 if file := options.pop("status_file", None):
     options["status_file"] = Path(file)
 step = failpoint.from_environment()

@@ -74,7 +74,7 @@ def elastic_in_the_order_of(driver: TopologyDriver) -> dict[str, Any]:
     order = Order(topology.inputs, take)
     for topic, hand_in in (*((topic, order.feed) for topic in topology.inputs), (topology.order, order.add)):
         for offset, entry in driver.log.read(topic, 0, 0)[0]:
-            hand_in(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers)))
+            hand_in(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
     assert order.left_over() == ""
     return outcome(alone)
 
@@ -125,7 +125,7 @@ def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
     hand_in |= dict.fromkeys(work.reads, order.feed) | {topology.order: order.add}
     for topic, take in hand_in.items():
         for offset, entry in driver.log.read(topic, 0, 0)[0]:
-            take(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers)))
+            take(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
     assert order.left_over() == ""
     expected = oracle.settled()
     return expected, [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]

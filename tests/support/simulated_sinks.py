@@ -25,8 +25,8 @@ import psycopg
 import pyarrow as pa
 
 from onefold.error_codes import Code
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.contracts import Column, Target, load_domain
-from onefold.spark_sink.errors import Waiting
 from onefold.spark_sink.landing import identity
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
@@ -253,7 +253,7 @@ class SimulatedQuery:
         process.start("reading", lambda: self._read(batches, start, ends))
 
     def failure(self) -> BaseException | None:
-        return self._batches.failure if self._batches else Waiting(Code.KAFKA_SILENT, "not started yet")
+        return self._batches.failure if self._batches else Retriable(Code.KAFKA_SILENT, "not started yet")
 
     def displaced(self) -> BaseException | None:
         return None

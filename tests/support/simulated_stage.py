@@ -69,7 +69,7 @@ class JudgesLog(Log):
                     f"{place[0]}/{place[1]} can be read only up to offset {at}, and it ends at {end}",
                 )
             for offset, entry in found:
-                take(Record(*place, offset, entry.key, entry.value, list(entry.headers)))
+                take(Record(*place, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
             self.records += len(found)
             self.positions[place] = at
 

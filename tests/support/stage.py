@@ -62,7 +62,7 @@ class Stage:
         self.reporting: Sequence[int] = range(PARTITIONS)
         self.originals: dict[Source, Record] = {}
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
-        self._oracle = Oracle(workload, PARTITIONS)
+        self.oracle = Oracle(workload, PARTITIONS)
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self.cluster_id, self._ids = self._open()
         migrate_all(dsn, SQL)
@@ -71,7 +71,7 @@ class Stage:
         """Put the inputs into the topics, and everything that they ask for into topics and tables. Again: what comes then follows
         what was there.
         """
-        oracle = self._oracle
+        oracle = self.oracle
         buried = set(oracle.expected.dead)
         rows = {table.name: dict(oracle.expected.model.rows[table.name]) for table in self.workload.tables}
         for given in inputs:
@@ -142,7 +142,7 @@ class Stage:
         for partition in self.reporting:
             inputs = {
                 topic: {"topic_id": self._ids[topic], "next_offset": self._ends[topic, partition]}
-                for topic in self.workload.inputs
+                for topic in self.workload.reads
             }
             body = {"inputs": inputs, "counts": counted if partition == 0 else {}, "transactions": 1}
             self._send(f"{self.workload.name}.changelog", partition, b"p", json.dumps(body).encode(), [])
@@ -194,8 +194,8 @@ class Stage:
     @property
     def topics(self) -> list[str]:
         """Those of the domain."""
-        inputs, outputs = self.workload.inputs, self.workload.outputs
-        return [*inputs, *outputs, *(f"{topic}.dead" for topic in inputs), f"{self.workload.name}.changelog"]
+        reads, outputs = self.workload.reads, self.workload.outputs
+        return [*reads, *outputs, *(f"{topic}.dead" for topic in reads), f"{self.workload.name}.changelog"]
 
     def _open(self) -> tuple[str, dict[str, str]]:
         """Makes the topics anew, empty; the ids of the cluster and of each topic."""

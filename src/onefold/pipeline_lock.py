@@ -1,9 +1,9 @@
-"""Workers of a pipeline, or a reset of it: never both.
+"""Sinks and workers of a pipeline, or a reset of it: never both.
 
-What workers keep in PostgreSQL they write over one session each, which shares an advisory lock of the pipeline for as long as it
-lives. A reset takes that lock alone. So while a worker can write there, also one that is frozen, no reset begins; and whoever
-has lost the session has lost the lock and the way to write with it. What goes elsewhere is sent first, and counts when the
-session was seen to be there after that (`onefold.jobs.writer`).
+Each sink and each worker writes over one session of PostgreSQL, which shares an advisory lock of the pipeline for as long as the
+session lives. A reset takes that lock alone. So no reset begins while a sink or a worker can write there, also a frozen one; and
+whoever has lost the session has lost the lock, and the way to write with it. What a worker sends elsewhere is sent first, and
+counts if the session was seen to be there after that (`onefold.jobs.writer`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Holder(NamedTuple):
     Attributes:
         name: what it is called.
         pid: of its process on the server.
-        alone: it is a reset's; else a worker's, which shares it.
+        alone: it is a reset's; else a sink's or a worker's, which share it.
     """
 
     name: str
@@ -60,4 +60,5 @@ def _granted(connection: psycopg.Connection[Any], statement: str, pipeline: str)
 
 
 def _key(pipeline: str) -> str:
+    # The lock was the workers' alone once, and keeps its name: a release before and after may run side by side.
     return f"onefold worker {pipeline}"

@@ -1,0 +1,34 @@
+"""`onefold pause`: processors, workers and sinks stop working for pipelines, and nothing else stops."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from onefold.operate import answering, pausing, pipelines
+from onefold.operate.settings import load
+
+
+def command(
+    domains: Annotated[list[str], typer.Argument(metavar="PIPELINE...", help="The pipelines, as runner.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why, for everybody who looks at the status.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the pauses as JSON.")] = False,
+) -> None:
+    """Pause pipelines: the processors, workers and sinks end the transaction, job or batch at hand, and then do nothing for these
+    pipelines. All other pipelines go on, and no process ends. A pause outlives restarts, and ends with `onefold resume`.
+
+    Nothing is lost: what comes meanwhile waits in Kafka. See that it is kept there for longer than the pause lasts.
+
+    Example: onefold pause runner --reason "new rule"
+    """
+    settings = load()
+    names = pipelines.checked(domains)
+    answering.require_kafka(settings)
+    paused = pausing.pause(names, settings, reason)
+    if as_json:
+        typer.echo(json.dumps({name: pausing.as_data(pause) for name, pause in paused.items()}, indent=1))
+        return
+    for name, pause in paused.items():
+        typer.echo(f"{name} is {pause}. `onefold resume {name}` ends the pause.")
