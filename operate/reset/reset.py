@@ -3,8 +3,9 @@
 What is derived is in two systems, and what workers did lies outside of both. A reset may die between any two of its steps. It
 is repeated from its beginning then, and until that has been done nobody goes on with a half of it:
 
-from onefold.operate import pausing, pipelines, positions, replicas
-from onefold.operate.dead_letters.letters import said
+    0. Take the lock that the pipeline's sinks and workers share (`onefold.pipeline_lock`), with a session for all of the reset.
+       Right before whatever is deleted it is asked whether that session is there (`onefold.operate.reset.session`). Then try the
+       third step, and take it back: what PostgreSQL does not do is known before anything is gone.
     1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
        processor that runs after all is fenced, and none starts from there.
     2. Delete what the processors and the workers have written, but for the changelog. Without its queue no worker begins.
