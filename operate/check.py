@@ -26,9 +26,13 @@ from onefold.spark_sink.postgres import schema_files
 _PLACES = ("merge", "reduce")
 
 
-def check_all(found: Found) -> dict[str, list[str]]:
-    """The findings of every pipeline by its name; what cannot even be read as a declaration is under ""."""
-    findings = {name: check(pipeline) for name, pipeline in found.pipelines.items()}
+def check_all(found: Found, *, not_judged: bool = True) -> dict[str, list[str]]:
+    """The findings of every pipeline by its name; what cannot even be read as a declaration is under "".
+
+    Args:
+        not_judged: also what a model leaves out without a reason. A pipeline can be started with that, and its rows are right.
+    """
+    findings = {name: check(pipeline, not_judged=not_judged) for name, pipeline in found.pipelines.items()}
     for name, sentence in _collisions(found):
         findings[name].append(sentence)
     return {"": list(found.faults), **findings}
@@ -57,8 +61,10 @@ def _collisions(found: Found) -> Iterator[tuple[str, str]]:
                 yield name, f"{where}: {kept[topic]} keeps the topic {topic} for itself: give the output another name"
 
 
-def check(pipeline: Pipeline) -> list[str]:
-    """Its findings; none when it can be started. Takes a fraction of a second, and asks no server."""
+def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
+    """Its findings; none when it can be started. Takes a fraction of a second, and asks no server. `not_judged`: as of
+    `check_all`.
+    """
     try:
         topology = loading.load_topology(pipeline)
         known = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
@@ -67,7 +73,7 @@ def check(pipeline: Pipeline) -> list[str]:
     return [
         *_of_topology(pipeline, topology, known),
         *_of_sql(pipeline, topology),
-        *_of_workload(pipeline, topology, known),
+        *_of_workload(pipeline, topology, known, not_judged=not_judged),
     ]
 
 
@@ -154,7 +160,9 @@ def _topic_of(file: Path, outputs: Iterable[str]) -> str | None:
     return next((topic for topic in outputs if file.stem == topic or file.stem.startswith(f"{topic}.")), None)
 
 
-def _of_workload(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract]) -> Iterator[str]:
+def _of_workload(
+    pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract], *, not_judged: bool
+) -> Iterator[str]:
     try:
         module: Any = pipeline.load_workload()
     except Faulty as fault:
@@ -184,7 +192,8 @@ def _of_workload(pipeline: Pipeline, topology: Topology, known: Mapping[str, Con
         for name in dict.fromkeys((*table.name.split("."), *columns)):
             if cut := names.too_long(name):
                 yield f"{where}: {name} of the table {table.name} {cut}: choose a shorter one"
-    yield from _of_not_judged(pipeline, topology, known, workload, where)
+    if not_judged:
+        yield from _of_not_judged(pipeline, topology, known, workload, where)
     for topic in sorted({*workload.outputs} - {*topology.outputs}):
         yield f"{where} expects rows of {topic}, which {pipeline.name} does not write"
     for topic in sorted({*workload.queues} - ({*topology.outputs} - {*topology.fed})):
