@@ -4,8 +4,9 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import TooMuch
+from onefold.processor.core.values import Record
 from onefold.processor.runtime.backoff import backoff_s
-from onefold.processor.runtime.batch_limit import BATCH, FIRST_RECORDS, TURN_S, Quarantine, records_next
+from onefold.processor.runtime.batch_limit import BATCH, FIRST_RECORDS, TURN_S, BatchLimit, Quarantine, records_next
 from onefold.processor.runtime.sizes import Sizes
 from tests.support.coded import raises
 
@@ -24,6 +25,16 @@ def test_the_next_transaction_is_as_large_as_time_allows(records: int) -> None:
     assert records_next(records, TURN_S / 1.5) == grown
     assert records_next(records, TURN_S / 2) == 2 * records
     assert records_next(records, TURN_S / 1024) == min(1024 * records, far)
+
+
+def test_after_records_that_were_too_large_together_the_size_doubles_behind_them() -> None:
+    limit = BatchLimit(lambda quarantine: None)
+    limit.too_large([Record("orders", 0, offset, None, None) for offset in range(40)], "too large")
+    sizes = []
+    for end in (39, 40, 44, 52):
+        sizes.append(limit.records_max)
+        limit.committed(sizes[-1], 0.1, {"orders": end})
+    assert sizes == [4, 4, 8, 16]
 
 
 def test_a_quarantine_gets_stricter_with_each_crash_up_to_one_record() -> None:

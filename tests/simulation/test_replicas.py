@@ -380,6 +380,20 @@ def test_a_replica_notes_once_that_it_began_and_once_that_it_has_nothing_to_do()
     assert [body["quarantine"]["calm"] for body in bodies if "quarantine" in body] == [False, True] * 2
 
 
+def test_the_replica_that_did_not_decide_last_leaves_the_next_decision_to_the_other() -> None:
+    """Both compute it; two proposals of one version cost both of them."""
+    world = Replicas(RUNNER)
+    first, second = world.members.values()
+    world.driver.send("runner.updates", update(1, 1))
+    while first.replica is None or log_decider(first.replica).score[0] == 0:
+        first.go_on()
+    while second.replica is None or log_decider(second.replica).score[1] == 0:
+        second.go_on()
+    world.driver.send("runner.updates", update(1, 2))
+    assert log_decider(second.replica).holds_off()
+    assert not log_decider(first.replica).holds_off()
+
+
 def test_notes_of_older_versions_change_nothing() -> None:
     """In an existing log, and in a rolling upgrade: status notes, also with a version far ahead, and tasks left by a note."""
     world = Replicas(RUNNER)
