@@ -87,5 +87,5 @@ class Model:
         """Nothing is put off here; a model that adds up late does it now."""
 
 
-# What no table says of the pipeline, `onefold check` asks for: not_judged={"name": "why"}.
+# `onefold check` asks for what no table says: not_judged={"name": "why"}.
 WORKLOAD = Workload("pipename", (TOPIC,), (TOTALS,), Model)

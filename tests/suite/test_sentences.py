@@ -73,7 +73,7 @@ def test_an_error_of_a_service_has_one_sentence(cause: Callable[[], object], cod
     ("words", "code", "printed"),
     [
         ("sheet open budget --range A0", Code.ARGUMENT_WRONG, "--range A0 is no range of cells\n  Write it like A1:F20.\n"),
-        ("replay runner --from 2999-01-01", Code.ARGUMENT_WRONG,
+        ("rebuild runner --since 2999-01-01", Code.ARGUMENT_WRONG,
          "2999-01-01 is still to come\n  Write a time that has passed.\n"),
         ("dead-letters list runner --since soon", Code.ARGUMENT_WRONG,
          "'soon' is no time\n  Write it as 2026-11-23, 2026-11-23T12:00, or as 90s, 15m, 2h, 3d ago.\n"),
