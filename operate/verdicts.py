@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from onefold import pauses, postgres
 from onefold.operate.errors import first_line
-from onefold.operate.values import printable
+from onefold.printable import printable
 from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
 
