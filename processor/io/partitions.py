@@ -94,8 +94,9 @@ class Partitions:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more, and say nothing more."""
         self._closed.set()
+        self._telemetry.faulty(self._topology.name, "")
 
     def watch(self) -> None:
         """Look until it is closed, in a thread of its own: a broker that does not answer may keep it waiting."""
