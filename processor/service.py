@@ -93,7 +93,7 @@ def run(
                 # Before: while a reset is under way nobody makes the topics again. After: Kafka may not have been there before.
                 pausable.waits()
                 admin, partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
-                if pausable.waits():
+                if pausable.waits() or stop.is_set():
                     continue
                 tasks = Tasks(
                     topology, codec, client, admin, instance, partitions, replicas, states, decisions_kept_s, step

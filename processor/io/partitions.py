@@ -129,6 +129,8 @@ class Partitions:
         return f"topic {topic} has {found} partitions, and {self._topology.name} was started with {self._tasks}"
 
     def _say(self, what: str) -> None:
+        if self._closed.is_set():
+            return
         trouble = (
             what
             and f"{what}. Its tasks go on, and the next start is refused: see `onefold docs operating`, partitions added"

@@ -116,7 +116,7 @@ class Pauses:
 
     def _find_topics(self) -> None:
         """Follow the topics that are there. A consumer is told nothing of one that is not."""
-        self._again_at = time.monotonic() + _AGAIN_S
+        self._again_at, before = time.monotonic() + _AGAIN_S, len(self._followed)
         for topic, name in self._names.items():
             if topic in self._followed:
                 continue
@@ -129,7 +129,8 @@ class Pauses:
                 self._followed.append(topic)
             else:
                 self._refused(name, error)
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._followed])
+        if len(self._followed) > before:
+            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._followed])
 
     def _take(self, message: Message) -> None:
         name, error = self._names.get(message.topic() or ""), message.error()
