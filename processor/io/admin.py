@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
@@ -18,6 +19,8 @@ from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, una
 from onefold.processor.io.reading import between
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
+
+log = structlog.get_logger()
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
 _TAIL = 20
@@ -68,10 +71,16 @@ def create_topics(
         wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
     there = existing(admin)
-    missing = [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there]
+    made = create_missing(
+        admin,
+        [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
+    )
     if (topic := pauses.topic_of(topology.name)) not in there:
-        missing.append(NewTopic(topic, 1, config=_COMPACT))
-    return create_missing(admin, missing)
+        try:
+            made += create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
+        except Refused as error:  # as of a cluster where somebody else makes topics; only `onefold pause` needs it
+            log.warning(f"{topology.name} cannot be paused: {error}", code=str(error.code))
+    return made
 
 
 def create_pauses(pipeline: str, client: Mapping[str, str]) -> None:
