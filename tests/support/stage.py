@@ -69,7 +69,7 @@ class Stage:
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self.cluster_id, self._ids = self._open()
-        migrate_all(dsn, SQL)
+        self._migrate()
         life = self._ids[f"{workload.name}.changelog"]
         self.oracle = Oracle(workload, PARTITIONS, owner=Owner(self.cluster_id, workload.name, life))
 
@@ -101,6 +101,9 @@ class Stage:
         self.flush()
         self.report_progress()
         self._fill_tables()
+
+    def _migrate(self) -> None:
+        migrate_all(self.dsn, SQL)
 
     def _feed(self, record: Record) -> None:
         self.oracle.feed(record)
@@ -174,6 +177,9 @@ class Stage:
             }
             body = {"inputs": inputs, "counts": counted if partition == 0 else {}, "transactions": 1}
             self._send(f"{self.workload.name}.changelog", partition, b"p", json.dumps(body).encode(), [])
+        self._fill_ledger()
+
+    def _fill_ledger(self) -> None:
         with psycopg.connect(self.dsn) as connection:
             connection.execute("DELETE FROM onefold.ledger WHERE sink = %s", [self.workload.name])
             for topic in self.workload.outputs:
