@@ -198,7 +198,7 @@ class Matching:
         return None
 
     def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
-        if self.judged is not None:
+        if self.judged is not None and version is not None:  # None: it was read before anybody asked for versions
             self.judged(table, row, version, right)
 
     def _compare_with_last(self, one: Early) -> None:

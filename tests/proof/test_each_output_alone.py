@@ -12,6 +12,7 @@ import pytest
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.pace import PACE
 from onefold.proof.placement import partition_of
+from onefold.proof.record import Source
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import runner
 from onefold.proof.workloads.runner import STATS, TENDENCY
@@ -69,3 +70,36 @@ def test_a_verifier_that_is_behind_in_the_middle_of_a_transaction_calls_nothing_
     assert [(one.kind, one.where, one.source) for one in following.findings] == [
         ("missing output", "runner.tendency", last)
     ]
+
+
+def aborted(stage: InMemoryStage, user: int) -> Source:
+    """An input record of an aborted transaction."""
+    transaction = stage.log.init("aborted")
+    stage.log.write("aborted", transaction, runner.TOPIC, 1, b"%d" % user, update(user, 2).value, ())
+    stage.log.end("aborted", transaction, commit=False)
+    offset = stage.ends[runner.TOPIC, 1]
+    stage.ends[runner.TOPIC, 1] = stage.log.identity(runner.TOPIC, 1).end
+    return Source(runner.TOPIC, 1, offset)
+
+
+def dead(stage: InMemoryStage, user: int) -> Source:
+    """An input record that is a dead letter."""
+    stage.play([update(user, 2, metres=-1)])
+    return list(stage.originals)[-1]
+
+
+@READ
+@pytest.mark.parametrize("cause", [aborted, dead])
+def test_an_output_record_of_no_accepted_input_that_is_there_at_the_start_is_named(
+    opened: type[JudgesLog], cause: Callable[[InMemoryStage, int], Source]
+) -> None:
+    stage = InMemoryStage(runner.WORKLOAD)
+    stage.play([update(ONE, 1), update(OTHER, 1)])
+    place = stage.write(TENDENCY, (ONE,), cause(stage, ONE))
+    stage.play([update(ONE, 3)])
+    following = followed(stage, opened)
+    assert named(following.findings) == [("phantom output", "runner.tendency", place)]
+    for _ in range(3):
+        following.step()
+    assert len(following.findings) == 1
+    assert named(stage.verified(opened)[0]) == [("phantom output", "runner.tendency", place)]
