@@ -99,8 +99,9 @@ class Layout:
                 self._known.add(place)
             ruled_out = self._ruled_out.setdefault(place, {})
             for before in range(1, self._partitions):
-                if number % before != partition:
-                    ruled_out[before] = min(offset, ruled_out.get(before, offset))
+                if number % before == partition:
+                    break  # it may have been this number, and larger ones come later
+                ruled_out[before] = min(offset, ruled_out.get(before, offset))
 
     def _may_be(self, one: Misplaced, fitting: list[int]) -> bool:
         ruled_out = self._ruled_out.get(one.source[:2], {})
