@@ -83,8 +83,12 @@ class Matching:
         #: How many changes wait for an output record.
         self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
-        # Per row what was written last of the columns that grow.
-        self._grown: dict[str, dict[Key, Values]] = {table.name: {} for table in self._tables if table.adds}
+        # Per row and output partition what was written last of tables with columns that grow; None: it is not known.
+        self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
+            table.name: {} for table in self._tables if table.adds
+        }
+        #: By table and row, the first output record of the row, where it is wrong: unless older ones lie in another partition.
+        self.first_wrong: dict[tuple[str, Key], Finding] = {}
         #: How many output records were compared, and how many could not be.
         self.compared = self.passed_over = 0
         #: What is wrong with them.
@@ -158,11 +162,12 @@ class Matching:
         written: Written,
         before: Written | None,
         record: Record,
+        is_last: bool,
     ) -> None:
         """Take an output record; the arguments are those of `outputs.Heard`."""
         source = written.source
-        version = self.versions(table, row, fields, written, before) if self.versions else None
-        if before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
+        version = self.versions(table, row, fields, written, before) if self.versions and is_last else None
+        if is_last and before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
             return self._judged(table, row, version, None)  # a doubled output, which is named already
         try:
             values = self._told[table.name](fields)
@@ -175,7 +180,16 @@ class Matching:
             self._compare(one, change)
         elif self._fate(source) == Fate.NONE:
             self._early.setdefault(source, []).append(one)
-        elif table.name in self._has_changes or self._fate(source) != Fate.ACCEPTED:
+        elif self._fate(source) != Fate.ACCEPTED:
+            self._phantom(one)
+        elif not is_last or self._is_elsewhere(
+            one
+        ):  # its change is gone, if a later record of the row was read before it
+            self._layouts[table.topic].take(
+                _text(record.key), written.partition, written.offset, source, row_of(table, row)
+            )
+            self._pass_over(one)
+        elif table.name in self._has_changes:
             self._phantom(one)
         else:
             self._compare_with_last(one)
@@ -206,8 +220,17 @@ class Matching:
         if found is not None and found[1] == one.written.source:
             self._compare(one, Change(found[1], found[0], None))
         else:
-            self.passed_over += 1
-            self._judged(one.table, one.row, one.version, None)
+            self._pass_over(one)
+
+    def _is_elsewhere(self, one: Early) -> bool:
+        """Whether the record does not lie in the partition of its Kafka key, as before partitions were added."""
+        return partition_of(_text(one.kafka_key), self._layouts[one.table.topic].partitions) != one.written.partition
+
+    def _pass_over(self, one: Early) -> None:
+        self.passed_over += 1
+        if one.table.adds:
+            self._grown_by(one, None)
+        self._judged(one.table, one.row, one.version, None)
 
     def before(self, reached: Mapping[tuple[str, int], int]) -> None:
         """Name the output records that wait for an input below these offsets, all of which the model has taken: there is none."""
@@ -228,6 +251,7 @@ class Matching:
                 yield _missing(table, row, waiting[-1])
         for several in self._early.values():
             yield from map(self._phantom_of, several)
+        yield from self.first_wrong.values()
         yield from self.misplaced()
 
     def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
@@ -261,22 +285,39 @@ class Matching:
 
     def _compare(self, one: Early, change: Change) -> None:
         table, written = one.table, one.written
-        self.compared += 1
-        right = self._grown_by(table, one.row, change.values) if table.adds else change.values
+        right = self._grown_by(one, change.values) if table.adds else change.values
         wrong = self._misplaced(one, change)
-        if one.values != right:
-            names = tuple(column.name for column in table.columns)
-            wrong = differing(table, names, right, without_untold(right, one.values)) | wrong
+        if right is None:
+            self.passed_over += 1
+        else:
+            self.compared += 1
+            if one.values != right:
+                names = tuple(column.name for column in table.columns)
+                differs = differing(table, names, right, without_untold(right, one.values))
+                if table.adds and right is change.values:
+                    self.first_wrong[table.name, one.row] = finding("wrong output", table, one.row, written, differs)
+                else:
+                    wrong = differs | wrong
         if wrong:
             self.findings.append(finding("wrong output", table, one.row, written, wrong))
         self._judged(table, one.row, one.version, change.values)
 
-    def _grown_by(self, table: Table, row: Key, values: Values) -> Values:
-        """The values of an output record that says by how much some columns grow."""
-        grown = self._grown[table.name]
-        before, grown[row] = grown.get(row), values
-        if before is None:
-            return values
+    def _grown_by(self, one: Early, values: Values | None) -> Values | None:
+        """The values of an output record that says by how much some columns grow; None: they are not known, as those of the
+        first one in a partition if others lie elsewhere. The first one of a row grows by its `values`.
+        """
+        table, partition = one.table, one.written.partition
+        grown = self._grown[table.name].setdefault(one.row, {})
+        if partition not in grown:
+            is_first = not grown
+            grown[partition] = values
+            if self.first_wrong.pop((table.name, one.row), None):
+                self.compared -= 1
+                self.passed_over += 1
+            return values if is_first else None
+        before, grown[partition] = grown[partition], values
+        if before is None or values is None:
+            return None
         return tuple(
             value - was if column.name in table.adds else value
             for column, value, was in zip(table.columns, values, before, strict=True)
@@ -290,13 +331,17 @@ class Matching:
         if is_at_home and change.key is not None and one.kafka_key == change.key.encode() and layout.knows(source):
             return {}
         right = change.key if one.named is None else one.named
-        found = None if one.kafka_key is None else one.kafka_key.decode(errors="backslashreplace")
+        found = None if one.kafka_key is None else _text(one.kafka_key)
         if right is None and found is not None and partition_of(found, self._states) == source.partition:
             right = found  # a tick is for all keys of its partition
         if found != right or found is None:
             return {KEY: (right, found)}
         layout.take(found, partition, one.written.offset, source, row_of(table, one.row))
         return {}
+
+
+def _text(kafka_key: bytes | None) -> str:
+    return (kafka_key or b"").decode(errors="backslashreplace")
 
 
 def _missing(table: Table, row: Key, change: Change) -> Finding:

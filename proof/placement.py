@@ -60,7 +60,7 @@ class Layout:
     """
 
     def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._seen: dict[tuple[str, int], int] = {}
         self._known = set[tuple[str, int]]()
         # By input partition and number of partitions, the first record that the number does not fit.
@@ -75,12 +75,12 @@ class Layout:
     def take(self, key: str, partition: int, offset: int, source: Source, row: dict[str, Any]) -> None:
         """Take a record that lies at this offset, and the row that it is of."""
         place, number = source[:2], murmur2(key.encode()) & 0x7FFFFFFF
-        right = number % self._partitions
+        right = number % self.partitions
         if right == partition:
             self._note(place, number, partition, source.offset)
             return
         one = Misplaced(right, partition, offset, source, row)
-        fitting = [before for before in range(1, self._partitions) if number % before == partition]
+        fitting = [before for before in range(1, self.partitions) if number % before == partition]
         if not self._may_be(one, fitting):
             self._wrong.append(one)
         elif len(self._doubtful) < _DOUBTFUL_MAX:
@@ -98,7 +98,7 @@ class Layout:
             if seen + 1 == _EVIDENCE:
                 self._known.add(place)
             ruled_out = self._ruled_out.setdefault(place, {})
-            for before in range(1, self._partitions):
+            for before in range(1, self.partitions):
                 if number % before == partition:
                     break  # it may have been this number, and larger ones come later
                 ruled_out[before] = min(offset, ruled_out.get(before, offset))

@@ -326,7 +326,8 @@ class Following:
         self._collect()
         if ends_whole:  # else the output record of a row may name a later input of the same transaction
             self.findings += matching.missing(applied)
-        self.findings += matching.misplaced()
+        self.findings += [*matching.first_wrong.values(), *matching.misplaced()]
+        matching.first_wrong.clear()
 
     def _collect(self) -> None:
         for found in (self._state.outputs.findings, self._state.matching.findings):

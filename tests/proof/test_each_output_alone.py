@@ -3,9 +3,11 @@
 A record is then written that is wrong, and exactly that record is named.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from onefold.proof.audit.pace import PACE
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Source
 from onefold.proof.verdict import Finding
-from onefold.proof.workloads import runner
+from onefold.proof.workloads import averages, runner
 from onefold.proof.workloads.runner import STATS, TENDENCY
 from onefold.proof.workloads.shaping import Input
 from tests.support.simulated_stage import InMemoryStage, JudgesLog, LastPartitionFirst, OutputsFirst, kafka_of
@@ -22,6 +24,8 @@ from tests.support.stage import PARTITIONS
 
 HOME = {place: [user for user in range(3000, 3040) if partition_of(str(user), PARTITIONS) == place] for place in (0, 1)}
 ONE, OTHER, *_ = HOME[1]
+#: A name of partition 1.
+NAME = next(f"n{number}" for number in range(9) if partition_of(f"n{number}", PARTITIONS) == 1)
 #: A pipeline whose rows have one key each: of several changes in one transaction the processor writes the last.
 FEW = replace(runner.WORKLOAD, tables=(STATS, TENDENCY))
 READ = pytest.mark.parametrize("opened", [JudgesLog, OutputsFirst, LastPartitionFirst])
@@ -103,3 +107,102 @@ def test_an_output_record_of_no_accepted_input_that_is_there_at_the_start_is_nam
         following.step()
     assert len(following.findings) == 1
     assert named(stage.verified(opened)[0]) == [("phantom output", "runner.tendency", place)]
+
+
+@READ
+@pytest.mark.parametrize("home", [0, 1])
+def test_an_output_record_in_another_partition_is_named_in_whatever_order_partitions_are_read(
+    opened: type[JudgesLog], home: int
+) -> None:
+    stage, places = InMemoryStage(runner.WORKLOAD), []
+    one, other, *_ = HOME[home]
+    stage.play([update(one, 1), update(other, 1)])
+    with planted(stage, lambda right, *args: places.append(right(*args, partition=1 - home)) or ""):
+        stage.play([update(one, 2)])
+    doubled = stage.write(TENDENCY, (one,), partition=1 - home)
+    stage.play([update(one, 3)])
+    found, _ = stage.verified(opened)
+    assert {one.output for one in found} >= {*places}
+    assert doubled in {one.output for one in found}
+    assert {*places, doubled} >= {one.output for one in found}
+
+
+@READ
+def test_an_output_record_of_a_dead_letter_in_another_partition_is_named(opened: type[JudgesLog]) -> None:
+    stage, (one, *_) = InMemoryStage(runner.WORKLOAD), HOME[0]
+    stage.play([update(one, 1)])
+    cause = dead(stage, one)
+    stage.play([update(one, 3)])
+    place = stage.write(TENDENCY, (one,), cause, partition=1)
+    assert ("phantom output", "runner.tendency", place) in named(stage.verified(opened)[0])
+
+
+class Averages(InMemoryStage):
+    """Numbers of two streams, each in the order in which it was sent. `partitions`: how many the outputs have.
+
+    Attributes:
+        adds: whether an alarm says by how much their number grows.
+    """
+
+    def __init__(self, *, adds: bool) -> None:
+        alarms = averages.ALARMS if adds else replace(averages.ALARMS, adds=())
+        super().__init__(replace(averages.WORKLOAD, tables=(averages.AVERAGES, alarms)))
+        self.partitions = PARTITIONS
+        self._adds, self._grown = adds, 0
+
+    @property
+    def topics(self) -> list[str]:
+        return [*super().topics, "averages.order"]
+
+    def write(self, table: Any, key: Any, *_: Any, **more: Any) -> str:
+        values, source = self.expected.model.rows[table.name][key]
+        more = {"partition": partition_of(self.keys[source], self.partitions), **more}
+        if table.name == "averages.alarms" and self._adds:
+            more = {"values": (values[0], values[1] - self._grown), **more}
+            self._grown = values[1]
+        return super().write(table, key, **more)
+
+    def alarm(self, at: int, told_by: str) -> None:
+        """Send what makes an alarm: too many numbers, and one of the other stream, after which they are known."""
+        (many,) = {*averages.STREAMS} - {told_by}
+        for topic in (*[many] * 103, told_by):
+            self.number(topic, 10_000 * at)
+
+    def number(self, topic: str, at: int) -> None:
+        """Send a number."""
+        value = json.dumps({"name": NAME, "value": 1.5, "at_ms": 1_767_225_600_000 + at}).encode()
+        offset = self.ends[topic, 1]
+        self.play([Input(topic, NAME.encode(), value)])
+        runs = json.dumps({"version": 1, "runs": [[topic, offset, offset + 1]]}).encode()
+        self.log.append("averages.order", None, runs, partition=1, headers=[], timestamp_ms=1)
+
+
+@READ
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_partition_may_be_added_where_rows_follow_from_two_inputs(opened: type[JudgesLog], adds: bool) -> None:
+    stage = Averages(adds=adds)
+    for at in range(8):
+        stage.partitions = 1 if at < 4 else PARTITIONS
+        stage.alarm(at, averages.STREAMS[at % 2])
+    found, matching = stage.verified(opened)
+    assert found == []
+    assert matching.passed_over < matching.compared
+
+
+@READ
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_growth_that_is_wrong_is_named(opened: type[JudgesLog], wrong: int) -> None:
+    """With the first output record of a row and with later ones."""
+    stage, places = Averages(adds=True), []
+
+    def bug(right: Any, table: Any, key: Any) -> str:
+        if table.name != "averages.alarms":
+            return str(right(table, key))
+        places.append(right(table, key, values=(*key, 7)))
+        return ""
+
+    for at in range(5):
+        with planted(stage, bug if at == wrong + 1 else lambda right, *args: right(*args)):
+            stage.alarm(at, averages.STREAMS[1])
+    (found,) = stage.verified(opened)[0]
+    assert (found.kind, found.columns, found.output) == ("wrong output", {"alarms": (1, 7)}, *places)

@@ -145,7 +145,13 @@ class InMemoryStage(SimulatedStage):
 
         read_evenly(log, work, state.matching, log.stable_ends(), take)
         expected, matching = state.oracle.settled(), state.matching
-        return [*state.outputs.judge(expected), *matching.findings, *matching.left()], matching
+        found = [*state.outputs.judge(expected), *matching.findings, *matching.left()]
+        for table in work.outputs.values():
+            for key, (_, source) in expected.model.rows[table.name].items():
+                last = state.outputs.last[table.name].get(key)
+                if last is not None and last.source != source:  # as the comparison with tables says
+                    found.append(Finding("wrong origin", table.name, {}, {"source": (source, last.source)}))
+        return found, matching
 
     def _migrate(self) -> None:
         """There is no database."""

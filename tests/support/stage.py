@@ -36,7 +36,7 @@ SQL = Path(__file__).resolve().parents[2] / "sql"
 _MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What output records hold that no table has.
-_BESIDE = {"trades.deltas": {"messages": 1}}
+_BESIDE = {"trades.deltas": {"messages": 1}, "averages.alarms": {"window_end": 0}}
 
 Header = tuple[str, bytes]
 
@@ -252,8 +252,10 @@ def _written(kind: str, value: Any) -> Any:
     """As an output record has it."""
     if kind == "millionths":
         return int(value * 1_000_000)
-    if kind == "instant":
+    if kind in ("instant", "timestamp-micros"):
         return (value - _EPOCH) // timedelta(microseconds=1)
+    if kind == "timestamp-millis":
+        return (value - _EPOCH) // timedelta(milliseconds=1)
     return value.isoformat(sep=" ") if isinstance(value, datetime) else value
 
 
