@@ -307,8 +307,8 @@ class Oracle:
         self.owner = owner or Owner("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
-        #: Told of each input record that the model took: where it lies, and its state key; None: it was a tick.
-        self.changed: Callable[[Source, str | None], None] = _nothing
+        #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
+        self.changed: Callable[[Source, str | None, int], None] = _nothing
         self._partitions = partitions
         self._registry = registry
         named = (*workload.inputs, *workload.queues)
@@ -383,7 +383,7 @@ class Oracle:
         if hasattr(model, "record"):
             model.record = self.owner.as_sent(record)
         changed = self._delete(key, source) if deletes else model.apply(value, source)
-        self.changed(source, key)
+        self.changed(source, key, Fate.ACCEPTED if changed else Fate.IGNORED)
         if not changed:
             return Fate.IGNORED
         if self._workload.fed or self._workload.queues:
@@ -407,10 +407,10 @@ class Oracle:
                 Code.MODEL_WRONG,
                 f"the verification model of {self._workload.name} says that it has ticks, and has no function tick",
             )
-        changed = cast(TickingModel, model).tick(at_ms, source)
-        self.changed(source, None)
+        fate = Fate.ACCEPTED if cast(TickingModel, model).tick(at_ms, source) else Fate.IGNORED
+        self.changed(source, None, fate)
         self._ticked[record.partition] = at_ms
-        return Fate.ACCEPTED if changed else Fate.IGNORED
+        return fate
 
     def _delete(self, key: str, source: Source) -> bool:
         model = self.expected.model
@@ -439,7 +439,7 @@ class Oracle:
         self.expected.counts.count(fate)
 
 
-def _nothing(source: Source, key: str | None) -> None:
+def _nothing(source: Source, key: str | None, fate: int) -> None:
     pass
 
 
