@@ -23,6 +23,7 @@ signed none, plus one byte an input record (its fate); never with the records' c
 
 import functools
 import hashlib
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -426,7 +427,10 @@ class Oracle:
         # A release that signed no copies may have given them no time either.
         expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
         copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
-        sent = None if record.header(COPY_HEADER) is None else Sent.of(self.owner.as_sent(record))
+        said = record.header(COPY_HEADER)
+        sent = None if said is None else Sent.of(self.owner.as_sent(record))
+        if sent is not None and said is not None and _ANY_TIME.fullmatch(said):
+            sent = sent._replace(timestamp_ms=int(said))  # also one that no handler takes for a time
         one = UnsentCopy(lies_at, original, copy, sent)
         if not expected.is_copied(one, signed=copies is expected.unsent):
             copies.append(one)
@@ -437,6 +441,10 @@ class Oracle:
             fates.extend(bytes(source.offset - len(fates)))
         fates.append(fate)
         self.expected.counts.count(fate)
+
+
+# As Kafka has times of records, in 64 bits.
+_ANY_TIME = re.compile(rb"-?[0-9]{1,19}")
 
 
 def _nothing(source: Source, key: str | None, fate: int) -> None:

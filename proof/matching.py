@@ -11,7 +11,7 @@ output record that is read when the row has changed again is counted as not comp
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ from onefold.proof.verdict import Finding
 Key = tuple[Any, ...]
 Values = tuple[Any, ...]
 
+# Exact for all digits of a `numeric`.
+_EXACT = Context(prec=150_000)
 # Findings of a table that are held until it is known whether its output records say by how much rows grow.
 _HELD_MAX = 1_000
 
@@ -296,7 +298,8 @@ class Matching:
         for several in self._early.values():
             yield from map(self._phantom_of, several)
         yield from self.first_wrong.values()
-        yield from self.misplaced()
+        for topic, layout in self._layouts.items():
+            yield from misplaced(topic, layout.misplaced())
 
     def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
         """Rows without the output record of an input below these offsets, whose output records were all read. It is said once."""
@@ -320,9 +323,9 @@ class Matching:
         yield Finding("missing output", table.topic, row_of(table, row), source=str(change.source), text=text)
 
     def misplaced(self) -> Iterator[Finding]:
-        """Output records that do not lie in the partition of their Kafka key."""
+        """Output records that do not lie in the partition of their Kafka key. It is said once."""
         for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout)
+            yield from misplaced(topic, layout.take_misplaced())
 
     def _phantom(self, one: Early, fate: int | None = None) -> None:
         self.findings.append(self._phantom_of(one, fate))
@@ -389,10 +392,11 @@ class Matching:
         before, grown[partition] = grown[partition], values
         if before is None or values is None:
             return None
-        return tuple(
-            value - was if column.name in table.adds else value
+        right = tuple(
+            growth(value, was) if column.name in table.adds else value
             for column, value, was in zip(table.columns, values, before, strict=True)
         )
+        return None if any(value is UNTOLD for value in right) else right
 
     def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
         """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""
@@ -417,6 +421,15 @@ def _text(kafka_key: bytes | None) -> str:
 
 def _are_numbers(differs: dict[str, tuple[Any, Any]]) -> bool:
     return all(isinstance(value, int | float | Decimal) for both in differs.values() for value in both)
+
+
+def growth(value: Any, before: Any) -> Any:
+    """By how much a number has grown; `UNTOLD` where that is not exact, or it became NULL."""
+    if value is None or isinstance(value, float) or isinstance(before, float):
+        return UNTOLD
+    if before is None:
+        return value
+    return _EXACT.subtract(value, before) if isinstance(value, Decimal) else value - before
 
 
 def _naming(table: Table) -> Callable[[dict[str, Any]], str] | None:

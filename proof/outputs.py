@@ -89,11 +89,11 @@ class Outputs:
         table = self._tables[record.topic]
         try:
             fields = decode_output(self._contracts[record.topic], record.value)
-        except Inadmissible as error:
+            key = self._key_of[record.topic](fields)
+        except (Inadmissible, ValueError, ArithmeticError) as error:  # a key may be out of range
             finding = Finding("unreadable output", record.topic, {}, {}, _place(record), str(source), str(error))
             self.findings.append(finding)
             return
-        key = self._key_of[record.topic](fields)
         last = self.last[table.name]
         before = last.get(key)
         written = Written(record.partition, record.offset, source)

@@ -4,7 +4,7 @@ The 32-bit MurmurHash2 of the key with Kafka's seed, its sign bit cleared, modul
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from onefold.proof.record import Source
@@ -91,6 +91,13 @@ class Layout:
         yield from self._wrong
         yield from (one for one, fitting in self._doubtful if not self._may_be(one, fitting))
 
+    def take_misplaced(self) -> list[Misplaced]:
+        """The same, and they are not given again."""
+        found = [*self.misplaced()]
+        self._wrong.clear()
+        self._doubtful = [(one, fitting) for one, fitting in self._doubtful if self._may_be(one, fitting)]
+        return found
+
     def _note(self, place: tuple[str, int], number: int, partition: int, offset: int) -> None:
         seen = self._seen.get(place, 0)
         if seen < _EVIDENCE:
@@ -108,8 +115,8 @@ class Layout:
         return any(ruled_out.get(before, one.source.offset) >= one.source.offset for before in fitting)
 
 
-def misplaced(topic: str, layout: Layout) -> Iterator[Finding]:
-    """The records of a topic that do not lie in the partition of their Kafka key."""
-    for one in layout.misplaced():
+def misplaced(topic: str, found: Iterable[Misplaced]) -> Iterator[Finding]:
+    """Of records of a topic that do not lie in the partition of their Kafka key."""
+    for one in found:
         wrong, place = {"Kafka partition": (one.right, one.partition)}, f"{topic}/{one.partition}/{one.offset}"
         yield Finding("wrong output", topic, one.row, wrong, place, str(one.source))

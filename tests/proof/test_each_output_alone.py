@@ -7,14 +7,20 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pytest
 
+from onefold.proof import matching
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.pace import PACE
+from onefold.proof.contracts import contracts
+from onefold.proof.expect import Oracle
 from onefold.proof.placement import partition_of
-from onefold.proof.record import Source
+from onefold.proof.record import Record, Source
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads import averages, runner
 from onefold.proof.workloads.runner import STATS, TENDENCY
@@ -184,9 +190,9 @@ def test_a_partition_may_be_added_where_rows_follow_from_two_inputs(opened: type
     for at in range(8):
         stage.partitions = 1 if at < 4 else PARTITIONS
         stage.alarm(at, averages.STREAMS[at % 2])
-    found, matching = stage.verified(opened)
+    found, compared = stage.verified(opened)
     assert found == []
-    assert matching.passed_over < matching.compared
+    assert compared.passed_over < compared.compared
 
 
 @READ
@@ -206,3 +212,58 @@ def test_growth_that_is_wrong_is_named(opened: type[JudgesLog], wrong: int) -> N
             stage.alarm(at, averages.STREAMS[1])
     (found,) = stage.verified(opened)[0]
     assert (found.kind, found.columns, found.output) == ("wrong output", {"alarms": (1, 7)}, *places)
+
+
+@pytest.mark.parametrize("sent_ms", [-5, 1_700_000_000_000_000])
+def test_a_copy_has_the_time_of_its_original_whatever_time_that_is(sent_ms: int) -> None:
+    """Before 1970, or in microseconds, as some clients give it."""
+    stage = InMemoryStage(runner.WORKLOAD)
+    elsewhere = next(name for name in ("a", "b", "c") if partition_of(name, PARTITIONS) == 0).encode()
+    original = Record(runner.TOPIC, 0, 0, elsewhere, update(ONE, 1).value, [*stage.traced], sent_ms)
+    source = Source(*original[:3])
+    stage.originals[source] = original
+    for told, changed in ((b"%d" % sent_ms, False), (b"%d" % (sent_ms + 1), True)):
+        copy = stage.copy(source, 1, b"%d" % ONE, sent=told)
+        judged = Oracle(stage.workload, PARTITIONS, owner=stage.oracle.owner)
+        judged.feed(original)
+        judged.feed(copy)
+        assert [list(one.columns) for one in judged.expected.changed] == ([["onefold-timestamp"]] if changed else [])
+
+
+def test_an_output_record_whose_key_is_out_of_range_is_unreadable() -> None:
+    stage = Averages(adds=True)
+    stage.alarm(0, averages.STREAMS[1])
+    stage.alarm(1, averages.STREAMS[1])
+    entry = stage.log.read("averages.averages", 1, 0)[0][0][1]
+    contract, body = contracts()["averages.averages"], BytesIO()
+    fields = {"name": NAME, "window_end": 2**62, "average": b"\0"}
+    fastavro.schemaless_writer(body, contract.schema, {**dict.fromkeys(contract.fields, 0), **fields})
+    stage._send("averages.averages", 1, entry.key, contract.prefix + body.getvalue(), list(entry.headers))  # type: ignore[arg-type]
+    (found,) = stage.verified()[0]
+    assert (found.kind, found.output) == ("unreadable output", "averages.averages/1/1")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "grown"),
+    [
+        (1, 3, 2),
+        (None, 3, 3),
+        (3, None, matching.UNTOLD),
+        (0.1, 0.1 + 0.2, matching.UNTOLD),  # what is added up in another order has other last digits
+        (Decimal("1E+30"), Decimal("1000000000000000000000000000000.000000001"), Decimal("1E-9")),
+    ],
+)
+def test_the_growth_of_a_number_is_exact_and_null_is_nothing(before: Any, now: Any, grown: Any) -> None:
+    assert matching.growth(now, before) == grown
+
+
+def test_a_misplaced_output_record_is_named_once_by_one_that_follows() -> None:
+    stage, (one, *_) = InMemoryStage(runner.WORKLOAD), HOME[0]
+    stage.play([update(one, 1)])
+    following = followed(stage)
+    with planted(stage, lambda right, *args: right(*args, partition=1)):
+        stage.play([update(one, 2)])
+    for _ in range(6):
+        following.step()
+    places = [found.output for found in following.findings]
+    assert len(places) == len({*places}) == 3
