@@ -120,10 +120,15 @@ def test_an_output_record_of_no_accepted_input_that_is_there_at_the_start_is_nam
 def test_an_output_record_in_another_partition_is_named_in_whatever_order_partitions_are_read(
     opened: type[JudgesLog], home: int
 ) -> None:
-    stage, places = InMemoryStage(runner.WORKLOAD), []
+    stage, places = InMemoryStage(runner.WORKLOAD), list[str]()
     one, other, *_ = HOME[home]
     stage.play([update(one, 1), update(other, 1)])
-    with planted(stage, lambda right, *args: places.append(right(*args, partition=1 - home)) or ""):
+
+    def bug(right: Any, *args: Any) -> str:
+        places.append(right(*args, partition=1 - home))
+        return places[-1]
+
+    with planted(stage, bug):
         stage.play([update(one, 2)])
     doubled = stage.write(TENDENCY, (one,), partition=1 - home)
     stage.play([update(one, 3)])
@@ -199,7 +204,7 @@ def test_a_partition_may_be_added_where_rows_follow_from_two_inputs(opened: type
 @pytest.mark.parametrize("wrong", [0, 2])
 def test_growth_that_is_wrong_is_named(opened: type[JudgesLog], wrong: int) -> None:
     """With the first output record of a row and with later ones."""
-    stage, places = Averages(adds=True), []
+    stage, places = Averages(adds=True), list[str]()
 
     def bug(right: Any, table: Any, key: Any) -> str:
         if table.name != "averages.alarms":

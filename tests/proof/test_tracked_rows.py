@@ -71,7 +71,7 @@ class Own(runner.Model):
     def __init__(self) -> None:
         super().__init__()
         self.shown: dict[Any, Any] = self.made()
-        self.rows = {STATS.name: self._stats, TENDENCY.name: self.shown, MESSAGES.name: self._messages}  # type: ignore[dict-item]
+        self.rows = {STATS.name: self._stats, TENDENCY.name: self.shown, MESSAGES.name: self._messages}  # type: ignore[dict-item]  # a plain dict, too
 
 
 class Updating(Own):
