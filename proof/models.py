@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from onefold.proof.fed import Fields
 from onefold.proof.objects import Store
@@ -35,7 +35,7 @@ class TrackedRows(dict[Key, Row]):
         super().__delitem__(key)
         self.changed.append(key)
 
-    def __ior__(self, rows: Any) -> Self:  # type: ignore[override,misc]  # `|` gives a dict
+    def __ior__(self, rows: Any, /) -> Any:  # type: ignore[misc]  # the operator `|` gives a dict
         self.update(rows)
         return self
 
