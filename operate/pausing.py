@@ -48,6 +48,11 @@ def of_all(settings: Settings) -> dict[str, Pause]:
     return pauses.now(settings.client(), pipelines.found().pipelines, _LOOK_S)[0]
 
 
+def is_paused(settings: Settings, name: str) -> bool:
+    """Whether a pipeline is paused, as far as Kafka shows it in time."""
+    return name in pauses.now(settings.usable_client(), [name], _LOOK_S)[0]
+
+
 def known(settings: Settings, names: Sequence[str]) -> dict[str, Pause]:
     """The pauses of these pipelines. Raises UserError: Kafka does not say whether one of them is paused."""
     found, unknown = pauses.now(settings.usable_client(), pipelines.checked(names), _KNOWN_S)

@@ -9,7 +9,7 @@ Memory: what waits. A model whose rows do not note their changes (`models.Tracke
 output record that is read when the row has changed again is counted as not compared.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Context, Decimal
 from enum import Enum
@@ -32,7 +32,7 @@ Values = tuple[Any, ...]
 
 # Exact for all digits of a `numeric`.
 _EXACT = Context(prec=150_000)
-# Findings of a table that are held until it is known whether its output records say by how much rows grow.
+# Findings of a table that are held, as its output records may say by how much rows grow.
 _HELD_MAX = 1_000
 
 
@@ -96,16 +96,16 @@ class Matching:
         self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
             table.name: {} for table in self._tables if table.adds
         }
-        # Tables whose output records have the whole number: that of a later one of a row was right. Of the others, wrong numbers
-        # of later ones: the table may add up what they say, and its model does not say so in `adds`.
-        self._told_whole = {table.name for table in self._tables if table.adds}
-        self._if_told_whole: dict[str, list[Finding]] = {}
+        # By table, of output records that are not the first of their row: how many are right, how many have other numbers, and
+        # the findings of these. If most have, the table may add up what they say, and its model does not say so in `adds`.
+        self._later_right, self._other_numbers = Counter[str](), Counter[str]()
+        self._if_not_added: dict[str, list[Finding]] = {}
         # Tables whose rows the model changes later than with their input, or replaces as a whole.
         self._late = set[str]()
-        #: By table and row, the first output record of the row, where it is wrong: unless older ones lie in another partition.
-        self.first_wrong: dict[tuple[str, Key], Finding] = {}
-        #: How many output records were compared, and how many could not be.
-        self.compared = self.passed_over = 0
+        # By table and row, the first output record of the row, where it is wrong: unless older ones lie in another partition.
+        self._first_wrong: dict[tuple[str, Key], Finding] = {}
+        #: How many output records were compared.
+        self.compared = self._over = 0
         #: What is wrong with them.
         self.findings: list[Finding] = []
         self._prepare()
@@ -135,6 +135,28 @@ class Matching:
     def is_tracked(self) -> bool:
         """Whether the model notes all its changes: if not, output records are to be read before their inputs."""
         return len(self._noting) == len(self._tables)
+
+    @property
+    def passed_over(self) -> int:
+        """How many output records could not be compared."""
+        return self._over + sum(many for name, many in self._other_numbers.items() if self._may_add(name))
+
+    def _may_add(self, table: str) -> bool:
+        return self._later_right[table] < self._other_numbers[table]
+
+    def doubtful(self) -> Iterator[Finding]:
+        """Wrong numbers that are wrong only by what else was read, now that nothing is ahead of it."""
+        yield from self._first_wrong.values()
+        for table, found in self._if_not_added.items():
+            if not self._may_add(table):
+                yield from found
+
+    def take_doubtful(self) -> list[Finding]:
+        """The same, and they are not given again."""
+        found = [*self.doubtful()]
+        self._first_wrong.clear()
+        self._if_not_added = {table: held for table, held in self._if_not_added.items() if self._may_add(table)}
+        return found
 
     @property
     def behind(self) -> int:
@@ -273,7 +295,7 @@ class Matching:
         return partition_of(_text(one.kafka_key), self._layouts[one.table.topic].partitions) != one.written.partition
 
     def _pass_over(self, one: Early) -> None:
-        self.passed_over += 1
+        self._over += 1
         if one.table.adds:
             self._grown_by(one, None)
         self._judged(one.table, one.row, one.version, None)
@@ -297,7 +319,7 @@ class Matching:
                 yield from self._missing(table, row, waiting[-1])
         for several in self._early.values():
             yield from map(self._phantom_of, several)
-        yield from self.first_wrong.values()
+        yield from self.doubtful()
         for topic, layout in self._layouts.items():
             yield from misplaced(topic, layout.misplaced())
 
@@ -345,23 +367,19 @@ class Matching:
             names = tuple(column.name for column in table.columns)
             differs = differing(table, names, right, without_untold(right, one.values))
         if right is None or (differs and self._is_changed_later(one, change)):
-            self.passed_over += 1
-        elif differs and one.is_later and table.name not in self._told_whole and _are_numbers(differs):
-            self.passed_over += 1
-            if len(held := self._if_told_whole.setdefault(table.name, [])) < _HELD_MAX:
-                held.append(finding("wrong output", table, one.row, written, differs))
+            self._over += 1
         else:
             self.compared += 1
             if differs and table.adds and right is change.values:
-                self.first_wrong[table.name, one.row] = finding("wrong output", table, one.row, written, differs)
+                self._first_wrong[table.name, one.row] = finding("wrong output", table, one.row, written, differs)
+            elif differs and one.is_later and not table.adds and _are_numbers(differs):
+                self._other_numbers[table.name] += 1
+                if len(held := self._if_not_added.setdefault(table.name, [])) < _HELD_MAX:
+                    held.append(finding("wrong output", table, one.row, written, differs))
             elif differs:
                 wrong = differs | wrong
-            elif one.is_later and table.name not in self._told_whole:
-                self._told_whole.add(table.name)
-                held = self._if_told_whole.pop(table.name, [])
-                self.findings += held
-                self.compared += len(held)
-                self.passed_over -= len(held)
+            elif one.is_later:
+                self._later_right[table.name] += 1
         if wrong:
             self.findings.append(finding("wrong output", table, one.row, written, wrong))
         self._judged(table, one.row, one.version, change.values)
@@ -385,9 +403,9 @@ class Matching:
         if partition not in grown:
             is_first = not grown
             grown[partition] = values
-            if self.first_wrong.pop((table.name, one.row), None):
+            if self._first_wrong.pop((table.name, one.row), None):
                 self.compared -= 1
-                self.passed_over += 1
+                self._over += 1
             return values if is_first else None
         before, grown[partition] = grown[partition], values
         if before is None or values is None:

@@ -35,7 +35,7 @@ class TrackedRows(dict[Key, Row]):
         super().__delitem__(key)
         self.changed.append(key)
 
-    def __ior__(self, rows: Any) -> Any:  # type: ignore[misc]  # as in a dict, which overloads it
+    def __ior__(self, rows: Any, /) -> Any:  # type: ignore[misc]  # the operator `|` gives a dict
         self.update(rows)
         return self
 

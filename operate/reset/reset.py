@@ -160,7 +160,7 @@ class Reset:
         mine = [
             name for name in services if name.startswith((f"processor-{self.name}-", f"worker-{self.name}-", "sink-"))
         ]
-        self.paused = self.name in pausing.known(self._settings, [self.name])
+        self.paused = bool(mine) and pausing.is_paused(self._settings, self.name)
         if mine and not self.paused:
             raise UserError(
                 Code.STILL_RUNNING,
@@ -176,7 +176,8 @@ class Reset:
                     "Ask again in a minute, or stop it.",
                     REFUSED,
                 )
-            if self.paused:
+            if self.paused or pausing.is_paused(self._settings, self.name):
+                self.paused = True
                 self._wait_for_the_end_of_services(connection)
             refuse_beside_others(connection, self.name)
         self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])

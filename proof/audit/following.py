@@ -326,8 +326,7 @@ class Following:
         self._collect()
         if ends_whole:  # else the output record of a row may name a later input of the same transaction
             self.findings += matching.missing(applied)
-        self.findings += [*matching.first_wrong.values(), *matching.misplaced()]
-        matching.first_wrong.clear()
+        self.findings += [*matching.take_doubtful(), *matching.misplaced()]
 
     def _collect(self) -> None:
         for found in (self._state.outputs.findings, self._state.matching.findings):

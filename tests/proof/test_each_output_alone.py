@@ -243,7 +243,8 @@ def test_an_output_record_whose_key_is_out_of_range_is_unreadable() -> None:
     contract, body = contracts()["averages.averages"], BytesIO()
     fields = {"name": NAME, "window_end": 2**62, "average": b"\0"}
     fastavro.schemaless_writer(body, contract.schema, {**dict.fromkeys(contract.fields, 0), **fields})
-    stage._send("averages.averages", 1, entry.key, contract.prefix + body.getvalue(), list(entry.headers))  # type: ignore[arg-type]  # a key is there
+    headers: Any = list(entry.headers)
+    stage._send("averages.averages", 1, entry.key, contract.prefix + body.getvalue(), headers)
     (found,) = stage.verified()[0]
     assert (found.kind, found.output) == ("unreadable output", "averages.averages/1/1")
 

@@ -188,6 +188,23 @@ def test_records_of_a_table_that_adds_up_without_saying_so_are_counted(opened: t
 
 
 @READ
+def test_a_sum_that_was_nothing_at_first_does_not_say_that_records_have_the_whole(opened: type[JudgesLog]) -> None:
+    """What comes next is the whole, too."""
+    stage = Averages(adds=True)
+    stage.workload = replace(stage.workload, tables=(averages.AVERAGES, replace(averages.ALARMS, adds=())))
+    stage.alarm(0, averages.STREAMS[1])
+
+    def whole(right: Any, table: Any, key: Any) -> str:
+        values = stage.expected.model.rows[table.name][key][0]
+        return str(right(table, key, values=values) if table.name == "averages.alarms" else right(table, key))
+
+    for at in range(1, 6):
+        with planted(stage, whole if at == 2 else lambda right, *args: right(*args)):
+            stage.alarm(at, averages.STREAMS[1])
+    assert stage.verified(opened)[0] == []
+
+
+@READ
 def test_a_wrong_number_before_a_right_one_is_named(opened: type[JudgesLog]) -> None:
     stage = InMemoryStage(runner.WORKLOAD)
     stage.play([update(ONE, 1)])
