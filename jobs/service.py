@@ -26,6 +26,7 @@ from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
+from onefold.replication import AS_BROKERS, Replication
 from onefold.telemetry import JOB_S, JOBS, SILENT, WORKER_WAITS, Telemetry
 
 log = structlog.get_logger()
@@ -49,6 +50,7 @@ def run(
     status_file: Path | None = None,
     limits: Limits | None = None,
     session_timeout_ms: int | None = None,
+    replication: Replication = AS_BROKERS,
     step: Callable[[str], None] = lambda name: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
@@ -62,6 +64,7 @@ def run(
             `Refused` when a person has to look.
         status_file: kept fresh, see `onefold.status_file`.
         session_timeout_ms: a killed worker's jobs go to the others after this time; None: the default for so many brokers.
+        replication: of the topics that it makes.
         step: called at each step of each worker.
         telemetry: told what it does, and whether it gets on.
     """
@@ -72,7 +75,10 @@ def run(
         while not process.stop.is_set():
             if pausable.waits():
                 continue
-            desks = [Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms) for queue in pipeline.jobs]
+            desks = [
+                Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms, replication)
+                for queue in pipeline.jobs
+            ]
             halt = threading.Event()
             for desk in desks:
                 desk.start(halt, prepare, limits or Limits(), step)
@@ -115,6 +121,7 @@ class Desk:
         instance: str,
         telemetry: Telemetry = SILENT,
         session_timeout_ms: int | None = None,
+        replication: Replication = AS_BROKERS,
     ) -> None:
         self._pipeline = pipeline
         self._queue = queue
@@ -122,6 +129,7 @@ class Desk:
         self._instance = instance
         self._telemetry = telemetry
         self._session_timeout_ms = session_timeout_ms
+        self._replication = replication
         self._labels = {"domain": pipeline.name, "queue": queue}
         self._received_at = self._moved_at = time.monotonic()
         self._looked_at = 0.0
@@ -205,7 +213,7 @@ class Desk:
                 open_now.callback(pending.close)
                 context = self._context.held_by(pending.still)
                 effect = effect_of(self._pipeline, self._queue, context)
-                topics.create(connect(context.client), self._queue)
+                topics.create(connect(context.client), self._queue, self._replication)
                 queue = KafkaQueue(
                     self._queue,
                     contract,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import AdminClient
 
 from onefold.error_codes import Code
 from onefold.jobs.protocols import Job, Place
@@ -26,6 +26,7 @@ from onefold.processor.io.admin import RECORD_BYTES_MAX, create_missing, existin
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.serde import decode_plain
+from onefold.replication import AS_BROKERS, Replication
 
 # What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
 _AGAIN_RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -74,7 +75,7 @@ def _put_back(value: bytes | None) -> Mapping[str, Any]:
     return found
 
 
-def create(admin: AdminClient, queue: str) -> list[str]:
+def create(admin: AdminClient, queue: str, replication: Replication = AS_BROKERS) -> list[str]:
     """Make the topics beside the queue's own that are missing, with its number of partitions; says which.
 
     Raises:
@@ -88,9 +89,10 @@ def create(admin: AdminClient, queue: str) -> list[str]:
     retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
     return create_missing(
         admin,
-        [
-            NewTopic(topic, there[queue], config={"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)})
+        {
+            topic: (there[queue], {"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)})
             for topic, kept in retention.items()
             if topic not in there
-        ],
+        },
+        replication,
     )

@@ -97,7 +97,7 @@ def _write(name: str, pause: Pause | None, settings: Settings) -> None:
 
     client = settings.usable_client()
     with said(client):
-        admin.write_pause(name, pause, client)
+        admin.write_pause(name, pause, client, settings.replication())
 
 
 def _whoami() -> str:

@@ -107,7 +107,9 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
         return [
             topic
             for name in names
-            for topic in admin.create_topics(loading.topology_of(name), settings.partitions, client)
+            for topic in admin.create_topics(
+                loading.topology_of(name), settings.partitions, client, replication=settings.replication()
+            )
         ]
     except ProcessorError as error:
         raise of_processor(error, "the topics could not be made") from None

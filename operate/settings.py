@@ -23,11 +23,13 @@ from onefold.operate import hiding, hosts, origins, state
 from onefold.operate.errors import UserError
 from onefold.operate.guarantee import BREAKING
 from onefold.pipelines import REPLICAS_MAX, Pipeline, project_file
+from onefold.replication import Replication
 
 PREFIX = "ONEFOLD_"
 ENVIRONMENT_FILE = "onefold.env"
 PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads, per partition
 INSTANCES_MAX = 16
+REPLICATION_MAX = 32767  # Kafka's protocol has 16 bits for it
 # The connection string of the stack's own PostgreSQL does not say these, so the caller's would count. They are of other servers.
 _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "PGGSS", "PGTARGETSESSIONATTRS")
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
@@ -95,6 +97,15 @@ class Settings(BaseSettings):
     )
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
+    replication_factor: int | None = Field(
+        None, ge=1, le=REPLICATION_MAX, description="replicas of new topics; unset: as the brokers are set"
+    )
+    min_insync_replicas: int | None = Field(
+        None,
+        ge=1,
+        le=REPLICATION_MAX,
+        description="min.insync.replicas of new topics; unset: as the brokers are set",
+    )
     processor_instances: int = Field(
         0,
         ge=0,
@@ -163,6 +174,8 @@ class Settings(BaseSettings):
         "judge_home",
         "state_home",
         "replicas",
+        "replication_factor",
+        "min_insync_replicas",
         "session_timeout_s",
         mode="before",
     )
@@ -201,6 +214,14 @@ class Settings(BaseSettings):
                 raise ValueError(str(error)) from None
         return value
 
+    @field_validator("min_insync_replicas")
+    @classmethod
+    def _can_be_in_sync(cls, value: int | None, info: ValidationInfo) -> int | None:
+        factor = info.data.get("replication_factor")
+        if value is not None and factor is not None and value > factor:
+            raise ValueError(f"it should be at most {PREFIX}REPLICATION_FACTOR, which is {factor}")
+        return value
+
     @field_validator("allow")
     @classmethod
     def _known_to_break(cls, value: str) -> str:
@@ -234,6 +255,10 @@ class Settings(BaseSettings):
     def session_timeout_ms(self) -> int | None:
         """How long a group waits for a member, in milliseconds; None: as long as is right for its brokers."""
         return None if self.session_timeout_s is None else round(self.session_timeout_s * 1000)
+
+    def replication(self) -> Replication:
+        """Of the topics that Onefold makes."""
+        return Replication(self.replication_factor, self.min_insync_replicas)
 
     def allowed(self) -> frozenset[str]:
         """The names of what may break a promise (`guarantee.BREAKING`)."""

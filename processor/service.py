@@ -29,6 +29,7 @@ from onefold.processor.runtime.every import Every
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.tasks import IN_MEMORY, StateSettings, Tasks
+from onefold.replication import AS_BROKERS, Replication
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
 log = structlog.get_logger()
@@ -63,6 +64,7 @@ def run(
     session_timeout_ms: int | None = None,
     replicas: int = 1,
     decisions_kept_s: float | None = None,
+    replication: Replication = AS_BROKERS,
     states: StateSettings = IN_MEMORY,
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
@@ -78,6 +80,7 @@ def run(
         session_timeout_ms: a killed instance's tasks go to the others after this time; None: the default for so many brokers.
         replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
         decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
+        replication: of the topics that it makes.
         states: where states are.
         guarantee: called when the topics are there, before a record is read. Raises `Refused`.
         telemetry: told what it does, and whether it gets on.
@@ -92,7 +95,9 @@ def run(
             while not stop.is_set():
                 # Before: while a reset is under way nobody makes the topics again. After: Kafka may not have been there before.
                 pausable.waits()
-                admin, partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
+                admin, partitions = _wait_for_topics(
+                    topology, client, process, patience_s, guarantee, replication, hot=replicas > 1
+                )
                 if pausable.waits() or stop.is_set():
                     continue
                 tasks = Tasks(
@@ -213,6 +218,7 @@ def _wait_for_topics(
     process: ServiceProcess,
     patience_s: float,
     guarantee: Callable[[], None],
+    replication: Replication,
     *,
     hot: bool,
 ) -> tuple[Admin, int]:
@@ -226,7 +232,7 @@ def _wait_for_topics(
             check_reachable(client)  # before there is a client, which would wait longer and longer between two tries
             admin = connect(client)
             partitions = partitions_of(admin, topology)
-            create_topics(topology, partitions, client, inputs=False, decisions=hot)
+            create_topics(topology, partitions, client, inputs=False, decisions=hot, replication=replication)
             check_states(admin, topology, partitions, client)
             if hot:
                 check_decision_log(admin, topology, partitions)

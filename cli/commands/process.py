@@ -66,6 +66,7 @@ def command(
         schema_registry_url=settings.schema_registry_url,
         replicas=settings.replicas_of(pipeline),
         decisions_kept_s=pipeline.decisions_kept_s,
+        replication=settings.replication(),
         states=StateSettings(settings.state, settings.states(), settings.state_memory_mb << 20),
         guarantee=guarantees.of_processor(settings, pipeline),
         telemetry=metrics.of("processor", names, settings),

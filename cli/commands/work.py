@@ -70,6 +70,7 @@ def command(
         status_file=Path(status) if status else None,
         session_timeout_ms=settings.session_timeout_ms(),
         limits=Limits(timeout_s=settings.job_timeout_s),
+        replication=settings.replication(),
         telemetry=metrics.of("worker", names, settings),
     )
     raise typer.Exit(code)

@@ -152,6 +152,7 @@ class DeadLetters:
     def __init__(self, domain: str, settings: Settings) -> None:
         (self.name,) = pipelines.checked([domain])
         self.client = settings.usable_client()
+        self.replication = settings.replication()
         self._registry = settings.schema_registry_url
         with said(self.client):
             self.topology: Topology = loading.topology_of(self.name)

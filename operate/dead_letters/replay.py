@@ -95,7 +95,7 @@ def replay(
     if first is None:
         return report
     with said(letters.client):
-        admin.create_replays(letters.topology, letters.client)
+        admin.create_replays(letters.topology, letters.client, letters.replication)
         receipts = replays.Receipts(letters.client, letters.topology.replays)
     for batch in itertools.chain((first,), batches):
         with _fenced(letters.name), said(letters.client):

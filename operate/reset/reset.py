@@ -235,7 +235,7 @@ class Reset:
         partitions = sizes[0] if sizes else self._settings.partitions
         hot = self._settings.replicas_of(pipelines.found()[self.name]) > 1
         session.still()
-        admin.create_topics(topology, partitions, self._client, decisions=hot)
+        admin.create_topics(topology, partitions, self._client, decisions=hot, replication=self._settings.replication())
         step("made")
 
     def _derived(self) -> list[str]:

@@ -19,6 +19,7 @@ from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, una
 from onefold.processor.io.reading import between
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
+from onefold.replication import AS_BROKERS, Replication
 
 log = structlog.get_logger()
 
@@ -44,12 +45,14 @@ def create_topics(
     *,
     inputs: bool = True,
     decisions: bool = False,
+    replication: Replication = AS_BROKERS,
 ) -> list[str]:
     """Make the topics of a pipeline that are missing; says which. Those that exist stay as they are.
 
     Args:
         decisions: also the decision log.
         inputs: also the input topics. A processor alone does not make those: who writes them decides about them.
+        replication: of what is made here.
 
     Raises:
         Retriable: the cluster does not answer.
@@ -73,33 +76,36 @@ def create_topics(
     there = existing(admin)
     made = create_missing(
         admin,
-        [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
+        {topic: (partitions, config) for topic, config in wanted.items() if topic not in there},
+        replication,
     )
     if (topic := names.pauses_topic(topology.name)) not in there:
         try:
-            made += create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
+            made += create_missing(admin, {topic: (1, _COMPACT)}, replication)
         except Refused as error:  # as of a cluster where somebody else makes topics; only `onefold pause` needs it
             log.warning(f"{topology.name} cannot be paused: {error}", code=str(error.code))
     return made
 
 
-def create_pauses(pipeline: str, client: Mapping[str, str]) -> None:
+def create_pauses(pipeline: str, client: Mapping[str, str], replication: Replication) -> None:
     """Make the topic of a pipeline's pauses when it is missing. Raises as `create_topics`."""
     admin = connect(client)
     if (topic := names.pauses_topic(pipeline)) not in existing(admin):
-        create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
+        create_missing(admin, {topic: (1, _COMPACT)}, replication)
 
 
-def write_pause(pipeline: str, pause: Pause | None, client: Mapping[str, str]) -> None:
+def write_pause(
+    pipeline: str, pause: Pause | None, client: Mapping[str, str], replication: Replication = AS_BROKERS
+) -> None:
     """Write a pause or its end. Raises as `create_topics`."""
-    create_pauses(pipeline, client)
+    create_pauses(pipeline, client, replication)
     try:
         pauses.write(client, pipeline, pause, CALL_TIMEOUT_S)
     except KafkaException as error:
         raise unanswered(error, f"topic {names.pauses_topic(pipeline)} cannot be written", connect(client)) from error
 
 
-def create_replays(topology: Topology, client: Mapping[str, str]) -> None:
+def create_replays(topology: Topology, client: Mapping[str, str], replication: Replication) -> None:
     """Make the topic of the receipts of replays when it is missing. One partition: it is read as a whole, and seldom written.
 
     Raises:
@@ -108,16 +114,24 @@ def create_replays(topology: Topology, client: Mapping[str, str]) -> None:
     """
     admin = connect(client)
     if topology.replays not in existing(admin):
-        create_missing(admin, [NewTopic(topology.replays, 1, config=_KEEP)])
+        create_missing(admin, {topology.replays: (1, _KEEP)}, replication)
 
 
-def create_missing(admin: AdminClient, missing: list[NewTopic]) -> list[str]:
-    """Make these topics; says which were made here. Raises as `create_topics`."""
+def create_missing(
+    admin: AdminClient, missing: Mapping[str, tuple[int, Mapping[str, str]]], replication: Replication
+) -> list[str]:
+    """Make these topics, each with so many partitions and this configuration; says which were made here. Raises as
+    `create_topics`.
+    """
     if not missing:
         return []
-    check_visible(admin, [topic.topic for topic in missing])
+    check_visible(admin, list(missing))
+    wanted = [
+        NewTopic(topic, partitions, replication.replicas, config={**config, **replication.config})
+        for topic, (partitions, config) in missing.items()
+    ]
     created = []
-    for topic, future in kafka_ask.create_topics(admin, missing, CALL_TIMEOUT_S).items():
+    for topic, future in kafka_ask.create_topics(admin, wanted, CALL_TIMEOUT_S).items():
         try:
             future.result()
             created.append(topic)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from onefold import names, pauses
@@ -17,6 +18,7 @@ from onefold.pauses import Pause, Pauses, Switches
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
+from onefold.replication import Replication
 from onefold.telemetry import Health
 from tests.support.coded import raises
 from tests.support.infrastructure import delete_topics
@@ -194,10 +196,10 @@ def test_who_may_not_make_the_topic_is_not_kept_from_its_work(
     topic, make = names.pauses_topic(topology.name), admin.create_missing
     delete_topics(admin.connect(client), (topic,))
 
-    def refused(kafka: AdminClient, missing: list[NewTopic]) -> list[str]:
-        if [one.topic for one in missing] == [topic]:
+    def refused(kafka: AdminClient, missing: dict[str, Any], replication: Replication) -> list[str]:
+        if list(missing) == [topic]:
             raise Refused(Code.KAFKA_RIGHT, f"topic {topic} could not be made")
-        return make(kafka, missing)
+        return make(kafka, missing, replication)
 
     monkeypatch.setattr(admin, "create_missing", refused)
     with capture_logs() as logged:

@@ -9,12 +9,17 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.chaos.load import Load
+from onefold.jobs import topics
+from onefold.names import pauses_topic
+from onefold.operate import pausing, pipelines
 from onefold.operate.settings import Settings
+from onefold.pipelines import dead_of
 from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import ask_topic_ids, connect, create_topics, group_of
+from onefold.processor.io.admin import ask_topic_ids, connect, create_replays, create_topics, group_of
 from onefold.processor.loading import topology_of
 from tests.support.cluster import ANSWER_S, Cluster, cluster
 from tests.support.command_line import Onefold
@@ -182,6 +187,26 @@ def topologies(three: Cluster) -> list[Topology]:
         create_topics(topology, PARTITIONS, three.client)
     eventually(three.settled, READY_S, "all topics have leaders", 0.5)
     return made
+
+
+def test_new_topics_have_the_replicas_that_the_settings_say(three: Cluster) -> None:
+    """The brokers' own are 3, and 2 in sync. Each part of Onefold makes some topics."""
+    settings = Settings(bootstrap_servers=three.bootstrap_servers, replication_factor=2, min_insync_replicas=1)
+    name, queue = "sheets", "sheets.jobs"
+    topology = topology_of(name)
+    made = pipelines.create_topics([name], settings)
+    made += topics.create(connect(three.client), queue, settings.replication())
+    create_replays(topology, three.client, settings.replication())
+    pausing.pause([name], settings, "")
+    pausing.resume([name], settings)
+    made += [topology.replays]
+    assert {*topology.inputs, topology.changelog, pauses_topic(name), dead_of(queue)} <= set(made)
+    described = three.admin.describe_topics(TopicCollection(made), request_timeout=ANSWER_S)
+    asked = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in made}
+    configs = three.admin.describe_configs(list(asked.values()), request_timeout=ANSWER_S)
+    for topic in made:
+        assert {len(partition.replicas) for partition in described[topic].result().partitions} == {2}, topic
+        assert configs[asked[topic]].result()["min.insync.replicas"].value == "1", topic
 
 
 @pytest.mark.long  # 17 s: a cluster of its own

@@ -12,6 +12,7 @@ import pytest
 from onefold.error_codes import Code
 from onefold.operate import settings, state
 from onefold.operate.errors import UserError
+from onefold.replication import Replication
 from tests.support.coded import raises
 
 
@@ -160,6 +161,14 @@ def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("ONEFOLD_REPLICAS", "")
     assert settings.load().postgres_dsn is None
     assert settings.load().replicas is None
+
+
+def test_no_more_replicas_are_in_sync_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_MIN_INSYNC_REPLICAS", "3")
+    assert settings.load().replication() == Replication(None, 3)
+    monkeypatch.setenv("ONEFOLD_REPLICATION_FACTOR", "2")
+    with raises(UserError, Code.SETTING_WRONG):
+        settings.load()
 
 
 def test_a_file_in_the_working_folder_holds_settings_too(tmp_path: Path) -> None:
