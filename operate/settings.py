@@ -57,8 +57,13 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="settings of the sink's Kafka client in Java, a variable each: SSL_CIPHER_SUITES for ssl.cipher.suites",
     )
+    kafka_options_file: Path | None = Field(
+        None, description="a file of the same JSON as ONEFOLD_KAFKA_OPTIONS, for a secret; the variable wins over it"
+    )
     kafka_options: dict[str, str] = Field(
-        default_factory=dict, description="more librdkafka settings, as a JSON object; the sink translates them"
+        default_factory=dict,
+        validate_default=True,  # for what the file holds
+        description="more librdkafka settings, as a JSON object; the sink translates them",
     )
     schema_registry_url: str | None = Field(None, description="http(s)://... of a Confluent schema registry")
     home: Path = Field(
@@ -171,6 +176,7 @@ class Settings(BaseSettings):
         "schema_registry_url",
         "objects",
         "objects_endpoint",
+        "kafka_options_file",
         "judge_home",
         "state_home",
         "replicas",
@@ -202,9 +208,14 @@ class Settings(BaseSettings):
     @field_validator("spark_kafka", "kafka_options")
     @classmethod
     def _known_to_both_clients(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        librdkafka = value if info.field_name == "kafka_options" else {}
-        java = info.data.get("spark_kafka") if librdkafka else value  # None: wrong, which is an error already
-        if value and java is not None:  # most have none, and need nothing of the sink
+        if info.field_name == "spark_kafka":
+            librdkafka, java = {}, value
+        else:  # None: wrong, which is an error already
+            librdkafka, java = (
+                {**_options_in(info.data.get("kafka_options_file")), **value},
+                info.data.get("spark_kafka"),
+            )
+        if (librdkafka or java) and java is not None:  # most have none, and need nothing of the sink
             from onefold.processor.core.errors import Misconfigured
             from onefold.spark_sink.kafka import client
 
@@ -235,7 +246,7 @@ class Settings(BaseSettings):
         hosts.names(value)
         return value
 
-    @field_validator("home", "cache", "judge_home", "state_home")
+    @field_validator("home", "cache", "judge_home", "state_home", "kafka_options_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
@@ -243,10 +254,21 @@ class Settings(BaseSettings):
         except RuntimeError:
             raise ValueError("~ stands for no folder: the user has neither HOME nor an entry in /etc/passwd") from None
 
+    @field_validator("kafka_options_file")
+    @classmethod
+    def _has_options(cls, value: Path | None) -> Path | None:
+        _options_in(value)
+        return value
+
     @cached_property
     def running(self) -> dict[str, Any]:
         """The state of the embedded stack, {} when it is not running."""
         return state.read_running(self.home)
+
+    @cached_property
+    def librdkafka(self) -> dict[str, str]:
+        """Settings of every Kafka client beside the servers: those of the file, and those of the variable, which win."""
+        return {**_options_in(self.kafka_options_file), **self.kafka_options}
 
     def replicas_of(self, pipeline: Pipeline) -> int:
         """How many processes compute each of its tasks."""
@@ -294,7 +316,7 @@ class Settings(BaseSettings):
 
     def client(self) -> dict[str, str]:
         """The librdkafka settings of every Kafka client."""
-        return {"bootstrap.servers": self.kafka(), **self.kafka_options}
+        return {"bootstrap.servers": self.kafka(), **self.librdkafka}
 
     def usable_client(self) -> dict[str, str]:
         """`client`, after librdkafka has checked it. Raises UserError (exit code 2) when it refuses a setting."""
@@ -306,7 +328,7 @@ class Settings(BaseSettings):
         try:
             kafka_client.producer(client)
         except KafkaException as error:
-            reason = hiding.scrub(error.args[0].str(), self.kafka_options)
+            reason = hiding.scrub(error.args[0].str(), self.librdkafka)
             raise UserError(
                 Code.KAFKA_SETTING_WRONG, f"the Kafka settings cannot be used: {reason}", _help(), USAGE
             ) from None
@@ -373,6 +395,23 @@ def _check_names() -> None:
         raise UserError(Code.SETTING_WRONG, wrong, _help(), USAGE)
 
 
+def _options_in(file: Path | None) -> dict[str, str]:
+    """The librdkafka settings of a file. Raises ValueError, which repeats no value: it may be a password."""
+    if file is None:
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError("its content is not JSON in UTF-8") from None
+    if not isinstance(found, dict):
+        raise ValueError("its content is no JSON object")
+    if wrong := [name for name, value in found.items() if not isinstance(value, str)]:
+        raise ValueError(f"the value of {wrong[0]} is no text: write it in quotes")
+    return found
+
+
 def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
@@ -394,13 +433,12 @@ def _cache(home: Path | None) -> Path:
 
 
 def _sentence(problem: Any) -> str:
-    name = str(problem["loc"][0])
+    name, wrong = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
     if name in HOLD_SECRETS:
         within = "".join(f" {part}:" for part in problem["loc"][1:])
-        wrong = problem["msg"].removeprefix("Value error, ")
         return f"{origins.variable(PREFIX, name)} cannot be used:{within} {wrong}"
     given = problem["input"] if len(problem["loc"]) == 1 else os.environ.get(PREFIX + name.upper(), problem["input"])
-    wanted = problem["msg"][0].lower() + problem["msg"][1:]
+    wanted = wrong[0].lower() + wrong[1:]
     return f"{PREFIX}{name.upper()} is {given!r}: {wanted.split(', unable to')[0]}"
 
 

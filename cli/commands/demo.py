@@ -51,6 +51,7 @@ _NOT_MINE: dict[str, Any] = {
     "postgres_dsn": None,
     "dashboard_dsn": None,
     "kafka_options": {},
+    "kafka_options_file": None,
     "spark_kafka": {},
     "objects": None,
     "objects_endpoint": None,

@@ -103,10 +103,10 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
 
     Raises UserError (exit code 2) if a certificate or a key cannot be read.
     """
-    if not (settings.kafka_options or settings.spark_kafka) or _names_config(given):
+    if not (settings.librdkafka or settings.spark_kafka) or _names_config(given):
         return None
     try:
-        options = java_client_options(settings.kafka(), settings.kafka_options, settings.spark_kafka)
+        options = java_client_options(settings.kafka(), settings.librdkafka, settings.spark_kafka)
     except Misconfigured as error:
         hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs operating`, a Kafka that asks who you are."
         raise UserError(Code.KAFKA_SETTING_WRONG, str(error), hint, USAGE) from None
@@ -126,7 +126,7 @@ def _names_config(given: Sequence[str]) -> bool:
 
 def flags(settings: Settings) -> list[str]:
     """The JVM's own options: without this one Kafka's client asks no server for a token."""
-    url = {**settings.kafka_options, **settings.spark_kafka}.get("sasl.oauthbearer.token.endpoint.url")
+    url = {**settings.librdkafka, **settings.spark_kafka}.get("sasl.oauthbearer.token.endpoint.url")
     return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"] if url else []
 
 

@@ -53,7 +53,7 @@ def command(
     code = service.run(
         chosen,
         bootstrap_servers=settings.kafka(),
-        kafka_options=settings.kafka_options,
+        kafka_options=settings.librdkafka,
         spark_kafka=settings.spark_kafka,
         postgres_dsn=settings.postgres(),
         writer=f"sink-{instance}",

@@ -282,7 +282,7 @@ class Rebuild:
     def _refuse_what_is_not_whole(self) -> None:
         """Raises UserError (exit code 3) when rows may have come from records that are gone: they would be deleted."""
         try:
-            with closing(Topics(self._settings.kafka(), self._settings.kafka_options)) as topics:
+            with closing(Topics(self._settings.kafka(), self._settings.librdkafka)) as topics:
                 begun = {place: reach.start for place, reach in topics.reach(self._reads).items() if reach.start > 0}
                 compacted = [topic for topic in self._reads if topics.is_compacted(topic)]
         except CodedError as error:

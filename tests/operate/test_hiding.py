@@ -143,12 +143,15 @@ def test_a_password_is_printed_only_when_it_is_asked_for(
         (f'"{PASSWORD}"', "ONEFOLD_KAFKA_OPTIONS"),
     ],
 )
-@pytest.mark.parametrize("where", ["environment", "file"])
+@pytest.mark.parametrize("where", ["environment", "file", "secret"])
 def test_wrong_kafka_options_are_not_repeated(
     options: str, says: str, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if where == "environment":
         monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", options)
+    elif where == "secret":
+        (tmp_path / "options.json").write_text(options, encoding="utf-8")
+        monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS_FILE", str(tmp_path / "options.json"))
     else:
         (tmp_path / "onefold.env").write_text(f"ONEFOLD_KAFKA_OPTIONS={options!r}\n", encoding="utf-8")
     with raises(UserError, Code.SETTING_WRONG, says) as caught:

@@ -156,6 +156,31 @@ def test_servers_of_the_user_win_and_options_are_passed_on(monkeypatch: pytest.M
     assert settings.load().client() == {"bootstrap.servers": "kafka:9092", "security.protocol": "SSL"}
 
 
+def test_a_file_may_hold_the_password_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kubernetes mounts a secret. Neither the children's environment nor `config show` has it."""
+    login = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    (tmp_path / "options.json").write_text('{"sasl.password": "hunter2", "sasl.username": "nobody"}', encoding="utf-8")
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "kafka:9092")
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", json.dumps(login))
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS_FILE", "options.json")
+    found = settings.load()
+    assert found.client() == {"bootstrap.servers": "kafka:9092", **login, "sasl.password": "hunter2"}
+    assert "hunter2" not in json.dumps(found.as_environment())
+    assert found.as_environment()["ONEFOLD_KAFKA_OPTIONS_FILE"] == str(tmp_path / "options.json")
+
+
+@pytest.mark.parametrize("content", [None, b"[1]", b"\xff", b'{"sasl.password": 1}', b'{"group.id": "mine"}'])
+def test_a_file_of_options_that_cannot_be_used(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "options.json"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS_FILE", str(file))
+    with raises(UserError, Code.SETTING_WRONG, "ONEFOLD_KAFKA_OPTIONS"):
+        settings.load()
+
+
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "")
     monkeypatch.setenv("ONEFOLD_REPLICAS", "")
