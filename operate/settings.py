@@ -208,13 +208,11 @@ class Settings(BaseSettings):
     @field_validator("spark_kafka", "kafka_options")
     @classmethod
     def _known_to_both_clients(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        if info.field_name == "spark_kafka":
-            librdkafka, java = {}, value
-        else:  # None: wrong, which is an error already
-            librdkafka, java = (
-                {**_options_in(info.data.get("kafka_options_file")), **value},
-                info.data.get("spark_kafka"),
-            )
+        librdkafka: dict[str, str] = {}
+        java: dict[str, str] | None = value
+        if info.field_name == "kafka_options":
+            librdkafka = {**_options_in(info.data.get("kafka_options_file")), **value}
+            java = info.data.get("spark_kafka")  # None: wrong, which is an error already
         if (librdkafka or java) and java is not None:  # most have none, and need nothing of the sink
             from onefold.processor.core.errors import Misconfigured
             from onefold.spark_sink.kafka import client
