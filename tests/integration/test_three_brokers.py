@@ -10,12 +10,12 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.chaos.load import Load
 from onefold.jobs import topics
 from onefold.names import pauses_topic
-from onefold.operate import pausing, pipelines
+from onefold.operate import pausing, pipelines, servers
 from onefold.operate.settings import Settings
 from onefold.pipelines import dead_of
 from onefold.processor.core.topology import Topology
@@ -23,6 +23,7 @@ from onefold.processor.io.admin import ask_topic_ids, connect, create_replays, c
 from onefold.processor.loading import topology_of
 from tests.support.cluster import ANSWER_S, Cluster, cluster
 from tests.support.command_line import Onefold
+from tests.support.infrastructure import delete_topics
 from tests.support.processes import drained, judge, opened
 from tests.support.waiting import eventually
 
@@ -207,6 +208,23 @@ def test_new_topics_have_the_replicas_that_the_settings_say(three: Cluster) -> N
     for topic in made:
         assert {len(partition.replicas) for partition in described[topic].result().partitions} == {2}, topic
         assert configs[asked[topic]].result()["min.insync.replicas"].value == "1", topic
+
+
+@pytest.mark.postgres
+def test_the_check_of_the_servers_counts_replicas(three: Cluster, topologies: list[Topology], database: str) -> None:
+    """Kafka's own topic of groups is made here with one replica, as with offsets.topic.replication.factor=1."""
+    settings = Settings(bootstrap_servers=three.bootstrap_servers, postgres_dsn=database)
+    names = [topology.name for topology in topologies]
+    if "__consumer_offsets" in three.admin.list_topics().topics:
+        delete_topics(three.admin, ("__consumer_offsets",))
+    assert not any("one replica" in note for note in servers.check(settings, names).notes)
+    one = NewTopic("__consumer_offsets", 6, 1, config={"cleanup.policy": "compact"})
+    three.admin.create_topics([one])["__consumer_offsets"].result(ANSWER_S)
+    eventually(
+        lambda: any("__consumer_offsets has one replica" in note for note in servers.check(settings, names).notes),
+        READY_S, "the brokers know it",
+    )  # fmt: skip
+    delete_topics(three.admin, ("__consumer_offsets",))
 
 
 @pytest.mark.long  # 17 s: a cluster of its own

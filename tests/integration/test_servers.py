@@ -1,0 +1,102 @@
+"""`onefold check --servers` on a real Kafka and a real PostgreSQL: what keeps a service from its work, before one is started."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+
+from onefold.cli.main import run
+from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
+from onefold.operate import servers
+from onefold.operate.settings import Settings
+from onefold.processor.core.topology import Topology
+from onefold.processor.io.admin import connect
+from tests.support.infrastructure import delete_topics
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+# Nobody listens on it.
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def check(
+    client: dict[str, str],
+    database: str,
+    fresh_domain: Callable[..., Topology],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Runs the command for a pipeline whose topics are there; the exit code, and what it said of the servers."""
+    fresh_domain("runner")
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", client["bootstrap.servers"])
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
+
+    def asked(**settings: str) -> tuple[int, dict[str, Any]]:
+        with monkeypatch.context() as patched:
+            for name, value in settings.items():
+                patched.setenv(f"ONEFOLD_{name}", value)
+            code = run(["check", "runner", "--servers", "--json"])
+        said = json.loads(capsys.readouterr().out)
+        assert said["runner"] == []
+        return code, said["servers"]
+
+    return asked
+
+
+def test_servers_with_which_everything_can_start(check: Callable[..., tuple[int, dict[str, Any]]]) -> None:
+    code, said = check()
+    assert (code, said["wrong"]) == (OK, [])
+    kafka, postgres = said["servers"]
+    assert kafka.endswith(": 1 broker")
+    assert ": version " in postgres
+    assert any("guaranteed" in note for note in said["notes"])
+    assert any("one replica" in note for note in said["notes"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "answers"),
+    [("BOOTSTRAP_SERVERS", NOBODY, "PostgreSQL"), ("POSTGRES_DSN", f"postgresql://me@{NOBODY}/mine", "Kafka")],
+)
+def test_a_server_that_is_away_does_not_hide_the_other_one(
+    setting: str, value: str, answers: str, check: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    code, said = check(**{setting: value})
+    assert code == UNAVAILABLE
+    (sentence,) = said["wrong"]
+    assert NOBODY in sentence
+    (there,) = said["servers"]
+    assert there.startswith(answers)
+
+
+def test_topics_that_are_missing_are_made_by_a_command(
+    client: dict[str, str], check: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    delete_topics(connect(client), ("runner.updates",))
+    code, said = check()
+    assert code == OK
+    assert "runner: Kafka has no topic runner.updates: `onefold prepare` makes it" in said["notes"]
+
+
+def test_partitions_that_differ_are_refused_before_a_processor_refuses_them(
+    client: dict[str, str], check: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    admin = connect(client)
+    eventually(lambda: "runner.changelog" in admin.list_topics().topics, 10, "the broker knows the topic")
+    admin.create_partitions([NewPartitions("runner.updates", 3)])["runner.updates"].result(10)
+    eventually(lambda: len(admin.list_topics().topics["runner.updates"].partitions) == 3, 10, "they are there")
+    code, said = check()
+    assert code == REFUSED
+    assert any("runner.updates has 3 partitions" in sentence for sentence in said["wrong"])
+
+
+@pytest.mark.parametrize("off_s", [-90.0, 90.0])
+def test_clocks_that_differ_are_named(off_s: float, client: dict[str, str], database: str) -> None:
+    settings = Settings(bootstrap_servers=client["bootstrap.servers"], postgres_dsn=database)
+    found = servers.check(settings, [], lambda: time.time() + off_s)
+    assert any("differ by 90 s" in note for note in found.notes)
+    assert found.exit_code == OK
