@@ -56,7 +56,9 @@ def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[
             found |= {java_variable("", one).lower(): origin for one, origin in hidden.items()}
             continue
         value = getattr(settings, name)
-        where = next((place for place, given in sources if name in given), DEFAULT)
+        where = next((place for place, given in sources if given.get(name)), DEFAULT)
+        if where == DEFAULT and (file := getattr(settings, f"{name}_file", None)) is not None and value:
+            where = str(file)
         if value is None and running.get(name):
             value, where = running[name], STACK
         found[name] = Origin(shown(name, value), where)

@@ -52,7 +52,14 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=ENVIRONMENT_FILE, extra="ignore", frozen=True)
 
     bootstrap_servers: str | None = Field(None, description="host:port[,host:port...] of a Kafka of your own")
-    postgres_dsn: str | None = Field(None, description="postgresql://... of a PostgreSQL of your own")
+    postgres_dsn_file: Path | None = Field(
+        None, description="a file of such an address, for a secret; the variable ONEFOLD_POSTGRES_DSN wins over it"
+    )
+    postgres_dsn: str | None = Field(
+        None,
+        validate_default=True,  # for what the file holds
+        description="postgresql://... of a PostgreSQL of your own",
+    )
     spark_kafka: dict[str, str] = Field(
         default_factory=dict,
         description="settings of the sink's Kafka client in Java, a variable each: SSL_CIPHER_SUITES for ssl.cipher.suites",
@@ -177,6 +184,7 @@ class Settings(BaseSettings):
         "objects",
         "objects_endpoint",
         "kafka_options_file",
+        "postgres_dsn_file",
         "judge_home",
         "state_home",
         "replicas",
@@ -196,6 +204,11 @@ class Settings(BaseSettings):
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("it should begin with http:// or https://")
         return value
+
+    @field_validator("postgres_dsn", mode="before")
+    @classmethod
+    def _may_be_in_a_file(cls, value: Any, info: ValidationInfo) -> Any:
+        return value or _content(info.data.get("postgres_dsn_file")) or None
 
     @field_validator("postgres_dsn", "dashboard_dsn")
     @classmethod
@@ -244,13 +257,19 @@ class Settings(BaseSettings):
         hosts.names(value)
         return value
 
-    @field_validator("home", "cache", "judge_home", "state_home", "kafka_options_file")
+    @field_validator("home", "cache", "judge_home", "state_home", "kafka_options_file", "postgres_dsn_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
             return value.expanduser().absolute() if value else value  # children run in other folders
         except RuntimeError:
             raise ValueError("~ stands for no folder: the user has neither HOME nor an entry in /etc/passwd") from None
+
+    @field_validator("postgres_dsn_file")
+    @classmethod
+    def _has_an_address(cls, value: Path | None) -> Path | None:
+        _content(value)
+        return value
 
     @field_validator("kafka_options_file")
     @classmethod
@@ -398,16 +417,24 @@ def _options_in(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise ValueError("its content is not JSON in UTF-8") from None
+        found = json.loads(_content(file))
+    except json.JSONDecodeError:
+        raise ValueError("its content is not JSON") from None
     if not isinstance(found, dict):
         raise ValueError("its content is no JSON object")
     if wrong := [name for name, value in found.items() if not isinstance(value, str)]:
         raise ValueError(f"the value of {wrong[0]} is no text: write it in quotes")
     return found
+
+
+def _content(file: Path | None) -> str:
+    """The text of a file, without white space at its ends; "" without a file. Raises ValueError, which repeats nothing of it."""
+    try:
+        return file.read_text(encoding="utf-8").strip() if file is not None else ""
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("its content is not text in UTF-8") from None
 
 
 def _names(value: str) -> list[str]:

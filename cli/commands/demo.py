@@ -49,6 +49,7 @@ POLL_S = 0.3
 _NOT_MINE: dict[str, Any] = {
     "bootstrap_servers": None,
     "postgres_dsn": None,
+    "postgres_dsn_file": None,
     "dashboard_dsn": None,
     "kafka_options": {},
     "kafka_options_file": None,

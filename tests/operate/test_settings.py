@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from onefold.error_codes import Code
-from onefold.operate import settings, state
+from onefold.operate import origins, settings, state
 from onefold.operate.errors import UserError
 from onefold.replication import Replication
 from tests.support.coded import raises
@@ -179,6 +179,24 @@ def test_a_file_of_options_that_cannot_be_used(
     monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS_FILE", str(file))
     with raises(UserError, Code.SETTING_WRONG, "ONEFOLD_KAFKA_OPTIONS"):
         settings.load()
+
+
+def test_a_file_may_hold_the_database_and_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "dsn"
+    file.write_text("postgresql://me:hunter2@db/events\n", encoding="utf-8")
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN_FILE", str(file))
+    found = settings.load()
+    assert found.postgres() == "postgresql://me:hunter2@db/events"
+    assert "hunter2" not in json.dumps(found.as_environment())
+    shown = origins.origins(found, {}, settings.files())["postgres_dsn"]
+    assert shown == ("postgresql://me@db/events", str(file))
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://you@db/others")
+    assert settings.load().postgres() == "postgresql://you@db/others"
+    monkeypatch.delenv("ONEFOLD_POSTGRES_DSN")
+    file.write_bytes(b"postgresql://me:hunter2@db:x/events")
+    with raises(UserError, Code.SETTING_WRONG) as caught:
+        settings.load()
+    assert "hunter2" not in caught.value.as_text()
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
