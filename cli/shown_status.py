@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from onefold.printable import printable
+
 WIDTH = 24  # of the names, before what is said of them
 
 
@@ -21,8 +23,6 @@ def watched(home: Path, found: dict[str, Any]) -> list[str]:
 
 def _printable(shown: list[str]) -> list[str]:
     """Transactional ids, names of logs and reasons of jobs are anybody's: a terminal obeys none of them."""
-    from onefold.operate.values import printable  # imports the codecs, which most verbs do not need
-
     return [printable(line) for line in shown]
 
 

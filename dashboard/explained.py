@@ -11,7 +11,8 @@ from onefold.dashboard.reader import ROLE
 from onefold.operate.explain import explain
 from onefold.operate.explain.explanation import Explanation
 from onefold.operate.settings import Settings
-from onefold.operate.values import moment, printable
+from onefold.operate.values import moment
+from onefold.printable import printable
 
 # Each is a thread and a connection to both servers; whoever comes then is asked to come again.
 ROWS_MAX = 4

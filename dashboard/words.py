@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onefold.dashboard.jobs import COUNTED_MAX
-from onefold.operate import values
+from onefold.printable import printable as of_anybody
 
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike the hyphen
 DECIMALS_LEAST = 2
@@ -125,7 +125,7 @@ def query(items: Mapping[str, str]) -> str:
 
 def printable(text: str | None) -> str:
     """A text of anybody's, in which nothing turns the writing around. Our own space before a unit stays."""
-    return "NULL" if text is None else THIN.join(values.printable(part) for part in text.split(THIN))
+    return "NULL" if text is None else THIN.join(of_anybody(part) for part in text.split(THIN))
 
 
 def part(name: str) -> str:

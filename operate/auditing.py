@@ -14,8 +14,8 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
 from onefold.operate.errors import UserError
-from onefold.operate.values import printable
 from onefold.pauses import Switches
+from onefold.printable import printable
 from onefold.process import ServiceProcess
 from onefold.proof.audit.auditor import Auditor, Standing, refusal
 from onefold.proof.audit.pace import PACE

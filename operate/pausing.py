@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onefold import pauses
+from onefold.error_codes import Code
+from onefold.exit_codes import UNAVAILABLE
+from onefold.names import pauses_topic
 from onefold.operate import pipelines
 from onefold.operate.dead_letters.letters import said
+from onefold.operate.errors import UserError
 from onefold.operate.settings import Settings
 from onefold.pauses import Pause, Pauses
 
-# Pauses are read at once. So long is waited for a topic that has no leader.
-_LOOK_S = 3.0
+# Pauses are read at once. So long is waited for a topic that has no leader: by who shows them, and by who has to know.
+_LOOK_S, _KNOWN_S = 3.0, 20.0
 
 
 def pause(names: Sequence[str], settings: Settings, reason: str) -> dict[str, Pause]:
@@ -24,7 +28,7 @@ def pause(names: Sequence[str], settings: Settings, reason: str) -> dict[str, Pa
     Raises:
         UserError: a pipeline is unknown, Kafka does not answer, or refuses.
     """
-    paused = of_all(settings, names)
+    paused = known(settings, names)
     for name in names:
         if name not in paused:
             paused[name] = Pause(round(time.time() * 1000), _whoami(), reason)
@@ -34,20 +38,33 @@ def pause(names: Sequence[str], settings: Settings, reason: str) -> dict[str, Pa
 
 def resume(names: Sequence[str], settings: Settings) -> list[str]:
     """End the pauses of these pipelines. Returns those that were paused. Raises as `pause`."""
-    paused = list(of_all(settings, names))
+    paused = list(known(settings, names))
     for name in paused:
         _write(name, None, settings)
     return paused
 
 
-def of_all(settings: Settings, names: Sequence[str] | None = None) -> dict[str, Pause]:
-    """The pauses of these pipelines, of all by default; without those that Kafka does not show.
+def of_all(settings: Settings) -> dict[str, Pause]:
+    """The pauses of all pipelines, without those that Kafka does not show in time. Raises UserError as `settings.client`."""
+    return pauses.now(settings.client(), pipelines.found().pipelines, _LOOK_S)[0]
 
-    Raises:
-        UserError: as `settings.client`.
-    """
-    wanted = list(pipelines.found().pipelines) if names is None else pipelines.checked(names)
-    return pauses.now(settings.client(), wanted, _LOOK_S)
+
+def is_paused(settings: Settings, name: str) -> bool:
+    """Whether a pipeline is paused, as far as Kafka shows it in time."""
+    return name in pauses.now(settings.usable_client(), [name], _LOOK_S)[0]
+
+
+def known(settings: Settings, names: Sequence[str]) -> dict[str, Pause]:
+    """The pauses of these pipelines. Raises UserError: Kafka does not say whether one of them is paused."""
+    found, unknown = pauses.now(settings.usable_client(), pipelines.checked(names), _KNOWN_S)
+    if unknown:
+        raise UserError(
+            Code.KAFKA_SILENT,
+            f"Kafka does not say whether {unknown[0]} is paused: {pauses_topic(unknown[0])} cannot be read to its end",
+            "Run it again. `onefold status` says whether Kafka answers.",
+            UNAVAILABLE,
+        )
+    return found
 
 
 class Watch:

@@ -110,13 +110,6 @@ def header(stored: Stored, name: str) -> str | None:
         return None
 
 
-def printable(text: str) -> str:
-    """A text in which nothing moves the cursor, changes colours or turns the writing around: anybody's bytes are in it."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
-    )
-
-
 def moment(at_ms: int | None) -> str:
     """Milliseconds since 1970 as a date and time, UTC. Anybody may write a timestamp that is none."""
     if at_ms is None:

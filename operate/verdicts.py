@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from onefold import pauses, postgres
 from onefold.operate.errors import first_line
-from onefold.operate.values import printable
+from onefold.printable import printable
 from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
 
@@ -66,7 +66,7 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
         objects_endpoint=settings.objects_endpoint,
         **more,
     )
-    if verdict.outcome == UNKNOWN and (pause := pauses.now(settings.client(), [domain], _PAUSES_S).get(domain)):
+    if verdict.outcome == UNKNOWN and (pause := pauses.now(settings.client(), [domain], _PAUSES_S)[0].get(domain)):
         verdict.reason += f". {domain} is {pause}: `onefold resume {domain}` ends the pause"
     return verdict
 

@@ -53,6 +53,7 @@ def own_topics(pipeline: pipelines.Pipeline, topology: Topology) -> dict[str, st
         topology.decisions: "the log in which the pipeline's replicas decide",
         **({topology.order: "where the pipeline writes down the order of its inputs"} if topology.order else {}),
         topology.replays: "where the pipeline keeps the receipts of replays",
+        names.pauses_topic(topology.name): "where the pauses of the pipeline are",
         **{topic: f"where the dead letters of {of} go" for of, topic in topology.dead.items()},
         **dict.fromkeys(pipeline.topics_of_workers, "one that the pipeline's workers write"),
     }

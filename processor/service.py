@@ -90,8 +90,10 @@ def run(
         gc.set_threshold(*GC_THRESHOLDS)
         with closing(Pausable(client, domain, process, telemetry)) as pausable:
             while not stop.is_set():
+                # Before: while a reset is under way nobody makes the topics again. After: Kafka may not have been there before.
+                pausable.waits()
                 admin, partitions = _wait_for_topics(topology, client, process, patience_s, guarantee, hot=replicas > 1)
-                if pausable.waits():
+                if pausable.waits() or stop.is_set():
                     continue
                 tasks = Tasks(
                     topology, codec, client, admin, instance, partitions, replicas, states, decisions_kept_s, step
@@ -108,6 +110,9 @@ def run(
                     watched.watch()
                     made = _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, watched)
                     made.run(process, pausable.halts)
+                # Clients are in cycles, which are collected seldom: without this the next life would have them beside its own.
+                del tasks, pool, start, assignment, clock, made
+                gc.collect()
     return process.exit_code
 
 
@@ -160,6 +165,7 @@ class _Instance:
             process.watch(self.look, halts=halts)
         finally:
             self._pool.stop_all()
+            self._telemetry.put(TASKS, 0, domain=self._domain)
             self._assignment.close()
             if self._clock is not None:
                 self._clock.close()

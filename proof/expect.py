@@ -23,6 +23,7 @@ signed none, plus one byte an input record (its fate); never with the records' c
 
 import functools
 import hashlib
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -307,8 +308,8 @@ class Oracle:
         self.owner = owner or Owner("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
-        #: Told of each input record that the model took: where it lies, and its state key; None: it was a tick.
-        self.changed: Callable[[Source, str | None], None] = _nothing
+        #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
+        self.changed: Callable[[Source, str | None, int], None] = _nothing
         self._partitions = partitions
         self._registry = registry
         named = (*workload.inputs, *workload.queues)
@@ -383,7 +384,7 @@ class Oracle:
         if hasattr(model, "record"):
             model.record = self.owner.as_sent(record)
         changed = self._delete(key, source) if deletes else model.apply(value, source)
-        self.changed(source, key)
+        self.changed(source, key, Fate.ACCEPTED if changed else Fate.IGNORED)
         if not changed:
             return Fate.IGNORED
         if self._workload.fed or self._workload.queues:
@@ -407,10 +408,10 @@ class Oracle:
                 Code.MODEL_WRONG,
                 f"the verification model of {self._workload.name} says that it has ticks, and has no function tick",
             )
-        changed = cast(TickingModel, model).tick(at_ms, source)
-        self.changed(source, None)
+        fate = Fate.ACCEPTED if cast(TickingModel, model).tick(at_ms, source) else Fate.IGNORED
+        self.changed(source, None, fate)
         self._ticked[record.partition] = at_ms
-        return Fate.ACCEPTED if changed else Fate.IGNORED
+        return fate
 
     def _delete(self, key: str, source: Source) -> bool:
         model = self.expected.model
@@ -426,7 +427,10 @@ class Oracle:
         # A release that signed no copies may have given them no time either.
         expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
         copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
-        sent = None if record.header(COPY_HEADER) is None else Sent.of(self.owner.as_sent(record))
+        said = record.header(COPY_HEADER)
+        sent = None if said is None else Sent.of(self.owner.as_sent(record))
+        if sent is not None and said is not None and _ANY_TIME.fullmatch(said):
+            sent = sent._replace(timestamp_ms=int(said))  # also one that no handler takes for a time
         one = UnsentCopy(lies_at, original, copy, sent)
         if not expected.is_copied(one, signed=copies is expected.unsent):
             copies.append(one)
@@ -439,7 +443,11 @@ class Oracle:
         self.expected.counts.count(fate)
 
 
-def _nothing(source: Source, key: str | None) -> None:
+# As Kafka has times of records, in 64 bits.
+_ANY_TIME = re.compile(rb"-?[0-9]{1,19}")
+
+
+def _nothing(source: Source, key: str | None, fate: int) -> None:
     pass
 
 

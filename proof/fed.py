@@ -118,7 +118,7 @@ class Fed:
     def misplaced(self) -> Iterator[Finding]:
         """Jobs that do not lie in the partition of their Kafka key."""
         for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout)
+            yield from misplaced(topic, layout.misplaced())
 
     def known(self, is_applied: Callable[[Source], bool]) -> Iterator[Finding]:
         """Everything wrong with the records of which the input record that they name was applied. It is said once."""

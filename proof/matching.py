@@ -9,8 +9,9 @@ Memory: what waits. A model whose rows do not note their changes (`models.Tracke
 output record that is read when the row has changed again is counted as not compared.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Context, Decimal
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -29,6 +30,11 @@ from onefold.proof.verdict import Finding
 Key = tuple[Any, ...]
 Values = tuple[Any, ...]
 
+# Exact for all digits of a `numeric`.
+_EXACT = Context(prec=150_000)
+# Findings of a table that are held, as its output records may say by how much rows grow.
+_HELD_MAX = 1_000
+
 
 class _Untold(Enum):
     UNTOLD = "untold"
@@ -39,16 +45,18 @@ UNTOLD: Any = _Untold.UNTOLD
 
 
 class Change(NamedTuple):
-    """What an input record made of a row. `key`: the state key of the input; None: it was a tick."""
+    """What an input record made of a row. `values`: None: it removed the row. `key`: the state key of the input; None: it was a
+    tick.
+    """
 
     source: Source
-    values: Values
+    values: Values | None
     key: str | None
 
 
 class Early(NamedTuple):
-    """An output record whose input the model has not taken. `named`: the Kafka key that the table names, if it does. `version`:
-    of `Matching.versions`.
+    """An output record whose input the model has not taken. `named`: the Kafka key that the table names, if it does. `is_later`:
+    whether its row had an output record. `version`: of `Matching.versions`.
     """
 
     table: Table
@@ -57,6 +65,7 @@ class Early(NamedTuple):
     written: Written
     kafka_key: bytes | None
     named: str | None
+    is_later: bool
     version: Any
 
 
@@ -83,10 +92,20 @@ class Matching:
         #: How many changes wait for an output record.
         self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
-        # Per row what was written last of the columns that grow.
-        self._grown: dict[str, dict[Key, Values]] = {table.name: {} for table in self._tables if table.adds}
-        #: How many output records were compared, and how many could not be.
-        self.compared = self.passed_over = 0
+        # Per row and output partition what was written last of tables with columns that grow; None: it is not known.
+        self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
+            table.name: {} for table in self._tables if table.adds
+        }
+        # By table, of output records that are not the first of their row: how many are right, how many have other numbers, and
+        # the findings of these. If most have, the table may add up what they say, and its model does not say so in `adds`.
+        self._later_right, self._other_numbers = Counter[str](), Counter[str]()
+        self._if_not_added: dict[str, list[Finding]] = {}
+        # Tables whose rows the model changes later than with their input, or replaces as a whole.
+        self._late = set[str]()
+        # By table and row, the first output record of the row, where it is wrong: unless older ones lie in another partition.
+        self._first_wrong: dict[tuple[str, Key], Finding] = {}
+        #: How many output records were compared.
+        self.compared = self._over = 0
         #: What is wrong with them.
         self.findings: list[Finding] = []
         self._prepare()
@@ -95,17 +114,15 @@ class Matching:
         """Functions and what is looked up often, which are no state."""
         self._told = {table.name: told_of(table) for table in self._tables}
         self._named = {table.name: _naming(table) for table in self._tables}
-        rows = self._model.rows
-        named = [(table, rows[table.name]) for table in self._tables]
-        self._tracked: list[tuple[Table, Any]] = [(table, held) for table, held in named if hasattr(held, "changed")]
-        self._has_changes = {table.name for table, _ in self._tracked}
+        self._seen = dict(self._model.rows)
+        self._noting = {table.name for table in self._tables if hasattr(self._seen[table.name], "changed")}
         #: Makes of an output record what `judged` is given back when the record was compared, with the right values of the row;
         #: None: these are not known.
         self.versions: Callable[[Table, Key, dict[str, Any], Written, Written | None], Any] | None = None
         self.judged: Callable[[Table, Key, Any, Values | None], None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        without = {"_told", "_named", "_tracked", "_has_changes", "versions", "judged"}
+        without = {"_told", "_named", "_seen", "_noting", "versions", "judged"}
         state = {name: value for name, value in self.__dict__.items() if name not in without}
         early = {source: [one._replace(version=None) for one in several] for source, several in self._early.items()}
         return {**state, "_early": early}
@@ -117,24 +134,53 @@ class Matching:
     @property
     def is_tracked(self) -> bool:
         """Whether the model notes all its changes: if not, output records are to be read before their inputs."""
-        return len(self._tracked) == len(self._tables)
+        return len(self._noting) == len(self._tables)
+
+    @property
+    def passed_over(self) -> int:
+        """How many output records could not be compared."""
+        return self._over + sum(many for name, many in self._other_numbers.items() if self._may_add(name))
+
+    def _may_add(self, table: str) -> bool:
+        return self._later_right[table] < self._other_numbers[table]
+
+    def doubtful(self) -> Iterator[Finding]:
+        """Wrong numbers that are wrong only by what else was read, now that nothing is ahead of it."""
+        yield from self._first_wrong.values()
+        for table, found in self._if_not_added.items():
+            if not self._may_add(table):
+                yield from found
+
+    def take_doubtful(self) -> list[Finding]:
+        """The same, and they are not given again."""
+        found = [*self.doubtful()]
+        self._first_wrong.clear()
+        self._if_not_added = {table: held for table, held in self._if_not_added.items() if self._may_add(table)}
+        return found
 
     @property
     def behind(self) -> int:
         """How many input records were named by output records and not taken."""
         return len(self._early)
 
-    def changed(self, source: Source, key: str | None) -> None:
-        """Take what the input record at `source` has changed in the model's rows."""
-        early = self._early.pop(source, None) if self._early else None
-        for table, rows in self._tracked:
+    def changed(self, source: Source, key: str | None, fate: int) -> None:
+        """Take what the input record at `source` has changed in the model's rows; it has this fate."""
+        early: dict[tuple[str, Key], list[Early]] = {}
+        for one in self._early.pop(source, ()) if self._early else ():
+            early.setdefault((one.table.name, one.row), []).append(one)
+        both: list[tuple[Early, Change]] = []
+        for table, rows in self._rows():
             if not (keys := rows.changed):
                 continue
             waiting = self._changes[table.name]
             for row in dict.fromkeys(keys) if len(keys) > 1 else keys:
-                change = Change(source, rows[row][0], key)
-                if early and (one := _taken(early, table, row)):
-                    self._compare(one, change)
+                values, changed_by = rows.get(row, (None, source))
+                if changed_by != source:
+                    self._late.add(table.name)
+                    continue
+                change = Change(source, values, key)
+                if early and (ones := early.get((table.name, row))):
+                    both.append((ones.pop(0), change))
                     self.ahead -= len(waiting.pop(row, ()))
                     continue
                 self.ahead += 1
@@ -143,12 +189,37 @@ class Matching:
                 else:
                     before.append(change)
             keys.clear()
-        for one in early or ():
-            found = self._model.rows[one.table.name].get(one.row) if one.table.name not in self._has_changes else None
-            if found is not None and found[1] == source:
-                self._compare(one, Change(source, found[0], key))
+        for one, change in both:
+            self._compare(one, change)
+        for one in (one for ones in early.values() for one in ones):
+            if fate == Fate.ACCEPTED and self._is_late(one.table):
+                self._compare_with_last(one, key)
             else:
-                self._phantom(one)
+                self._phantom(one, fate)
+
+    def _rows(self) -> Iterator[tuple[Table, Any]]:
+        """The rows of the tables whose changes are noted."""
+        rows = self._model.rows
+        for table in self._tables:
+            found = rows[table.name]
+            if found is not self._seen[table.name]:
+                self._seen[table.name] = found
+                self._late.add(table.name)  # what has changed with it, nobody noted
+            if table.name in self._noting:
+                yield table, found
+
+    def _is_late(self, table: Table) -> bool:
+        """Whether it is unknown which input has changed a row of the table, and to what: no notes, or rows follow later."""
+        if table.name in self._noting and table.name not in self._late:
+            self._settle()
+        return table.name not in self._noting or table.name in self._late
+
+    def _settle(self) -> None:
+        self._model.settle()
+        for table, rows in self._rows():
+            if rows.changed:
+                self._late.add(table.name)
+                rows.changed.clear()
 
     def wrote(
         self,
@@ -158,11 +229,12 @@ class Matching:
         written: Written,
         before: Written | None,
         record: Record,
+        is_last: bool,
     ) -> None:
         """Take an output record; the arguments are those of `outputs.Heard`."""
         source = written.source
-        version = self.versions(table, row, fields, written, before) if self.versions else None
-        if before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
+        version = self.versions(table, row, fields, written, before) if self.versions and is_last else None
+        if is_last and before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
             return self._judged(table, row, version, None)  # a doubled output, which is named already
         try:
             values = self._told[table.name](fields)
@@ -170,15 +242,25 @@ class Matching:
             self.findings.append(finding("unreadable output", table, row, written, {}, str(error)))
             return self._judged(table, row, version, None)
         naming = self._named[table.name]
-        one = Early(table, row, values, written, record.key, naming(fields) if naming else None, version)
+        named = naming(fields) if naming else None
+        one = Early(table, row, values, written, record.key, named, before is not None, version)
         if (change := self._change(table, row, source)) is not None:
             self._compare(one, change)
         elif self._fate(source) == Fate.NONE:
             self._early.setdefault(source, []).append(one)
-        elif table.name in self._has_changes or self._fate(source) != Fate.ACCEPTED:
+        elif self._fate(source) != Fate.ACCEPTED:
             self._phantom(one)
+        elif not is_last or self._is_elsewhere(
+            one
+        ):  # its change is gone, if a later record of the row was read before it
+            self._layouts[table.topic].take(
+                _text(record.key), written.partition, written.offset, source, row_of(table, row)
+            )
+            self._pass_over(one)
+        elif self._is_late(table):
+            self._compare_with_last(one, None)
         else:
-            self._compare_with_last(one)
+            self._phantom(one)
         return None
 
     def _change(self, table: Table, row: Key, source: Source) -> Change | None:
@@ -198,16 +280,25 @@ class Matching:
         return None
 
     def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
-        if self.judged is not None:
+        if self.judged is not None and version is not None:  # None: it was read before anybody asked for versions
             self.judged(table, row, version, right)
 
-    def _compare_with_last(self, one: Early) -> None:
+    def _compare_with_last(self, one: Early, key: str | None) -> None:
         found = self._model.rows[one.table.name].get(one.row)
         if found is not None and found[1] == one.written.source:
-            self._compare(one, Change(found[1], found[0], None))
+            self._compare(one, Change(found[1], found[0], key))
         else:
-            self.passed_over += 1
-            self._judged(one.table, one.row, one.version, None)
+            self._pass_over(one)
+
+    def _is_elsewhere(self, one: Early) -> bool:
+        """Whether the record does not lie in the partition of its Kafka key, as before partitions were added."""
+        return partition_of(_text(one.kafka_key), self._layouts[one.table.topic].partitions) != one.written.partition
+
+    def _pass_over(self, one: Early) -> None:
+        self._over += 1
+        if one.table.adds:
+            self._grown_by(one, None)
+        self._judged(one.table, one.row, one.version, None)
 
     def before(self, reached: Mapping[tuple[str, int], int]) -> None:
         """Name the output records that wait for an input below these offsets, all of which the model has taken: there is none."""
@@ -225,10 +316,12 @@ class Matching:
         """
         for table in self._tables:
             for row, waiting in self._changes[table.name].items():
-                yield _missing(table, row, waiting[-1])
+                yield from self._missing(table, row, waiting[-1])
         for several in self._early.values():
             yield from map(self._phantom_of, several)
-        yield from self.misplaced()
+        yield from self.doubtful()
+        for topic, layout in self._layouts.items():
+            yield from misplaced(topic, layout.misplaced())
 
     def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
         """Rows without the output record of an input below these offsets, whose output records were all read. It is said once."""
@@ -243,44 +336,85 @@ class Matching:
                     self.ahead -= 1
                 if not waiting:
                     del changes[row]
-                yield _missing(table, row, over)
+                yield from self._missing(table, row, over)
+
+    def _missing(self, table: Table, row: Key, change: Change) -> Iterator[Finding]:
+        if change.values is None or self._is_late(table):
+            return  # what is removed needs no output record, and what changes later may have it with another input
+        text = "it was never written"
+        yield Finding("missing output", table.topic, row_of(table, row), source=str(change.source), text=text)
 
     def misplaced(self) -> Iterator[Finding]:
-        """Output records that do not lie in the partition of their Kafka key."""
+        """Output records that do not lie in the partition of their Kafka key. It is said once."""
         for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout)
+            yield from misplaced(topic, layout.take_misplaced())
 
-    def _phantom(self, one: Early) -> None:
-        self.findings.append(self._phantom_of(one))
+    def _phantom(self, one: Early, fate: int | None = None) -> None:
+        self.findings.append(self._phantom_of(one, fate))
         self._judged(one.table, one.row, one.version, None)
 
-    def _phantom_of(self, one: Early) -> Finding:
-        fate = self._fate(one.written.source)
+    def _phantom_of(self, one: Early, fate: int | None = None) -> Finding:
+        fate = self._fate(one.written.source) if fate is None else fate
         text = FATES[fate] if fate != Fate.ACCEPTED else "that input record does not change this row, or not last"
         return finding("phantom output", one.table, one.row, one.written, {}, text)
 
     def _compare(self, one: Early, change: Change) -> None:
         table, written = one.table, one.written
-        self.compared += 1
-        right = self._grown_by(table, one.row, change.values) if table.adds else change.values
+        right = self._grown_by(one, change.values) if table.adds else change.values
         wrong = self._misplaced(one, change)
-        if one.values != right:
+        differs: dict[str, tuple[Any, Any]] = {}
+        if right is not None and one.values != right:
             names = tuple(column.name for column in table.columns)
-            wrong = differing(table, names, right, without_untold(right, one.values)) | wrong
+            differs = differing(table, names, right, without_untold(right, one.values))
+        if right is None or (differs and self._is_changed_later(one, change)):
+            self._over += 1
+        else:
+            self.compared += 1
+            if differs and table.adds and right is change.values:
+                self._first_wrong[table.name, one.row] = finding("wrong output", table, one.row, written, differs)
+            elif differs and one.is_later and not table.adds and _are_numbers(differs):
+                self._other_numbers[table.name] += 1
+                if len(held := self._if_not_added.setdefault(table.name, [])) < _HELD_MAX:
+                    held.append(finding("wrong output", table, one.row, written, differs))
+            elif differs:
+                wrong = differs | wrong
+            elif one.is_later:
+                self._later_right[table.name] += 1
         if wrong:
             self.findings.append(finding("wrong output", table, one.row, written, wrong))
         self._judged(table, one.row, one.version, change.values)
 
-    def _grown_by(self, table: Table, row: Key, values: Values) -> Values:
-        """The values of an output record that says by how much some columns grow."""
-        grown = self._grown[table.name]
-        before, grown[row] = grown.get(row), values
-        if before is None:
-            return values
-        return tuple(
-            value - was if column.name in table.adds else value
+    def _is_changed_later(self, one: Early, change: Change) -> bool:
+        """Whether the model changes the row, or others of its table, again after its input."""
+        name = one.table.name
+        if name not in self._late:
+            self._settle()
+            now = self._model.rows[name].get(one.row)
+            if now is not None and now[1] == change.source and now[0] != change.values:
+                self._late.add(name)
+        return name in self._late
+
+    def _grown_by(self, one: Early, values: Values | None) -> Values | None:
+        """The values of an output record that says by how much some columns grow; None: they are not known, as those of the
+        first one in a partition if others lie elsewhere. The first one of a row grows by its `values`.
+        """
+        table, partition = one.table, one.written.partition
+        grown = self._grown[table.name].setdefault(one.row, {})
+        if partition not in grown:
+            is_first = not grown
+            grown[partition] = values
+            if self._first_wrong.pop((table.name, one.row), None):
+                self.compared -= 1
+                self._over += 1
+            return values if is_first else None
+        before, grown[partition] = grown[partition], values
+        if before is None or values is None:
+            return None
+        right = tuple(
+            growth(value, was) if column.name in table.adds else value
             for column, value, was in zip(table.columns, values, before, strict=True)
         )
+        return None if any(value is UNTOLD for value in right) else right
 
     def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
         """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""
@@ -290,7 +424,7 @@ class Matching:
         if is_at_home and change.key is not None and one.kafka_key == change.key.encode() and layout.knows(source):
             return {}
         right = change.key if one.named is None else one.named
-        found = None if one.kafka_key is None else one.kafka_key.decode(errors="backslashreplace")
+        found = None if one.kafka_key is None else _text(one.kafka_key)
         if right is None and found is not None and partition_of(found, self._states) == source.partition:
             right = found  # a tick is for all keys of its partition
         if found != right or found is None:
@@ -299,17 +433,21 @@ class Matching:
         return {}
 
 
-def _missing(table: Table, row: Key, change: Change) -> Finding:
-    text = "it was never written"
-    return Finding("missing output", table.topic, row_of(table, row), source=str(change.source), text=text)
+def _text(kafka_key: bytes | None) -> str:
+    return (kafka_key or b"").decode(errors="backslashreplace")
 
 
-def _taken(early: list[Early], table: Table, row: Key) -> Early | None:
-    """The output record of a row, which waits no longer."""
-    for at, one in enumerate(early):
-        if one.row == row and one.table is table:
-            return early.pop(at)
-    return None
+def _are_numbers(differs: dict[str, tuple[Any, Any]]) -> bool:
+    return all(isinstance(value, int | float | Decimal) for both in differs.values() for value in both)
+
+
+def growth(value: Any, before: Any) -> Any:
+    """By how much a number has grown; `UNTOLD` where that is not exact, or it became NULL."""
+    if value is None or isinstance(value, float) or isinstance(before, float):
+        return UNTOLD
+    if before is None:
+        return value
+    return _EXACT.subtract(value, before) if isinstance(value, Decimal) else value - before
 
 
 def _naming(table: Table) -> Callable[[dict[str, Any]], str] | None:

@@ -9,9 +9,12 @@ from onefold.proof.objects import Store
 from onefold.proof.record import Source
 from onefold.proof.verdict import Check, Finding
 
+Key = tuple[Any, ...]
+Row = tuple[tuple[Any, ...], Source]
 
-class TrackedRows(dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]):
-    """The rows of one table in a model: a dict that notes the keys whose rows are set.
+
+class TrackedRows(dict[Key, Row]):
+    """The rows of one table in a model: a dict that notes the keys whose rows are set or removed.
 
     With it `verify` reads inputs and outputs side by side. Of a model with plain dicts it reads the output records first, and
     holds them in memory.
@@ -19,17 +22,63 @@ class TrackedRows(dict[tuple[Any, ...], tuple[tuple[Any, ...], Source]]):
 
     __slots__ = ("changed",)
 
-    def __init__(self, rows: Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]] = MappingProxyType({})) -> None:
+    def __init__(self, rows: Mapping[Key, Row] = MappingProxyType({})) -> None:
         super().__init__(rows)
         #: The keys, since they were taken from here.
-        self.changed: list[tuple[Any, ...]] = []
+        self.changed: list[Key] = []
 
-    def __setitem__(self, key: tuple[Any, ...], row: tuple[tuple[Any, ...], Source]) -> None:
+    def __setitem__(self, key: Key, row: Row) -> None:
         super().__setitem__(key, row)
         self.changed.append(key)
 
+    def __delitem__(self, key: Key) -> None:
+        super().__delitem__(key)
+        self.changed.append(key)
+
+    def __ior__(self, rows: Any, /) -> Any:  # type: ignore[misc]  # the operator `|` gives a dict
+        self.update(rows)
+        return self
+
+    def update(self, *rows: Any, **named: Any) -> None:
+        """Set rows, as of a dict."""
+        for key, row in dict(*rows, **named).items():
+            self[key] = row
+
+    def setdefault(self, key: Key, row: Any = None) -> Any:
+        """The row; it is set if there is none."""
+        if key not in self:
+            self[key] = row
+        return self[key]
+
+    def pop(self, key: Key, *default: Any) -> Any:
+        """Remove the row, and return it."""
+        if key in self:
+            self.changed.append(key)
+        return super().pop(key, *default)
+
+    def popitem(self) -> tuple[Key, Row]:
+        """Remove the row that was set last, and return its key and itself."""
+        key, row = super().popitem()
+        self.changed.append(key)
+        return key, row
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self.changed += self
+        super().clear()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return TrackedRows, (dict(self),)
+        return _restored, (type(self), dict(self), vars(self) if hasattr(self, "__dict__") else {})
+
+
+def _restored(kind: type[TrackedRows], rows: dict[Key, Row], attributes: dict[str, Any]) -> TrackedRows:
+    """What a checkpoint has, of a class whose `__init__` may want anything."""
+    found = kind.__new__(kind)
+    dict.update(found, rows)
+    found.changed = []
+    for name, value in attributes.items():
+        setattr(found, name, value)
+    return found
 
 
 class Model(Protocol):
@@ -48,7 +97,9 @@ class Model(Protocol):
         """Take one value; False when it changes nothing. Raises `Inadmissible` when a rule forbids it."""
 
     def settle(self) -> None:
-        """Bring `rows` up to date with all that was applied."""
+        """Bring `rows` up to date with all that was applied. Output records of a table whose rows change only here are not
+        compared one by one: for that, rows must be right as soon as their input was applied.
+        """
 
 
 class TickingModel(Model, Protocol):

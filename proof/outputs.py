@@ -9,6 +9,7 @@ Memory: one entry a row, one entry a dead letter.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from onefold.proof.contracts import contracts
@@ -17,6 +18,7 @@ from onefold.proof.expect import Expected, Table, Workload
 from onefold.proof.fates import FATES, Fate
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.owner import SOURCE_HEADER, Owner
+from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import Finding
 
@@ -30,13 +32,20 @@ class Written(NamedTuple):
 
 
 #: See `Outputs.heard`.
-Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], Written, Written | None, Record], object]
+Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], Written, Written | None, Record, bool], object]
 
 
 class Outputs:
-    """Takes the records of output and dead-letter topics, and knows what is wrong with them."""
+    """Takes the records of output and dead-letter topics, and knows what is wrong with them.
 
-    def __init__(self, workload: Workload, owner: Owner | None = None) -> None:
+    Args:
+        partitions: of each topic.
+    """
+
+    def __init__(
+        self, workload: Workload, owner: Owner | None = None, partitions: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self._partitions = {topic: partitions.get(topic, 1) for topic in workload.outputs}
         self._owner = owner or Owner("", workload.name)
         self._tables = workload.outputs
         self._contracts = contracts(workload.name)
@@ -47,7 +56,8 @@ class Outputs:
         self._key_of = _keys_of(self._tables)
         self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
-        #: Called for each record of a row: table, key, fields, what is the last of the row now and was before, and the record.
+        #: Called for each record of a row: table, key, fields, where it lies, the last one of the row before, the record, and
+        #: whether it is the last one now.
         self.heard: Heard | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,27 +89,32 @@ class Outputs:
         table = self._tables[record.topic]
         try:
             fields = decode_output(self._contracts[record.topic], record.value)
-        except Inadmissible as error:
+            key = self._key_of[record.topic](fields)
+        except (Inadmissible, ValueError, ArithmeticError) as error:  # a key may be out of range
             finding = Finding("unreadable output", record.topic, {}, {}, _place(record), str(source), str(error))
             self.findings.append(finding)
             return
-        key = self._key_of[record.topic](fields)
         last = self.last[table.name]
         before = last.get(key)
-        if (
-            before
-            and before.partition != record.partition
-            and before.source[:2] == source[:2]
-            and before.source > source
-        ):
-            return  # partitions are read side by side, and its key has moved to another one that was added
-        if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
-            text = f"{record.topic}/{before.partition}/{before.offset} names {before.source} already"
-            row = dict(zip(table.key, key, strict=True))
-            self.findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
-        written = last[key] = Written(record.partition, record.offset, source)
+        written = Written(record.partition, record.offset, source)
+        is_last = not before or before.partition == record.partition or not self._is_older(record, source, before)
+        if is_last:
+            if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
+                text = f"{record.topic}/{before.partition}/{before.offset} names {before.source} already"
+                row = dict(zip(table.key, key, strict=True))
+                self.findings.append(Finding("doubled output", table.name, row, {}, _place(record), str(source), text))
+            last[key] = written
         if self.heard is not None:
-            self.heard(table, key, fields, written, before, record)
+            self.heard(table, key, fields, written, before, record, is_last)
+
+    def _is_older(self, record: Record, source: Source, before: Written) -> bool:
+        """Whether the last record of the row lies in another partition and was written after this one. Partitions are read side
+        by side, and keys move to partitions that were added.
+        """
+        if before.source[:2] == source[:2]:
+            return before.source > source
+        key = (record.key or b"").decode(errors="backslashreplace")
+        return before.partition == partition_of(key, self._partitions[record.topic])
 
     def beyond(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
         """An input record at one of these offsets or behind them that has a dead letter; None: there is none."""

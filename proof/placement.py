@@ -4,7 +4,7 @@ The 32-bit MurmurHash2 of the key with Kafka's seed, its sign bit cleared, modul
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from onefold.proof.record import Source
@@ -60,7 +60,7 @@ class Layout:
     """
 
     def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._seen: dict[tuple[str, int], int] = {}
         self._known = set[tuple[str, int]]()
         # By input partition and number of partitions, the first record that the number does not fit.
@@ -75,12 +75,12 @@ class Layout:
     def take(self, key: str, partition: int, offset: int, source: Source, row: dict[str, Any]) -> None:
         """Take a record that lies at this offset, and the row that it is of."""
         place, number = source[:2], murmur2(key.encode()) & 0x7FFFFFFF
-        right = number % self._partitions
+        right = number % self.partitions
         if right == partition:
             self._note(place, number, partition, source.offset)
             return
         one = Misplaced(right, partition, offset, source, row)
-        fitting = [before for before in range(1, self._partitions) if number % before == partition]
+        fitting = [before for before in range(1, self.partitions) if number % before == partition]
         if not self._may_be(one, fitting):
             self._wrong.append(one)
         elif len(self._doubtful) < _DOUBTFUL_MAX:
@@ -91,6 +91,13 @@ class Layout:
         yield from self._wrong
         yield from (one for one, fitting in self._doubtful if not self._may_be(one, fitting))
 
+    def take_misplaced(self) -> list[Misplaced]:
+        """The same, and they are not given again."""
+        found = [*self.misplaced()]
+        self._wrong.clear()
+        self._doubtful = [(one, fitting) for one, fitting in self._doubtful if self._may_be(one, fitting)]
+        return found
+
     def _note(self, place: tuple[str, int], number: int, partition: int, offset: int) -> None:
         seen = self._seen.get(place, 0)
         if seen < _EVIDENCE:
@@ -98,17 +105,18 @@ class Layout:
             if seen + 1 == _EVIDENCE:
                 self._known.add(place)
             ruled_out = self._ruled_out.setdefault(place, {})
-            for before in range(1, self._partitions):
-                if number % before != partition:
-                    ruled_out[before] = min(offset, ruled_out.get(before, offset))
+            for before in range(1, self.partitions):
+                if number % before == partition:
+                    break  # it may have been this number, and larger ones come later
+                ruled_out[before] = min(offset, ruled_out.get(before, offset))
 
     def _may_be(self, one: Misplaced, fitting: list[int]) -> bool:
         ruled_out = self._ruled_out.get(one.source[:2], {})
         return any(ruled_out.get(before, one.source.offset) >= one.source.offset for before in fitting)
 
 
-def misplaced(topic: str, layout: Layout) -> Iterator[Finding]:
-    """The records of a topic that do not lie in the partition of their Kafka key."""
-    for one in layout.misplaced():
+def misplaced(topic: str, found: Iterable[Misplaced]) -> Iterator[Finding]:
+    """Of records of a topic that do not lie in the partition of their Kafka key."""
+    for one in found:
         wrong, place = {"Kafka partition": (one.right, one.partition)}, f"{topic}/{one.partition}/{one.offset}"
         yield Finding("wrong output", topic, one.row, wrong, place, str(one.source))

@@ -110,7 +110,7 @@ def begin(work: Workload, log: Log, registry: Registry | None, receipts: Set[Sou
     owner = Owner(log.cluster_id, work.name, log.topics[f"{work.name}.changelog"].topic_id)
     partitions = {name: topic.partitions for name, topic in log.topics.items()}
     oracle = Oracle(work, partitions[work.reads[0]], registry, owner, partitions)
-    outputs, replays = Outputs(work, owner), Replays(receipts, owner)
+    outputs, replays = Outputs(work, owner, partitions), Replays(receipts, owner)
     matching = Matching(work, partitions, oracle.expected.model, oracle.expected.fate)
     oracle.withdrawn, oracle.changed, outputs.heard = replays.withdrawn, matching.changed, matching.wrote
     order = Order(work.reads, oracle.feed) if len(work.reads) > 1 else None

@@ -81,6 +81,6 @@ def _uncompared(verdict: Verdict) -> str:
     if not verdict.uncompared:
         return ""
     return (
-        f"{verdict.uncompared:,} output records were read when their rows had changed again, and were not compared one by one: "
-        f"hold the rows of the model of {verdict.domain} in TrackedRows"
+        f"{verdict.uncompared:,} output records were not compared one by one: their rows as of that time are not known. "
+        f"In the model of {verdict.domain}, hold rows in TrackedRows, set them in apply(), and name columns that add up in adds"
     )

@@ -13,7 +13,8 @@ from onefold.error_codes import Code
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reading import RECORDS_MAX
 from onefold.operate.settings import load
-from onefold.operate.values import moment, printable
+from onefold.operate.values import moment
+from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.operate.explain.explanation import Explanation, History, Shown, Step

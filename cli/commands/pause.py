@@ -19,7 +19,8 @@ def command(
     """Pause pipelines: the processors, workers and sinks end the transaction, job or batch at hand, and then do nothing for these
     pipelines. All other pipelines go on, and no process ends. A pause outlives restarts, and ends with `onefold resume`.
 
-    Nothing is lost: what comes meanwhile waits in Kafka. See that it is kept there for longer than the pause lasts.
+    Nothing is lost: what comes meanwhile waits in Kafka. See that it is kept there for longer than the pause lasts. Processors
+    and workers load no changed code at the end of a pause: restart them before it.
 
     Example: onefold pause runner --reason "new rule"
     """

@@ -19,6 +19,7 @@ from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
 from onefold.pipelines import PROJECT_VARIABLE, project_file
+from onefold.printable import printable
 from onefold.status_file import LEFT_OUT
 
 if TYPE_CHECKING:
@@ -154,8 +155,6 @@ def _lines(done: Rebuilt, dry_run: bool) -> Iterator[str]:
 
 
 def _example(one: Difference) -> str:
-    from onefold.operate.values import printable  # imports the codecs, which `--help` does not need
-
     key = ", ".join(f"{name} {value}" for name, value in one.key.items())
     columns = [f"{name} {was}, by the log {now}" for name, (was, now) in one.columns.items()]
     return printable(f"{one.kind}: {key}" + (f": {'; '.join(columns)}" if columns else ""))

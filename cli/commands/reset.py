@@ -66,6 +66,11 @@ def command(
         then = f"run its processors, then `onefold rebuild {plan.domain}`, then a sink"
         if not plan.rebuilt:
             then = "run its processors, its workers and a sink" if plan.jobs else "run its processors and a sink"
+        if reset.paused:
+            then = f"`onefold resume {plan.domain}`{f', `onefold rebuild {plan.domain}`' if plan.rebuilt else ''}"
+            typer.echo(
+                "If the handler has changed, restart processors and workers first: they have loaded the old one."
+            )
         typer.echo(f"{plan.domain} starts over: {then}, then `onefold verify {plan.domain}`.")
 
 

@@ -18,6 +18,7 @@ from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
+from onefold.printable import printable
 from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
 
 # Enough to see what is wrong; a million missing rows have one cause.
@@ -97,8 +98,6 @@ def render(verdict: Verdict, out: Console, shown: int | None = FINDINGS_SHOWN) -
 
 
 def _sentence(verdict: Verdict) -> str:
-    from onefold.operate.values import printable  # likewise
-
     counts, reason = verdict.counts, printable(verdict.reason)
     if not counts:
         return f"{reason}."
@@ -151,8 +150,6 @@ def _summary(verdict: Verdict) -> Table:
 
 def _print_finding(finding: Finding, out: Console) -> None:
     """In lines that only the terminal breaks: what is copied from it is what was printed."""
-    from onefold.operate.values import printable  # imports the codecs, which `--help` does not need
-
     key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
     lines = [" - ".join(part for part in (finding.kind, finding.where, key) if part), _what(finding)]
     lines += [f"output record {finding.output}"] if finding.output else []

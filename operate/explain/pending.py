@@ -8,7 +8,8 @@ from onefold.operate import lag, positions
 from onefold.operate.explain.rows import REJECTED_MAX, Identity, Rejected
 from onefold.operate.reading import LogReader, Place, Stored
 from onefold.operate.settings import Settings
-from onefold.operate.values import Values, header, printable
+from onefold.operate.values import Values, header
+from onefold.printable import printable
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 
 # Of what is not written yet, for all partitions together: a record of the row is usually among the next.

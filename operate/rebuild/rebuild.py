@@ -25,7 +25,7 @@ from psycopg.conninfo import make_conninfo
 from onefold import postgres
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED
-from onefold.operate import merges, pipelines, positions
+from onefold.operate import merges, pausing, pipelines, positions
 from onefold.operate.dead_letters.letters import said
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.merges import ORIGIN
@@ -111,9 +111,16 @@ class Rebuild:
         """The DSN of an empty database, which goes at the end. One that a killed rebuild has left goes first.
 
         Raises:
-            UserError: another rebuild is under way, the tables cannot be compared, or records that made rows are gone (all exit
-                code 3); or the database user may not make databases.
+            UserError: the pipeline is paused, another rebuild is under way, the tables cannot be compared, or records that made
+                rows are gone (all exit code 3); or the database user may not make databases.
         """
+        if (pause := pausing.known(self._settings, [self.name]).get(self.name)) is not None:
+            raise UserError(
+                Code.PAUSED,
+                f"{self.name} is {pause}: the sink of a rebuild would wait",
+                f"Run `onefold resume {self.name}`, and ask again.",
+                REFUSED,
+            )
         with _postgres(self._dsn) as keeper:
             if keeper.execute("SELECT to_regclass(%s)", (ledger.TABLE,)).fetchone() == (None,):
                 raise UserError(

@@ -57,6 +57,8 @@ _CALL_S = 15.0
 # A broker deletes a topic in a tenth of a second; one that is loaded may take some.
 _DELETED_S = 60.0
 _LOOK_AGAIN_S = 0.05
+# A paused sink ends a batch, and a worker a job at its next checkpoint. Who takes longer is named.
+_HANDED_OVER_S = 30.0
 # A replica whose last record in the decision log is not older may run.
 RECENT_S = 5.0
 _NOTHING_YET = "Nothing more was deleted; run it again when that is mended."
@@ -89,6 +91,8 @@ class Reset:
         self._dsn = settings.postgres()
         self._inputs = inputs
         self._keep_tables = keep_tables
+        #: Whether the pipeline was paused when it was asked whether it runs.
+        self.paused = False
         with said(self._client):
             self._topology: Topology = loading.topology_of(self.name)
             self._kafka: AdminClient = admin.connect(self._client)
@@ -156,8 +160,8 @@ class Reset:
         mine = [
             name for name in services if name.startswith((f"processor-{self.name}-", f"worker-{self.name}-", "sink-"))
         ]
-        paused = self.name in pausing.of_all(self._settings, [self.name])
-        if mine and not paused:
+        self.paused = bool(mine) and pausing.is_paused(self._settings, self.name)
+        if mine and not self.paused:
             raise UserError(
                 Code.STILL_RUNNING,
                 f"{self.name} runs: {', '.join(mine)}",
@@ -172,8 +176,9 @@ class Reset:
                     "Ask again in a minute, or stop it.",
                     REFUSED,
                 )
-            if paused:
-                self._wait_for_the_end_of("services", lambda: [*map(str, pipeline_lock.holders(connection, self.name))])
+            if self.paused or pausing.is_paused(self._settings, self.name):
+                self.paused = True
+                self._wait_for_the_end_of_services(connection)
             refuse_beside_others(connection, self.name)
         self._wait_for_the_end_of("workers", lambda: [*chain.from_iterable(map(self._members, self._worker_groups))])
         groups = admin.group_of(self._topology), admin.replicas_group_of(self._topology)
@@ -268,6 +273,14 @@ class Reset:
                     return []
                 raise unanswered(error, f"the group {group} cannot be described", self._kafka) from None
         return sorted(member.group_instance_id or member.client_id for member in described.members or ())
+
+    def _wait_for_the_end_of_services(self, connection: psycopg.Connection[Any]) -> None:
+        """Of a pipeline that is paused: sinks and workers end the batch or the job at hand."""
+        deadline = time.monotonic() + _HANDED_OVER_S
+        while time.monotonic() < deadline and not all(
+            holder.alone for holder in pipeline_lock.holders(connection, self.name)
+        ):
+            time.sleep(_LOOK_AGAIN_S)
 
     def _wait_for_the_end_of(self, who: str, running: Callable[[], list[str]]) -> None:
         """A named member stays in the group until its session is over, also when it was stopped in good order."""

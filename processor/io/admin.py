@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_ask, kafka_client, kafka_offsets, pauses
+from onefold import kafka_ask, kafka_client, kafka_offsets, names, pauses
 from onefold.error_codes import Code
 from onefold.pauses import Pause
 from onefold.processor.core.abc import Identity
@@ -18,6 +19,8 @@ from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, una
 from onefold.processor.io.reading import between
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
+
+log = structlog.get_logger()
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
 _TAIL = 20
@@ -68,16 +71,22 @@ def create_topics(
         wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
     admin = connect(client)
     there = existing(admin)
-    missing = [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there]
-    if (topic := pauses.topic_of(topology.name)) not in there:
-        missing.append(NewTopic(topic, 1, config=_COMPACT))
-    return create_missing(admin, missing)
+    made = create_missing(
+        admin,
+        [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
+    )
+    if (topic := names.pauses_topic(topology.name)) not in there:
+        try:
+            made += create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
+        except Refused as error:  # as of a cluster where somebody else makes topics; only `onefold pause` needs it
+            log.warning(f"{topology.name} cannot be paused: {error}", code=str(error.code))
+    return made
 
 
 def create_pauses(pipeline: str, client: Mapping[str, str]) -> None:
     """Make the topic of a pipeline's pauses when it is missing. Raises as `create_topics`."""
     admin = connect(client)
-    if (topic := pauses.topic_of(pipeline)) not in existing(admin):
+    if (topic := names.pauses_topic(pipeline)) not in existing(admin):
         create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
 
 
@@ -87,7 +96,7 @@ def write_pause(pipeline: str, pause: Pause | None, client: Mapping[str, str]) -
     try:
         pauses.write(client, pipeline, pause, CALL_TIMEOUT_S)
     except KafkaException as error:
-        raise unanswered(error, f"topic {pauses.topic_of(pipeline)} cannot be written", connect(client)) from error
+        raise unanswered(error, f"topic {names.pauses_topic(pipeline)} cannot be written", connect(client)) from error
 
 
 def create_replays(topology: Topology, client: Mapping[str, str]) -> None:

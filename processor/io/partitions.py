@@ -94,8 +94,9 @@ class Partitions:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more, and say nothing more."""
         self._closed.set()
+        self._telemetry.faulty(self._topology.name, "")
 
     def watch(self) -> None:
         """Look until it is closed, in a thread of its own: a broker that does not answer may keep it waiting."""
@@ -128,6 +129,8 @@ class Partitions:
         return f"topic {topic} has {found} partitions, and {self._topology.name} was started with {self._tasks}"
 
     def _say(self, what: str) -> None:
+        if self._closed.is_set():
+            return
         trouble = (
             what
             and f"{what}. Its tasks go on, and the next start is refused: see `onefold docs operating`, partitions added"

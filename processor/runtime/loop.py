@@ -37,6 +37,10 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
+class _Stopped(Exception):
+    """A restore that is given up, because the task was asked to end."""
+
+
 class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
@@ -101,6 +105,8 @@ class TaskLoop:
                 self._enter(Phase.STOPPED, str(error))
                 log.warning("task was taken over", partition=self.partition, reason=str(error), code=str(error.code))
                 return
+            except _Stopped:
+                return
             except GeneratorExit:
                 raise  # whoever drives it has let go of it, as kill -9 does: nothing more may happen
             except BaseException as error:  # noqa: BLE001 - raised again by whoever looks after the loops
@@ -132,7 +138,7 @@ class TaskLoop:
                 yield self._turn(task)
         except GeneratorExit:
             raise
-        except (Retriable, Corrupted, Refused):
+        except (Retriable, Corrupted, Refused, _Stopped):
             # A known trouble is no record's fault: the next owner need not be careful. If that cannot be said, it will be.
             with contextlib.suppress(ProcessorError):
                 task.close()
@@ -178,7 +184,11 @@ class TaskLoop:
         self.turned_at = self._clock()
 
     def _restoring(self) -> None:
-        """More was read, of the changelog or the decision log. Reported now and then, so that a long restore is seen to go on."""
+        """More was read, of the changelog or the decision log. Reported now and then, so that a long restore is seen to go on.
+        Raises `_Stopped` when it is to end: nothing has begun.
+        """
+        if self._stopping and self.phase is Phase.RESTORING:
+            raise _Stopped
         self._restored += 1
         if self._clock() - self.turned_at > _REPORT_S:
             self.detail = f"task {self.partition} has read {self._restored:,} records that it restores from"

@@ -158,7 +158,7 @@ class Following:
         state.outputs.findings.clear()  # which `judge` has given, too
         self.versions = Versions(self._work, expected.model.rows, state.outputs.last)
         state.matching.versions, state.matching.judged = self.versions.wrote, self.versions.judge
-        self._find_missing(reached)
+        self._find_missing(reached, ends_whole=True)
         for record in later:
             self._take(record)
 
@@ -179,7 +179,7 @@ class Following:
         unread = gate.unread(positions)
         if not unread:
             self.is_whole = False
-            taken = self._take_inputs(reached, time.monotonic() + self._pace.step_s)
+            taken = self._take_inputs(reached, time.monotonic() + self._pace.step_s, ends_whole=reached == gate.reached)
             self.is_whole = True
         if not unread and taken:
             if gate.is_reached(positions):
@@ -292,11 +292,12 @@ class Following:
                 )
             self._progress[topic, task] = at["next_offset"]
 
-    def _take_inputs(self, reached: Offsets, deadline: float) -> bool:
+    def _take_inputs(self, reached: Offsets, deadline: float, *, ends_whole: bool) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
 
         Args:
             deadline: until when, in monotonic seconds; one record is taken at least.
+            ends_whole: whether no transaction of the processor has inputs before `reached` and behind it.
         """
         self._is_applied = False
         for place, waiting in self._waiting.items():
@@ -308,7 +309,7 @@ class Following:
                     return False
         for place, until in reached.items():
             self._applied[place] = until
-        self._find_missing(self._applied)
+        self._find_missing(self._applied, ends_whole=ends_whole)
         self._judge_letters()
         self.findings += self._owed.judge(self._applied)
         self._is_applied = True
@@ -318,12 +319,14 @@ class Following:
         if not self._state.oracle.owner.is_of_another(record):
             (self._state.order.feed if self._state.order else self._apply)(record)
 
-    def _find_missing(self, applied: Offsets) -> None:
+    def _find_missing(self, applied: Offsets, *, ends_whole: bool) -> None:
         """What is wrong now that these inputs were taken, and everything that was written of them was read."""
         matching = self._state.matching
         matching.before(applied)
         self._collect()
-        self.findings += [*matching.missing(applied), *matching.misplaced()]
+        if ends_whole:  # else the output record of a row may name a later input of the same transaction
+            self.findings += matching.missing(applied)
+        self.findings += [*matching.take_doubtful(), *matching.misplaced()]
 
     def _collect(self) -> None:
         for found in (self._state.outputs.findings, self._state.matching.findings):

@@ -141,13 +141,13 @@ class Query:
 
     def _begin(self, held: ExitStack) -> None:
         plan = self._plan
-        migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
-        migrate(plan.postgres_dsn, self.name, plan.sql_root)
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         said = partial(plan.held, self.name)
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         if not pipeline_lock.share(connection, self.name):
             raise Retriable(Code.RESET_INCOMPLETE, f"{self.name} is being reset: `onefold reset` is running")
+        migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
+        migrate(plan.postgres_dsn, self.name, plan.sql_root)
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)

@@ -149,6 +149,7 @@ class Code(Enum):
     )
     SHARED_DATA = 810, "A reset or a rebuild would delete data of another pipeline, or data that cannot be made again."
     COMMAND_RUNNING = 811, "Another reset, rebuild or replay of the pipeline is under way."
+    PAUSED = 812, "The pipeline is paused, and the command needs it to go on."
 
     # The stack, containers, objects and measurements.
     STACK_STOPPED = 901, "The stack is not running."

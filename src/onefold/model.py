@@ -28,14 +28,15 @@ a tick, `model` is given a `tick` function, or the class has a method `tick(at_m
 `ticks=True`. Of a pipeline that feeds
 itself the `Workload` names those inputs in `fed`, and `feeds()` of the model says what the last value makes it write there, or
 into a queue: topic, fields, and for a queue the Kafka key if it is not the state key. Such a class has its rows in `TrackedRows`,
-one for each table. If it has an attribute `record`, each input record is there before `apply` is called: when it was sent, in
-`timestamp_ms`, and the sender's `headers`. The function of a `model` finds it at each of its tables, as `places.record`.
+one for each table, and sets them in `apply`: output records of rows that follow in `settle` are not compared one by one. If it
+has an attribute `record`, each input record is there before `apply` is called: when it was sent, in `timestamp_ms`, and the
+sender's `headers`. The function of a `model` finds it at each of its tables, as `places.record`.
 
 `verify` compares the Kafka key of each output record with the state key of its input. Where a handler names another one, by
 `Output(key=...)`, the `Table` says so in `kafka_key`: the field that is the key, or a function of the fields.
 
-A table whose rows are added up from its output records says so, for `onefold audit`: `adds` names the columns of which a record
-says by how much they grow, and `sums` says which table's rows are summed, by a `Sums`, or gathered into rows, by a `Gathered`.
+A table whose rows are added up from its output records says so: `adds` names the columns of which a record says by how much
+they grow, and `sums` says which table's rows are summed, by a `Sums`, or gathered into rows, by a `Gathered`.
 
 Topics, tables, fields and columns that no table says are in `not_judged`, each with the reason; `onefold check` asks for them.
 

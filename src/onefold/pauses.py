@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from onefold import kafka_client
+from onefold import kafka_client, names
 from onefold.process import ServiceProcess
 from onefold.telemetry import SILENT, Telemetry
 
@@ -32,14 +32,11 @@ _AGAIN_S = 5.0
 # One question; a healthy broker answers in milliseconds.
 _METADATA_S = 0.5
 _BATCH = 100
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _ROUND_S = 0.3
-# Who has not learned it by then works: one partition without a leader must not stop a pipeline that nobody has paused.
-_KNOWN_S = 5.0
-
-
-def topic_of(pipeline: str) -> str:
-    """The name of the topic."""
-    return f"{pipeline}.pauses"
+# Who has not learned it by then works: one partition without a leader must not stop a pipeline that nobody has paused. A new
+# leader takes ten seconds.
+_KNOWN_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ class Pause:
     reason: str = ""
 
     def __str__(self) -> str:
-        since = datetime.fromtimestamp(self.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return f"paused since {since} by {self.by}{f': {self.reason}' if self.reason else ''}"
+        since = _EPOCH + timedelta(milliseconds=self.at_ms)
+        return f"paused since {since:%Y-%m-%d %H:%M:%S} UTC by {self.by}{f': {self.reason}' if self.reason else ''}"
 
     def encode(self) -> bytes:
         """The value of the record."""
@@ -73,8 +70,10 @@ class Pause:
         """
         try:
             found = json.loads(value)
-            return cls(int(found["at_ms"]), str(found["by"]), str(found["reason"]))
-        except (ValueError, KeyError, TypeError):
+            made = cls(int(found["at_ms"]), str(found["by"]), str(found["reason"]))
+            str(made)  # a time may be none
+            return made
+        except (ValueError, KeyError, TypeError, OverflowError):
             return cls(at_ms, "a record that cannot be read")
 
 
@@ -85,12 +84,11 @@ class Pauses:
         client: settings of librdkafka.
 
     Attributes:
-        trouble: per pipeline why Kafka does not show the pauses, in one sentence: a missing right. Then nothing is paused.
-        silent: whether no broker has answered the last question. Nothing can be processed then, paused or not.
+        trouble: per pipeline why Kafka does not show the pauses, in one sentence: a missing right. What was known before holds.
     """
 
     def __init__(self, client: Mapping[str, Any], pipelines: Iterable[str]) -> None:
-        self._names = {topic_of(name): name for name in pipelines}
+        self._names = {names.pauses_topic(name): name for name in pipelines}
         self._client = client
         self._consumer = kafka_client.consumer({**client, "enable.partition.eof": True})
         self._followed: list[str] = []
@@ -99,7 +97,6 @@ class Pauses:
         self._read: dict[str, Pause | None] = {}
         self._found: dict[str, Pause | None] = {}
         self.trouble: dict[str, str] = {}
-        self.silent = False
 
     def look(self, wait_s: float = 0.0) -> None:
         """Take what has come.
@@ -114,20 +111,21 @@ class Pauses:
 
     def _find_topics(self) -> None:
         """Follow the topics that are there. A consumer is told nothing of one that is not."""
-        self._again_at, self.silent = time.monotonic() + _AGAIN_S, False
+        self._again_at, before = time.monotonic() + _AGAIN_S, len(self._followed)
         for topic, name in self._names.items():
             if topic in self._followed:
                 continue
             try:
                 error = self._consumer.list_topics(topic, _METADATA_S).topics[topic].error
             except KafkaException:
-                self._again_at, self.silent = time.monotonic() + _ROUND_S, True
-                return
+                self._again_at = time.monotonic() + _ROUND_S
+                break  # no broker answers in time
             if error is None:
                 self._followed.append(topic)
             else:
                 self._refused(name, error)
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._followed])
+        if len(self._followed) > before:
+            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._followed])
 
     def _take(self, message: Message) -> None:
         name, error = self._names.get(message.topic() or ""), message.error()
@@ -144,13 +142,16 @@ class Pauses:
 
     def _refused(self, name: str, error: KafkaError) -> None:
         """What else an error is, librdkafka asks again by itself."""
-        topic = topic_of(name)
+        topic = names.pauses_topic(name)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             who = kafka_client.identity(self._client)
             self.trouble[name] = f"{who} has no right to read {topic}: `onefold pause` does not reach this process"
-        elif error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._AUTO_OFFSET_RESET):
+            self._found.setdefault(name, None)
+        elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            self._found[name] = None
+        elif error.code() != KafkaError._AUTO_OFFSET_RESET:
             return
-        self._read[name] = self._found[name] = None
+        self._read.pop(name, None)
         if topic in self._followed:
             self._followed.remove(topic)
 
@@ -179,12 +180,14 @@ class Pausable:
     def __init__(
         self, client: Mapping[str, Any], pipeline: str, process: ServiceProcess, telemetry: Telemetry = SILENT
     ) -> None:
-        self._pipeline, self._process, self._telemetry = pipeline, process, telemetry
+        self._client, self._pipeline, self._process, self._telemetry = client, pipeline, process, telemetry
         self._pauses = Pauses(client, [pipeline])
         self._said = ""
 
     def halts(self) -> bool:
-        """Whether to stop what is being done, because the pipeline is paused. Takes microseconds."""
+        """Whether to stop what is being done, because the pipeline is paused. Takes microseconds, and while Kafka is away or the
+        topic is missing now and then as long as one question.
+        """
         self._pauses.look()
         return self._pauses.of(self._pipeline) is not None
 
@@ -197,8 +200,8 @@ class Pausable:
             why = f"{self._pipeline} is {pause}" if pause is not None else ""
             self._telemetry.paused(self._pipeline, why)
             self._say(why or self._pauses.trouble.get(self._pipeline, ""))
-            known = self._pauses.knows(self._pipeline) or self._pauses.silent or time.monotonic() > deadline
-            if pause is None and known:
+            known = self._pauses.knows(self._pipeline) or time.monotonic() > deadline
+            if pause is None and (known or _is_useless(self._client)):
                 break
             waited = waited or bool(why)
             # Readiness and health checks take it for a process that is well: it does what it was asked to.
@@ -209,6 +212,8 @@ class Pausable:
     def _say(self, what: str) -> None:
         if what and what != self._said:
             log.warning(what)
+        elif self._said and not what:
+            log.info(f"{self._pipeline} is not paused any more")
         self._said = what
 
     def close(self) -> None:
@@ -224,7 +229,7 @@ class Switches:
     """
 
     def __init__(self, client: Mapping[str, Any], pipelines: Iterable[str], telemetry: Telemetry = SILENT) -> None:
-        self._names, self._telemetry = list(pipelines), telemetry
+        self._client, self._names, self._telemetry = client, list(pipelines), telemetry
         self._pauses = Pauses(client, self._names)
         self._paused: dict[str, str] = {}
         self._troubles: Mapping[str, str] = {}
@@ -234,7 +239,7 @@ class Switches:
         deadline = time.monotonic() + _KNOWN_S
         while not all(map(self._pauses.knows, self._names)) and time.monotonic() < deadline:
             self._pauses.look(_ROUND_S)
-            if self._pauses.silent:
+            if _is_useless(self._client):
                 break
 
     def changed(self) -> tuple[list[str], list[str]]:
@@ -265,14 +270,21 @@ class Switches:
         self._pauses.close()
 
 
-def now(client: Mapping[str, Any], pipelines: Iterable[str], timeout_s: float) -> dict[str, Pause]:
-    """The pauses of these pipelines. Those that Kafka does not show within `timeout_s` are left out."""
-    names = list(pipelines)
+def _is_useless(client: Mapping[str, Any]) -> bool:
+    """Whether no broker lets this client in. Then nothing is processed, paused or not, and whoever begins says why."""
+    trouble = kafka_client.trouble(client)
+    return trouble is not None and not trouble.partial
+
+
+def now(client: Mapping[str, Any], pipelines: Iterable[str], timeout_s: float) -> tuple[dict[str, Pause], list[str]]:
+    """The pauses of these pipelines, and the pipelines of which Kafka has not said within `timeout_s` whether they are paused."""
+    asked = list(pipelines)
     deadline = time.monotonic() + timeout_s
-    with closing(Pauses(client, names)) as pauses:
-        while not all(map(pauses.knows, names)) and not pauses.silent and time.monotonic() < deadline:
+    with closing(Pauses(client, asked)) as pauses:
+        while not all(map(pauses.knows, asked)) and time.monotonic() < deadline:
             pauses.look(0.1)
-        return {name: pause for name in names if (pause := pauses.of(name)) is not None}
+        found = {name: pause for name in asked if (pause := pauses.of(name)) is not None}
+        return found, [name for name in asked if not pauses.knows(name)]
 
 
 def write(client: Mapping[str, Any], pipeline: str, pause: Pause | None, timeout_s: float) -> None:
@@ -286,7 +298,7 @@ def write(client: Mapping[str, Any], pipeline: str, pause: Pause | None, timeout
         {**client, "enable.idempotence": True, "message.timeout.ms": round(1000 * timeout_s)}
     )
     producer.produce(
-        topic_of(pipeline),
+        names.pauses_topic(pipeline),
         pause.encode() if pause is not None else None,
         _KEY,
         0,

@@ -5,12 +5,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from structlog.testing import capture_logs
 
-from onefold import pauses
+from onefold import names, pauses
+from onefold.error_codes import Code
+from onefold.operate import pausing
+from onefold.operate.errors import UserError
+from onefold.operate.settings import Settings
 from onefold.pauses import Pause, Pauses, Switches
+from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.telemetry import Health
+from tests.support.coded import raises
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import instance, opened, produce, records
 from tests.support.told import Kept
@@ -19,6 +27,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.promise("one-pipeline-pauses")
 
 PAUSE = Pause(1_764_000_000_000, "ann@here", "another rule")
+NOWHERE = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://127.0.0.1:9/none")
 SAID = "paused since 2025-11-24 16:00:00 UTC by ann@here: another rule"
 
 
@@ -51,16 +60,16 @@ def test_a_pause_is_seen_and_its_end(client: dict[str, str], followed: tuple[Fol
     admin.write_pause(name, PAUSE, client)
     one.until(name, PAUSE)
     assert str(PAUSE) == SAID
-    assert pauses.now(client, [name, "nobody"], 20) == {name: PAUSE}
+    assert pauses.now(client, [name, "nobody"], 60) == ({name: PAUSE}, [])
     admin.write_pause(name, None, client)
     one.until(name, None)
-    assert pauses.now(client, [name], 20) == {}
+    assert pauses.now(client, [name], 60) == ({}, [])
 
 
 def test_a_topic_that_comes_later_is_followed(client: dict[str, str], fresh_domain: Callable[..., Topology]) -> None:
     """A pipeline of an older release has none. It is paused then as it was at the end of the topic, and never as before."""
     name = fresh_domain("runner").name
-    topic = pauses.topic_of(name)
+    topic = names.pauses_topic(name)
     delete_topics(admin.connect(client), (topic,))
     late = Followed(client, name)
     with closing(late.pauses):
@@ -80,13 +89,22 @@ def test_a_topic_that_comes_later_is_followed(client: dict[str, str], fresh_doma
         late.until(name, PAUSE)
 
 
-@pytest.mark.parametrize("value", [b"not JSON", b"[]", b'{"version":9}', b'{"at_ms":"x","by":1,"reason":2}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"not JSON",
+        b"[]",
+        b'{"version":9}',
+        b'{"at_ms":"x","by":1,"reason":2}',
+        b'{"at_ms":%d,"by":"a","reason":""}' % 10**20,
+    ],
+)
 def test_a_record_that_cannot_be_read_pauses_too(
     client: dict[str, str], followed: tuple[Followed, str], value: bytes
 ) -> None:
     """And `onefold resume` ends it."""
     one, name = followed
-    produce(client, pauses.topic_of(name), [(b"pause", value)])
+    produce(client, names.pauses_topic(name), [(b"pause", value)])
 
     def pause() -> Pause | None:
         one.pauses.look(0.1)
@@ -156,3 +174,32 @@ def test_who_is_paused_is_well_and_begins_anew_after_it() -> None:
     now[0] = 31.0
     health.stands("bank", "", 31.0, "")
     assert health.trouble() == "runner: no progress for 11 s: 7 offsets wait"
+
+
+def test_whether_a_pipeline_is_paused_is_unknown_while_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And `resume` does not say that it was not paused."""
+    away = {"bootstrap.servers": "127.0.0.1:9"}
+    assert pauses.now(away, ["runner"], 1) == ({}, ["runner"])
+    monkeypatch.setattr(pausing, "_KNOWN_S", 1.0)
+    for verb in (lambda: pausing.resume(["runner"], NOWHERE), lambda: pausing.pause(["runner"], NOWHERE, "")):
+        with raises(UserError, Code.KAFKA_SILENT, "runner.pauses"):
+            verb()
+
+
+def test_who_may_not_make_the_topic_is_not_kept_from_its_work(
+    client: dict[str, str], fresh_domain: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another team makes the topics."""
+    topology = fresh_domain("runner")
+    topic, make = names.pauses_topic(topology.name), admin.create_missing
+    delete_topics(admin.connect(client), (topic,))
+
+    def refused(kafka: AdminClient, missing: list[NewTopic]) -> list[str]:
+        if [one.topic for one in missing] == [topic]:
+            raise Refused(Code.KAFKA_RIGHT, f"topic {topic} could not be made")
+        return make(kafka, missing)
+
+    monkeypatch.setattr(admin, "create_missing", refused)
+    with capture_logs() as logged:
+        assert admin.create_topics(topology, 2, client) == []
+    assert [one["event"] for one in logged] == [f"runner cannot be paused: topic {topic} could not be made"]

@@ -113,7 +113,7 @@ class Both:
             with pytest.raises(judge.Inadmissible):
                 judge.decode(self._judge, value, self._registry)
             return None
-        found: dict[str, Any] = msgspec.to_builtins(read, builtin_types=(Decimal,))
+        found: dict[str, Any] = msgspec.to_builtins(read, builtin_types=(Decimal, bytes))
         assert found == judge.decode(self._judge, value, self._registry)
         return found
 

@@ -126,6 +126,7 @@ def rename_output(topic: str) -> Break:
         (rename_output("sales.changelog"), r"the topic sales\.changelog is the changelog of the pipeline's states"),
         (rename_output("sales.orders.dead"), r"the topic sales\.orders\.dead is where the dead letters of sales\.orders go"),
         (rename_output("sales.replays"), r"the topic sales\.replays is where the pipeline keeps the receipts"),
+        (rename_output("sales.pauses"), r"the topic sales\.pauses is where the pauses of the pipeline are"),
         (
             rename_output("sales.orders_dead"),
             r"Kafka refuses the topic sales\.orders\.dead beside sales\.orders_dead of sales: to its metrics",

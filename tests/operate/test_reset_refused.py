@@ -12,7 +12,7 @@ from onefold.exit_codes import REFUSED
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Objects
 from onefold.jobs.starting_over import StartingOver
-from onefold.operate import pipelines, state
+from onefold.operate import pausing, pipelines, state
 from onefold.operate.errors import UserError
 from onefold.operate.reset.reset import Reset
 from onefold.operate.settings import Settings
@@ -105,9 +105,10 @@ def test_the_topics_of_others_are_those_that_they_name() -> None:
     ],
 )
 def test_on_the_embedded_stack_the_sink_of_all_pipelines_is_in_the_way(
-    service: str, code: Code, tmp_path: Path
+    service: str, code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As docs/operating.md says. Processors of another pipeline are not."""
+    monkeypatch.setattr(pausing, "_LOOK_S", 0.1)
     me = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
     state.write(state.path(tmp_path), {"version": state.VERSION, **me, "services": {service: {}}})
     with raises(UserError, code):

@@ -1,10 +1,13 @@
 """The judge's own partitioner: Kafka's published hash values, and where a real broker's client puts keys."""
 
+from itertools import product
+
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.proof.placement import murmur2, partition_of
+from onefold.proof.placement import Layout, murmur2, partition_of
+from onefold.proof.record import Source
 
 TOPIC = "onefold.proof.placement"
 PARTITIONS = 7
@@ -45,3 +48,14 @@ def test_the_partition_of_a_key_is_where_kafkas_client_puts_it(bootstrap_servers
     assert producer.flush(30) == 0
     assert landed == {key: partition_of(key, PARTITIONS) for key in landed}
     assert len(landed) == 303
+
+
+@pytest.mark.parametrize("before", [(1, 4, 6), (2, 3, 8), (3, 5, 12)])
+def test_a_topic_to_which_partitions_were_added_twice_has_no_misplaced_records(before: tuple[int, ...]) -> None:
+    layout, keys = Layout(before[-1]), [str(number) for number in range(100)]
+    for offset, (partitions, key) in enumerate(product(before, keys)):
+        layout.take(key, partition_of(key, partitions), offset, Source("in", 0, offset), {})
+    assert [*layout.misplaced()] == []
+    wrong = next(key for key in keys if all(partition_of(key, partitions) != 0 for partitions in range(2, 13)))
+    layout.take(wrong, 0, 300, Source("in", 0, 300), {})
+    assert [one.offset for one in layout.misplaced()] == [300]

@@ -132,6 +132,32 @@ def test_a_trouble_outside_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) 
     assert len(driver.read("runner.messages")) == 3
 
 
+def test_a_restore_ends_when_it_is_asked_to() -> None:
+    """However much is left of it; a transaction in hand comes to its end all the same."""
+    beats = list[int]()
+
+    class Endless(SimulatedSession):
+        beat: Any
+
+        def restore(self, **given: Any) -> Any:
+            for number in range(1_000):
+                beats.append(number)
+                if number == 100:
+                    loop.stop()
+                self.beat()
+            return iter(())
+
+    def make(beat: Any) -> Task:
+        session = Endless(driver.log, RUNNER, 0)
+        session.beat = beat
+        return elastic_task(RUNNER, session, driver.codec, beat=beat, clock=Clock())
+
+    driver = TopologyDriver(RUNNER)
+    loop = TaskLoop(0, make, clock=Clock())
+    assert list(loop.life()) == []
+    assert (len(beats), loop.failure, loop.phase) == (101, None, Phase.RESTORING)
+
+
 def test_fenced_leaves_quietly() -> None:
     """No failure, and no second try of its own: the pool asks the group first."""
     driver = TopologyDriver(RUNNER)

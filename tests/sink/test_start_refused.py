@@ -32,10 +32,10 @@ from tests.support.coded import raises
 def test_what_passes_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, error: psycopg.Error, raised: type[CodedError], code: Code
 ) -> None:
-    def migrate(*arguments: Any) -> None:
+    def connect(*arguments: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr(query, "migrate", migrate)
-    plan = cast("Plan", SimpleNamespace(postgres_dsn=""))
+    monkeypatch.setattr(query, "connect", connect)
+    plan = cast("Plan", SimpleNamespace(postgres_dsn="", writer="", held=print, domain=SimpleNamespace(name="runner")))
     with raises(raised, code, str(error)):
         Query(cast("Any", None), plan).start()

@@ -221,7 +221,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         for record in records(client, topic):
             oracle.take_job(record)
     expected = oracle.settled()
-    outputs = Outputs(workload, owner)
+    outputs = Outputs(workload, owner, partitions)
     outputs.heard = matching.wrote
     for topic in topology.dead.values():
         for record in records(client, topic):

@@ -8,8 +8,10 @@ from onefold.proof.expect import Workload
 from onefold.proof.judge import Judge
 from onefold.proof.kafka import Kafka
 from onefold.proof.log import Log, Place, Topic
+from onefold.proof.matching import Matching
 from onefold.proof.record import Record
-from onefold.proof.verdict import CannotTell, Verdict
+from onefold.proof.state import begin, read_evenly, topics_of
+from onefold.proof.verdict import CannotTell, Finding, Verdict
 from tests.support.stage import PARTITIONS, Header, Stage
 
 #: When the first record was sent.
@@ -118,3 +120,61 @@ class SimulatedStage(Stage):
         offset = self.log.append(topic, key, value, partition=partition, headers=headers, timestamp_ms=sent_ms)
         self._ends[topic, partition] = offset + 1
         return Record(topic, partition, offset, key, value, list(headers), sent_ms)
+
+
+class InMemoryStage(SimulatedStage):
+    """Topics in memory, and no tables: for what topics alone show."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__("", workload)
+
+    def verified(self, opened: type[JudgesLog] = JudgesLog) -> tuple[list[Finding], Matching]:
+        """What `verify` finds in the topics, and what compared their output records."""
+        work, topics = self.workload, topics_of(self.workload)
+        log = opened(self.log, topics.all)
+        state = begin(work, log, None, frozenset())
+        order = state.order
+        if order is not None:
+            order.go_on(state.oracle.feed, stops=False)
+
+        def take(record: Record) -> None:
+            if record.topic in work.reads:
+                (order.feed if order else state.oracle.feed)(record)
+            elif record.topic != topics.changelog:
+                state.take_written(record, topics)
+
+        read_evenly(log, work, state.matching, log.stable_ends(), take)
+        expected, matching = state.oracle.settled(), state.matching
+        found = [*state.outputs.judge(expected), *matching.findings, *matching.left()]
+        for table in work.outputs.values():
+            for key, (_, source) in expected.model.rows[table.name].items():
+                last = state.outputs.last[table.name].get(key)
+                if last is not None and last.source != source:  # as the comparison with tables says
+                    found.append(Finding("wrong origin", table.name, {}, {"source": (source, last.source)}))
+        return found, matching
+
+    def _migrate(self) -> None:
+        """There is no database."""
+
+    def _fill_ledger(self) -> None:
+        """There is no database."""
+
+    def _fill_tables(self) -> None:
+        """There are none."""
+
+
+class OutputsFirst(JudgesLog):
+    """Reads output records before inputs."""
+
+    def __init__(self, log: SimulatedLog, topics: Iterable[str]) -> None:
+        super().__init__(log, topics)
+        inputs = {name.removesuffix(".dead") for name in self.topics if name.endswith(".dead")}
+        self.places.sort(key=lambda place: place[0] in inputs)
+
+
+class LastPartitionFirst(JudgesLog):
+    """Reads the partitions of each topic from the last to the first."""
+
+    def __init__(self, log: SimulatedLog, topics: Iterable[str]) -> None:
+        super().__init__(log, topics)
+        self.places.reverse()

@@ -36,7 +36,7 @@ SQL = Path(__file__).resolve().parents[2] / "sql"
 _MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What output records hold that no table has.
-_BESIDE = {"trades.deltas": {"messages": 1}}
+_BESIDE = {"trades.deltas": {"messages": 1}, "averages.alarms": {"window_end": 0}}
 
 Header = tuple[str, bytes]
 
@@ -69,7 +69,7 @@ class Stage:
         self.place: dict[tuple[str, tuple[Any, ...]], tuple[int, int]] = {}
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self.cluster_id, self._ids = self._open()
-        migrate_all(dsn, SQL)
+        self._migrate()
         life = self._ids[f"{workload.name}.changelog"]
         self.oracle = Oracle(workload, PARTITIONS, owner=Owner(self.cluster_id, workload.name, life))
 
@@ -101,6 +101,9 @@ class Stage:
         self.flush()
         self.report_progress()
         self._fill_tables()
+
+    def _migrate(self) -> None:
+        migrate_all(self.dsn, SQL)
 
     def _feed(self, record: Record) -> None:
         self.oracle.feed(record)
@@ -174,6 +177,9 @@ class Stage:
             }
             body = {"inputs": inputs, "counts": counted if partition == 0 else {}, "transactions": 1}
             self._send(f"{self.workload.name}.changelog", partition, b"p", json.dumps(body).encode(), [])
+        self._fill_ledger()
+
+    def _fill_ledger(self) -> None:
         with psycopg.connect(self.dsn) as connection:
             connection.execute("DELETE FROM onefold.ledger WHERE sink = %s", [self.workload.name])
             for topic in self.workload.outputs:
@@ -246,8 +252,10 @@ def _written(kind: str, value: Any) -> Any:
     """As an output record has it."""
     if kind == "millionths":
         return int(value * 1_000_000)
-    if kind == "instant":
+    if kind in ("instant", "timestamp-micros"):
         return (value - _EPOCH) // timedelta(microseconds=1)
+    if kind == "timestamp-millis":
+        return (value - _EPOCH) // timedelta(milliseconds=1)
     return value.isoformat(sep=" ") if isinstance(value, datetime) else value
 
 

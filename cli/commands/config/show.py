@@ -9,7 +9,7 @@ import typer
 
 from onefold.operate.origins import origins, unknown
 from onefold.operate.settings import PREFIX, Settings, files, load
-from onefold.operate.values import printable
+from onefold.printable import printable
 
 
 def command(

@@ -10,7 +10,8 @@ import typer
 from onefold import exit_codes
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
-from onefold.operate.values import moment, printable
+from onefold.operate.values import moment
+from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.operate.states import State
