@@ -15,7 +15,7 @@ from onefold import kafka_client, kafka_offsets
 from onefold.operate.errors import of_kafka
 from onefold.operate.settings import Settings
 from onefold.pipelines import find
-from onefold.processor.io.admin import RECORD_BYTES_MAX
+from onefold.processor.io.topics import RECORD_BYTES_MAX
 from onefold.proof import workloads
 from onefold.proof.workloads.shaping import Shape
 

@@ -20,7 +20,7 @@ IMPORTED = {
     "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography", "prometheus_client"),
     "judge": ("confluent_kafka", "psycopg"),
     "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg", "prometheus_client"),
-    "stack": ("confluent_kafka", "psycopg", "cryptography"),
+    "stack": ("confluent_kafka", "psycopg", "cryptography", "yaml"),
     "jobs": ("confluent_kafka", "psycopg", "prometheus_client"),
     "s3": ("boto3", "botocore"),
     "formulas": ("lark",),
@@ -38,6 +38,7 @@ NEEDS = {
     "pause": ("processor",),
     "resume": ("processor",),
     "prepare": ("processor", "sink"),
+    "kubernetes": ("processor", "stack"),
     "process": ("processor",),
     "sink": ("sink",),
     "work": ("jobs",),
@@ -57,6 +58,7 @@ _INSTALLED_AS = {
     "confluent_kafka": "confluent-kafka",
     "prometheus_client": "prometheus-client",
     "sse_starlette": "sse-starlette",
+    "yaml": "pyyaml",
 }
 
 

@@ -22,10 +22,11 @@ from onefold.pipelines import again_of as again_of
 from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.core.owner import PIPELINE_HEADER
-from onefold.processor.io.admin import RECORD_BYTES_MAX, create_missing, existing
+from onefold.processor.io.admin import create_missing, existing
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.serde import decode_plain
+from onefold.processor.io.topics import RECORD_BYTES_MAX, Described
 from onefold.replication import AS_BROKERS, Replication
 
 # What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
@@ -75,6 +76,15 @@ def _put_back(value: bytes | None) -> Mapping[str, Any]:
     return found
 
 
+def of_queue(queue: str, partitions: int) -> dict[str, Described]:
+    """The topics beside the queue's own."""
+    retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
+    return {
+        topic: Described(partitions, {"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)})
+        for topic, kept in retention.items()
+    }
+
+
 def create(admin: AdminClient, queue: str, replication: Replication = AS_BROKERS) -> list[str]:
     """Make the topics beside the queue's own that are missing, with its number of partitions; says which.
 
@@ -86,13 +96,5 @@ def create(admin: AdminClient, queue: str, replication: Replication = AS_BROKERS
     if queue not in there:
         check_visible(admin, [queue])
         raise Retriable(Code.TOPIC_MISSING, f"topic {queue} does not exist; `onefold prepare` makes it")
-    retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
-    return create_missing(
-        admin,
-        {
-            topic: (there[queue], {"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)})
-            for topic, kept in retention.items()
-            if topic not in there
-        },
-        replication,
-    )
+    wanted = of_queue(queue, there[queue])
+    return create_missing(admin, {topic: how for topic, how in wanted.items() if topic not in there}, replication)

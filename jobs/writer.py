@@ -18,8 +18,8 @@ from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job
 from onefold.processor.core.errors import Retriable
-from onefold.processor.io.admin import RECORD_BYTES_MAX
 from onefold.processor.io.kafka_errors import again_or_never
+from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 DELIVERY_TIMEOUT_MS = 10_000
 # For an answer of a broker that is there.

@@ -19,7 +19,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED
 from onefold.operate import hiding
 from onefold.operate.errors import UserError, of_kafka
-from onefold.processor.io.admin import RECORD_BYTES_MAX
+from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
 # Among messages: nothing more has arrived so far, so what has should be sent.

@@ -33,6 +33,7 @@ from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.values import OWN_HEADERS, REPLAYS_HEADER, TIMESTAMP_HEADER
 from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK
+from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 # Of one transaction. Originals are held in memory, and the broker's transaction must end in time.
 RECORDS_MAX, BYTES_MAX = 500, 16 * 1024 * 1024
@@ -191,7 +192,7 @@ def _replay_in_parts(
             topic = part[0].source.topic if part[0].source else ""
             report.failed[part[0].place] = (
                 f"{topic} does not take it with the headers of a replay ({error}): raise its max.message.bytes; more than "
-                f"{admin.RECORD_BYTES_MAX:,} bytes are never written"
+                f"{RECORD_BYTES_MAX:,} bytes are never written"
             )
 
 
@@ -301,7 +302,7 @@ def _open(client: Mapping[str, str], domain: str) -> Producer:
         "transactional.id": f"onefold-replay-{domain}",
         "transaction.timeout.ms": TRANSACTION_MS,
         "delivery.timeout.ms": TRANSACTION_MS // 2,
-        "message.max.bytes": admin.RECORD_BYTES_MAX,
+        "message.max.bytes": RECORD_BYTES_MAX,
         "compression.type": "lz4",
     }
     producer = kafka_client.producer(settings, logger=logging.getLogger("onefold.replay"))

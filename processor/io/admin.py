@@ -15,27 +15,16 @@ from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
+from onefold.processor.io import topics
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
 from onefold.processor.io.reading import between
-from onefold.processor.io.schemas import INPUT_BYTES_MAX
-from onefold.processor.io.serde import OUTPUT_BYTES_MAX
+from onefold.processor.io.topics import RECORD_BYTES_MAX, Described
 from onefold.replication import AS_BROKERS, Replication
 
 log = structlog.get_logger()
 
 # Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
 _TAIL = 20
-
-# Keys and headers count too, and a repartitioned or dead record may have a key as large as an input.
-RECORD_BYTES_MAX = OUTPUT_BYTES_MAX + 2 * INPUT_BYTES_MAX
-# A proposal may hold a few outputs of the largest size, and what else one of their records changes.
-DECISION_BYTES_MAX = 2 * RECORD_BYTES_MAX
-_LARGE = {"max.message.bytes": str(RECORD_BYTES_MAX)}
-# The log is the truth that `verify` recomputes from, so time deletes nothing from it unless somebody says so.
-_KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
-# Small segments, so that compaction really happens; tombstones stay a day, longer than any restore takes.
-_SMALL_SEGMENTS = {"segment.bytes": str(64 * 1024 * 1024)}
-_COMPACT = {"cleanup.policy": "compact", **_SMALL_SEGMENTS, "min.cleanable.dirty.ratio": "0.3"}
 
 
 def create_topics(
@@ -58,30 +47,13 @@ def create_topics(
         Retriable: the cluster does not answer.
         Refused: the cluster does not allow it.
     """
-    wanted = {topology.changelog: {**_COMPACT, **_LARGE}}
-    wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.outputs}
-    wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.dead.values()}
-    if topology.order is not None:
-        wanted[topology.order] = {**_KEEP, **_LARGE}
-    if topology.ticks is not None:
-        # An input, but nobody else's: the processors write it.
-        wanted[topology.ticks] = {**_KEEP, **_LARGE}
-    if inputs:
-        # Larger than admission allows, so that what is too large becomes a dead letter and not a producer's riddle.
-        wanted |= {topic: {**_KEEP, **_LARGE} for topic in topology.inputs}
-    if decisions:
-        # What is deleted from it frees whole segments.
-        wanted[topology.decisions] = {**_KEEP, **_SMALL_SEGMENTS, "max.message.bytes": str(DECISION_BYTES_MAX)}
+    wanted = topics.of_pipeline(topology, partitions, inputs=inputs, decisions=decisions)
     admin = connect(client)
     there = existing(admin)
-    made = create_missing(
-        admin,
-        {topic: (partitions, config) for topic, config in wanted.items() if topic not in there},
-        replication,
-    )
-    if (topic := names.pauses_topic(topology.name)) not in there:
+    made = create_missing(admin, {topic: how for topic, how in wanted.items() if topic not in there}, replication)
+    if names.pauses_topic(topology.name) not in there:
         try:
-            made += create_missing(admin, {topic: (1, _COMPACT)}, replication)
+            made += create_missing(admin, topics.of_pauses(topology.name), replication)
         except Refused as error:  # as of a cluster where somebody else makes topics; only `onefold pause` needs it
             log.warning(f"{topology.name} cannot be paused: {error}", code=str(error.code))
     return made
@@ -90,8 +62,8 @@ def create_topics(
 def create_pauses(pipeline: str, client: Mapping[str, str], replication: Replication) -> None:
     """Make the topic of a pipeline's pauses when it is missing. Raises as `create_topics`."""
     admin = connect(client)
-    if (topic := names.pauses_topic(pipeline)) not in existing(admin):
-        create_missing(admin, {topic: (1, _COMPACT)}, replication)
+    if names.pauses_topic(pipeline) not in existing(admin):
+        create_missing(admin, topics.of_pauses(pipeline), replication)
 
 
 def write_pause(
@@ -106,7 +78,7 @@ def write_pause(
 
 
 def create_replays(topology: Topology, client: Mapping[str, str], replication: Replication) -> None:
-    """Make the topic of the receipts of replays when it is missing. One partition: it is read as a whole, and seldom written.
+    """Make the topic of the receipts of replays when it is missing.
 
     Raises:
         Retriable: the cluster does not answer.
@@ -114,21 +86,17 @@ def create_replays(topology: Topology, client: Mapping[str, str], replication: R
     """
     admin = connect(client)
     if topology.replays not in existing(admin):
-        create_missing(admin, {topology.replays: (1, _KEEP)}, replication)
+        create_missing(admin, topics.of_replays(topology), replication)
 
 
-def create_missing(
-    admin: AdminClient, missing: Mapping[str, tuple[int, Mapping[str, str]]], replication: Replication
-) -> list[str]:
-    """Make these topics, each with so many partitions and this configuration; says which were made here. Raises as
-    `create_topics`.
-    """
+def create_missing(admin: AdminClient, missing: Mapping[str, Described], replication: Replication) -> list[str]:
+    """Make these topics; says which were made here. Raises as `create_topics`."""
     if not missing:
         return []
     check_visible(admin, list(missing))
     wanted = [
-        NewTopic(topic, partitions, replication.replicas, config={**config, **replication.config})
-        for topic, (partitions, config) in missing.items()
+        NewTopic(topic, how.partitions, replication.replicas, config={**how.config, **replication.config})
+        for topic, how in missing.items()
     ]
     created = []
     for topic, future in kafka_ask.create_topics(admin, wanted, CALL_TIMEOUT_S).items():

@@ -21,7 +21,6 @@ from onefold.processor.core.abc import ChangelogIs, Write, transactional_id
 from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import (
-    RECORD_BYTES_MAX,
     high_watermark,
     identity,
     record_bytes_max,
@@ -31,6 +30,7 @@ from onefold.processor.io.admin import (
 from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MUCH, raising, translate
 from onefold.processor.io.reading import read
+from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
 # exceed the delivery timeout below, and the longest fold of a batch.

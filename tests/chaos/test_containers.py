@@ -8,8 +8,11 @@ import os
 import random
 import re
 import subprocess
+import sys
+import textwrap
 import time
 import urllib.request
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -32,6 +35,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.promise("recovery-in-time")]
 
 NEMESES = nemeses()
 SEED = int(os.environ.get("ONEFOLD_SEED", "0")) or random.randrange(1, 10**6)
+OWN_IMAGE = "onefold/test-own:dev"
 # How many times its bounds a stall may take: in the matrix 1, on two quiet cores; beside other tests what matters is the rows.
 PATIENCE, PATIENCE_BESIDE_OTHERS = float(os.environ.get("ONEFOLD_CHAOS_PATIENCE", "1")), 10.0
 IN_TIME = [pytest.mark.matrix, pytest.mark.alone]
@@ -84,6 +88,23 @@ def test_every_service_has_an_image(images: None) -> None:
     names = compose("--profile", "chaos", "config", "--images", timeout=60).split()
     assert names
     subprocess.run(["docker", "image", "inspect", *names], check=True, capture_output=True, timeout=60)
+
+
+def test_a_pipeline_of_one_s_own_is_three_lines_on_top_of_an_image(images: None, tmp_path: Path) -> None:
+    """The Dockerfile of docs/kubernetes.md, for the project that `onefold new` makes."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (dockerfile,) = re.findall(r"^ *```dockerfile\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    onefold = [sys.executable, "-m", "onefold.cli.main"]
+    subprocess.run([*onefold, "new", "orders"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    (tmp_path / "Dockerfile").write_text(textwrap.dedent(dockerfile), encoding="utf-8")
+    build = ["docker", "build", "--tag", OWN_IMAGE, "--file", str(tmp_path / "Dockerfile"), str(tmp_path / "orders")]
+    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    try:
+        asked = ["docker", "run", "--rm", "--read-only", "--network", "none", OWN_IMAGE, "check"]
+        said = subprocess.run(asked, check=True, capture_output=True, encoding="utf-8", timeout=60).stdout
+    finally:
+        subprocess.run(["docker", "image", "rm", OWN_IMAGE], check=True, capture_output=True, timeout=60)
+    assert "orders: nothing is wrong" in said
 
 
 @pytest.mark.parametrize("within_s", [PATIENCE_BESIDE_OTHERS * FIRST_ROW_S, pytest.param(FIRST_ROW_S, marks=IN_TIME)])

@@ -1,0 +1,379 @@
+"""Kubernetes resources of the pipelines, as a base for kustomize: for `onefold kubernetes`.
+
+Everything is derived from the declarations and from the settings that the user has made. Nothing secret is in it: each service
+reads its login from a Secret of its own, which the user makes. No server is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from onefold.error_codes import Code
+from onefold.exit_codes import USAGE
+from onefold.jobs.topics import of_queue
+from onefold.operate.errors import UserError
+from onefold.operate.settings import PREFIX, Settings
+from onefold.pipelines import Pipeline
+from onefold.processor import loading
+from onefold.processor.io import topics
+
+Resource = dict[str, Any]
+
+#: The first line of each file. A file without it is somebody else's, and is not replaced.
+HEADER = "# Made by `onefold kubernetes`. Change it from an overlay: the next call writes this file anew.\n"
+PROCESSOR_IMAGE, SINK_IMAGE = "onefold/processor", "onefold/sink"
+# The user of the images. Secrets and volumes are given to this group.
+_USER = 1000
+_METRICS_PORT, _DASHBOARD_PORT = 9464, 8080
+_SECRETS, _STATUS = "/etc/onefold", "/tmp/status.json"  # noqa: S108  # in the container, whose /tmp is its own
+_HOME = "/var/lib/onefold"
+_LABEL = "app.kubernetes.io"
+# What pods may know of the settings: where servers are, and how the pipelines work. Logins and folders of this machine stay here.
+_SHARED = (
+    *("bootstrap_servers", "partitions", "replication_factor", "min_insync_replicas", "replicas", "allow", "stall_s"),
+    *(
+        "session_timeout_s",
+        "sink_interval_s",
+        "job_timeout_s",
+        "objects",
+        "objects_endpoint",
+        "state",
+        "state_memory_mb",
+    ),
+)
+# Of CPU a share when the machine is full; of memory what docker-compose.yml allows each, with one pipeline a pod.
+_SIZES = {
+    "processor": ("250m", "1Gi"),
+    "worker": ("100m", "512Mi"),
+    "sink": ("500m", "2560Mi"),
+    "dashboard": ("100m", "256Mi"),
+    "prepare": ("100m", "256Mi"),
+}
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the resources are made from.
+
+    Attributes:
+        pipelines: those that run.
+        instances: processors of each pipeline that has no replicas.
+        strimzi: the name of the Kafka resource of Strimzi, for its topics; None: `onefold prepare` makes the topics.
+    """
+
+    settings: Settings
+    pipelines: Sequence[Pipeline]
+    instances: int = 2
+    strimzi: str | None = None
+
+    def files(self) -> dict[str, list[Resource]]:
+        """The resources, by the names of their files. Raises UserError if no Kafka is named, or a pipeline does not load."""
+        files = {
+            "settings.yaml": [self._settings()],
+            "prepare.yaml": [self._prepare()],
+            "processors.yaml": [one for pipeline in self.pipelines for one in self._processor(pipeline)],
+            "workers.yaml": [one for pipeline in self.pipelines if pipeline.jobs for one in self._worker(pipeline)],
+            "sink.yaml": list(self._sink()),
+            "dashboard.yaml": list(_dashboard()),
+            "network.yaml": list(_network()),
+        }
+        files = {name: resources for name, resources in files.items() if resources}
+        files["kustomization.yaml"] = [{
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": sorted(files),
+            "labels": [{"pairs": {f"{_LABEL}/part-of": "onefold"}, "includeSelectors": False, "includeTemplates": True}],
+        }]  # fmt: skip
+        files |= _component("monitoring", "pods.yaml", [_monitor()])
+        if self.strimzi:
+            files |= _component(
+                "strimzi", "topics.yaml", [one for name in self.pipelines for one in self._topics(name)]
+            )
+        return files
+
+    def _settings(self) -> Resource:
+        if not self.settings.bootstrap_servers:
+            raise UserError(
+                Code.SETTING_WRONG,
+                f"{PREFIX}BOOTSTRAP_SERVERS is not set",
+                "Set it to the Kafka that pods reach.",
+                USAGE,
+            )
+        made = self.settings.as_environment()
+        names = [PREFIX + name.upper() for name in _SHARED]
+        data = {name: made[name] for name in names if made.get(name)}
+        data |= {
+            "ONEFOLD_KAFKA_OPTIONS_FILE": f"{_SECRETS}/kafka.json",
+            "ONEFOLD_STATUS_FILE": _STATUS,
+            "ONEFOLD_LOG_FORMAT": "json",
+            "ONEFOLD_METRICS_PORT": str(_METRICS_PORT),
+            "ONEFOLD_METRICS_HOST": "0.0.0.0",  # noqa: S104  # the pod's own network; the NetworkPolicy says who reaches it
+        }
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "onefold"}, "data": data}
+
+    def _prepare(self) -> Resource:
+        """A Job: each deployment makes the topics and tables that are missing. Helm, Argo CD and Flux run it first."""
+        names = [pipeline.name for pipeline in self.pipelines]
+        template = _pod("prepare", "prepare", "owner", ["onefold", "prepare", *names], PROCESSOR_IMAGE, database=True)
+        template["spec"]["restartPolicy"] = "OnFailure"
+        hooks = {"helm.sh/hook": "pre-install,pre-upgrade", "argocd.argoproj.io/hook": "PreSync"}
+        again = {"argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation"}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {**_named("prepare", "prepare"), "annotations": hooks | again},
+            # A finished Job cannot be changed, and the next deployment wants another image.
+            "spec": {"backoffLimit": 10, "ttlSecondsAfterFinished": 600, "template": template},
+        }
+
+    def _processor(self, pipeline: Pipeline) -> Iterable[Resource]:
+        """A StatefulSet: the name of a pod is the name of its instance, and both outlive a restart."""
+        name = f"processor-{_host(pipeline.name)}"
+        command = ["onefold", "process", pipeline.name, "--processes", "1"]
+        template = _pod(name, "processor", "processor", command, PROCESSOR_IMAGE, database=False)
+        container = template["spec"]["containers"][0]
+        container["volumeMounts"].append({"name": "states", "mountPath": _HOME})
+        replicas = self.settings.replicas_of(pipeline)
+        states = {
+            "metadata": {"name": "states"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}},
+        }
+        return _stateful(
+            name, "processor", template, replicas if replicas > 1 else self.instances, [states], grace_s=40
+        )
+
+    def _worker(self, pipeline: Pipeline) -> Iterable[Resource]:
+        name = f"worker-{_host(pipeline.name)}"
+        template = _pod(name, "worker", "worker", ["onefold", "work", pipeline.name], PROCESSOR_IMAGE, database=True)
+        _scratch(template, _HOME)
+        return _stateful(name, "worker", template, 1, [], grace_s=60)
+
+    def _sink(self) -> Iterable[Resource]:
+        """A Deployment with Spark's driver in it. Two sinks at once are safe, so a new pod starts before the old one ends."""
+        names = [pipeline.name for pipeline in self.pipelines]
+        template = _pod("sink", "sink", "sink", ["onefold", "sink", *names], SINK_IMAGE, database=True)
+        _scratch(template, _HOME)
+        _scratch(template, "/dev/shm", medium="Memory", sizeLimit="256Mi")  # noqa: S108  # the checkpoints of Spark
+        template["spec"]["containers"][0]["env"].append({"name": "SPARK_LOCAL_DIRS", "value": "/tmp"})  # noqa: S108  # as above
+        yield _deployment("sink", "sink", template, grace_s=40)
+        yield _budget("sink")
+
+    def _topics(self, pipeline: Pipeline) -> Iterable[Resource]:
+        """KafkaTopic resources, for clusters on which nobody else makes topics."""
+        topology = loading.load_topology(pipeline)
+        replication, partitions = self.settings.replication(), self.settings.partitions
+        replicated = self.settings.replicas_of(pipeline) > 1
+        wanted = topics.of_pipeline(topology, partitions, inputs=True, decisions=replicated)
+        wanted |= topics.of_pauses(pipeline.name) | topics.of_replays(topology)
+        for queue in pipeline.jobs:
+            wanted |= of_queue(queue, partitions)
+        for topic, described in wanted.items():
+            spec = {
+                "topicName": topic,
+                "partitions": described.partitions,
+                "config": {**described.config, **replication.config},
+            }
+            if replication.factor is not None:
+                spec["replicas"] = replication.factor
+            yield {
+                "apiVersion": "kafka.strimzi.io/v1beta2",
+                "kind": "KafkaTopic",
+                "metadata": {"name": _host(topic), "labels": {"strimzi.io/cluster": self.strimzi}},
+                "spec": spec,
+            }
+
+
+def _host(name: str) -> str:
+    """A name as Kubernetes wants it, without underscores and capital letters. What is changed gets a number that tells it from
+    every other name.
+    """
+    found = name.replace("_", "-").lower()
+    return found if found == name else f"{found}-{crc32(name.encode()):08x}"
+
+
+def _named(name: str, component: str) -> Resource:
+    return {"name": name, "labels": _labels(name, component)}
+
+
+def _labels(name: str, component: str) -> dict[str, str]:
+    return {f"{_LABEL}/name": name, f"{_LABEL}/component": component}
+
+
+def _pod(name: str, component: str, login: str, command: list[str], image: str, *, database: bool) -> Resource:
+    """The template of a pod. `login`: whose Secret it has, `onefold-<login>`. `database`: it has an address of PostgreSQL too."""
+    cpu, memory = _SIZES[component]
+    env = [{"name": "ONEFOLD_POSTGRES_DSN_FILE", "value": f"{_SECRETS}/dsn"}] if database else []
+    container: Resource = {
+        "name": component,
+        "image": image,
+        "command": command,
+        "envFrom": [{"configMapRef": {"name": "onefold"}}],
+        "env": env,
+        "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "secrets", "mountPath": _SECRETS, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # as above
+        ],
+    }
+    if component in {"processor", "worker", "sink"}:
+        container |= _probes()
+        container["ports"] = [{"name": "metrics", "containerPort": _METRICS_PORT}]
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": _USER,
+        "fsGroup": _USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return {
+        "metadata": {"labels": _labels(name, component)},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": security,
+            "containers": [container],
+            "volumes": [
+                {"name": "secrets", "secret": {"secretName": f"onefold-{login}", "defaultMode": 0o440}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        },
+    }
+
+
+def _probes() -> Resource:
+    """Started: it has said that it runs. Alive: it answers, whatever it says, because a service that waits for Kafka must not be
+    killed for it; one that hangs ends itself. Ready: it gets on. Kubernetes calls by the pod's address, which services answer to.
+    """
+    begun = ["python", "-m", "onefold.operate.healthy", _STATUS]
+    return {
+        "startupProbe": {"exec": {"command": begun}, "periodSeconds": 5, "failureThreshold": 60, "timeoutSeconds": 5},
+        "livenessProbe": {
+            "httpGet": {"path": "/metrics", "port": "metrics"},
+            "periodSeconds": 20,
+            "failureThreshold": 6,
+            "timeoutSeconds": 10,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/healthz", "port": "metrics"},
+            "periodSeconds": 10,
+            "failureThreshold": 3,
+            "timeoutSeconds": 5,
+        },
+    }
+
+
+def _scratch(template: Resource, path: str, **options: str) -> None:
+    """A folder that may be empty after each start of a pod."""
+    name = path.strip("/").replace("/", "-")
+    template["spec"]["volumes"].append({"name": name, "emptyDir": options})
+    template["spec"]["containers"][0]["volumeMounts"].append({"name": name, "mountPath": path})
+
+
+def _stateful(
+    name: str, component: str, template: Resource, replicas: int, claims: list[Resource], grace_s: int
+) -> Iterable[Resource]:
+    template["spec"]["terminationGracePeriodSeconds"] = grace_s
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _named(name, component),
+        "spec": {"clusterIP": "None", "selector": _labels(name, component), "ports": [_port("metrics", _METRICS_PORT)]},
+    }
+    yield {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _named(name, component),
+        "spec": {
+            "serviceName": name,
+            "replicas": replicas,
+            # Instances do not wait for each other, and take over from each other.
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": _labels(name, component)},
+            "template": template,
+            **({"volumeClaimTemplates": claims} if claims else {}),
+        },
+    }
+    yield _budget(name)
+
+
+def _deployment(name: str, component: str, template: Resource, grace_s: int) -> Resource:
+    template["spec"]["terminationGracePeriodSeconds"] = grace_s
+    selector = {"matchLabels": _labels(name, component)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _named(name, component),
+        "spec": {"replicas": 1, "selector": selector, "template": template},
+    }
+
+
+def _budget(name: str) -> Resource:
+    """A drained machine ends one pod of a service at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {f"{_LABEL}/name": name}}},
+    }
+
+
+def _port(name: str, number: int) -> Resource:
+    return {"name": name, "port": number, "targetPort": number}
+
+
+def _dashboard() -> Iterable[Resource]:
+    """The page, for the pods of its namespace: there is no password. Let a proxy with one stand before it."""
+    command = ["onefold", "dashboard", "--host", "0.0.0.0", "--port", str(_DASHBOARD_PORT), "--expose"]  # noqa: S104  # as above
+    template = _pod("dashboard", "dashboard", "dashboard", command, PROCESSOR_IMAGE, database=True)
+    _scratch(template, _HOME)
+    container = template["spec"]["containers"][0]
+    container["env"].append({"name": "ONEFOLD_DASHBOARD_HOSTS", "value": "dashboard"})
+    container["ports"] = [{"name": "http", "containerPort": _DASHBOARD_PORT}]
+    container["readinessProbe"] = {"tcpSocket": {"port": "http"}, "periodSeconds": 10}
+    yield _deployment("dashboard", "dashboard", template, grace_s=10)
+    ports = [_port("http", _DASHBOARD_PORT)]
+    spec = {"selector": _labels("dashboard", "dashboard"), "ports": ports}
+    yield {"apiVersion": "v1", "kind": "Service", "metadata": _named("dashboard", "dashboard"), "spec": spec}
+
+
+def _network() -> Iterable[Resource]:
+    """Nobody reaches a pod but for its metrics, and the page from the namespace. Where Kafka and PostgreSQL are, only you know:
+    what goes out is not bounded here.
+    """
+    mine = {"matchLabels": {f"{_LABEL}/part-of": "onefold"}}
+    page = {"matchLabels": {f"{_LABEL}/name": "dashboard"}}
+    rules: list[tuple[str, Resource, Resource]] = [
+        ("metrics", mine, {"ports": [{"port": _METRICS_PORT}], "from": [{"namespaceSelector": {}}]}),
+        ("dashboard", page, {"ports": [{"port": _DASHBOARD_PORT}], "from": [{"podSelector": {}}]}),
+    ]
+    for name, selector, rule in rules:
+        yield {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": f"onefold-{name}"},
+            "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [rule]},
+        }
+
+
+def _monitor() -> Resource:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": {"name": "onefold"},
+        "spec": {
+            "selector": {"matchLabels": {f"{_LABEL}/part-of": "onefold"}},
+            "podMetricsEndpoints": [{"port": "metrics", "interval": "15s"}],
+        },
+    }
+
+
+def _component(folder: str, file: str, resources: list[Resource]) -> Mapping[str, list[Resource]]:
+    """Resources of an operator that not everybody has: an overlay lists the folder if it is there."""
+    component = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "resources": [file]}
+    return {f"{folder}/kustomization.yaml": [component], f"{folder}/{file}": resources}

@@ -1,0 +1,151 @@
+"""`onefold kubernetes`: every resource is one by Kubernetes' own schemas, starts what it says, and holds no secret."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]  # it has no types of its own
+import pytest
+import yaml  # type: ignore[import-untyped]  # it has no types of its own
+
+from onefold.cli import main
+from onefold.cli.main import run
+from onefold.exit_codes import OK, USAGE
+from onefold.operate.settings import Settings
+from onefold.processor.loading import topology_of
+
+# The oldest one that its makers maintain, and the newest of the package.
+VERSIONS = ("1.33", "1.37")
+CUSTOM = {"KafkaTopic", "PodMonitor", "Kustomization", "Component"}
+PASSWORD = "hunter2"  # made up
+LOGIN = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+
+Made = dict[str, list[Any]]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]:
+    """Runs the command; the resources by file."""
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "kafka:9092")
+    monkeypatch.setenv("ONEFOLD_REPLICATION_FACTOR", "3")
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", json.dumps(LOGIN | {"sasl.password": PASSWORD}))
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", f"postgresql://me:{PASSWORD}@db/events")
+
+    def write(*arguments: str) -> Made:
+        folder = tmp_path / "base"
+        assert run(["kubernetes", str(folder), *arguments]) == OK
+        files = {str(file.relative_to(folder)): file.read_text(encoding="utf-8") for file in folder.rglob("*.yaml")}
+        assert PASSWORD not in "".join(files.values())
+        return {name: list(yaml.safe_load_all(text)) for name, text in files.items()}
+
+    return write
+
+
+def pods(files: Made) -> dict[str, Any]:
+    """The templates of pods by the name of what makes them."""
+    found = [one for resources in files.values() for one in resources if "template" in one.get("spec", {})]
+    return {one["metadata"]["name"]: one["spec"]["template"] for one in found}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_knows_each_field(version: str, made: Callable[..., Made]) -> None:
+    checked = 0
+    for resources in made("--strimzi", "main").values():
+        for one in resources:
+            if one["kind"] not in CUSTOM:
+                kubernetes_validate.validate(one, version, strict=True)
+                checked += 1
+    assert checked > 20
+
+
+def test_each_file_is_listed_and_each_resource_has_a_name_of_its_own(made: Callable[..., Made]) -> None:
+    files = made("--strimzi", "main")
+    listed = files["kustomization.yaml"][0]["resources"]
+    assert sorted(listed) == sorted(name for name in files if "/" not in name and name != "kustomization.yaml")
+    named = [(one["kind"], one["metadata"]["name"]) for each in files.values() for one in each if "metadata" in one]
+    assert len(named) == len(set(named))
+
+
+def test_each_container_starts_a_verb_of_this_release(made: Callable[..., Made]) -> None:
+    started = set()
+    for template in pods(made()).values():
+        (container,) = template["spec"]["containers"]
+        name, *arguments = container["command"][1:]
+        main.load(main.COMMANDS, name).make_context(name, arguments)
+        started.add(name)
+    assert started == {"prepare", "process", "work", "sink", "dashboard"}
+
+
+def test_what_the_pods_are_told_are_settings(made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch) -> None:
+    (config,) = made()["settings.yaml"]
+    assert config["data"]["ONEFOLD_BOOTSTRAP_SERVERS"] == "kafka:9092"
+    assert config["data"]["ONEFOLD_REPLICATION_FACTOR"] == "3"
+    known = {f"ONEFOLD_{name.upper()}" for name in Settings.model_fields} | {"ONEFOLD_STATUS_FILE"}
+    assert config["data"].keys() <= known
+
+
+def test_who_gets_which_secret(made: Callable[..., Made]) -> None:
+    """A processor has no PostgreSQL, and nobody has the login of another service."""
+    logins = {}
+    for name, template in pods(made("runner", "sheets")).items():
+        (volume,) = [one for one in template["spec"]["volumes"] if "secret" in one]
+        has_database = "DSN" in json.dumps(template["spec"]["containers"][0]["env"])
+        logins[name] = (volume["secret"]["secretName"], has_database)
+    assert logins == {
+        "prepare": ("onefold-owner", True),
+        "processor-runner": ("onefold-processor", False),
+        "processor-sheets": ("onefold-processor", False),
+        "worker-sheets": ("onefold-worker", True),
+        "sink": ("onefold-sink", True),
+        "dashboard": ("onefold-dashboard", True),
+    }
+
+
+def test_topics_for_an_operator_are_those_that_prepare_makes(made: Callable[..., Made]) -> None:
+    topology = topology_of("sheets")
+    topics = {one["spec"]["topicName"]: one for one in made("sheets", "--strimzi", "main")["strimzi/topics.yaml"]}
+    assert {
+        *topology.reads,
+        *topology.outputs,
+        topology.changelog,
+        "sheets.jobs.dead",
+        "sheets.pauses",
+    } <= topics.keys()
+    assert topics[topology.changelog]["spec"]["config"]["cleanup.policy"] == "compact"
+    assert {one["spec"]["replicas"] for one in topics.values()} == {3}
+    assert {one["metadata"]["labels"]["strimzi.io/cluster"] for one in topics.values()} == {"main"}
+
+
+def test_replicas_are_as_many_pods_as_the_pipeline_declares(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(*arguments: str) -> int:
+        (found,) = [one for one in made("runner", *arguments)["processors.yaml"] if one["kind"] == "StatefulSet"]
+        return int(found["spec"]["replicas"])
+
+    assert (counted(), counted("--processors", "5")) == (2, 5)
+    monkeypatch.setenv("ONEFOLD_REPLICAS", "3")
+    assert counted("--processors", "5") == 3
+
+
+def test_a_file_of_somebody_else_is_not_replaced(
+    made: Callable[..., Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made("runner")
+    made("runner")  # its own files it writes anew
+    mine = tmp_path / "base" / "sink.yaml"
+    mine.write_text("kind: Mine\n", encoding="utf-8")
+    assert run(["kubernetes", str(tmp_path / "base"), "runner"]) == USAGE
+    assert str(mine) in capsys.readouterr().err
+    assert mine.read_text(encoding="utf-8") == "kind: Mine\n"
+
+
+def test_a_kafka_has_to_be_named(
+    made: Callable[..., Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ONEFOLD_BOOTSTRAP_SERVERS")
+    assert run(["kubernetes", str(tmp_path / "base"), "runner"]) == USAGE
+    assert "ONEFOLD_BOOTSTRAP_SERVERS" in capsys.readouterr().err
+    assert not (tmp_path / "base").exists()
