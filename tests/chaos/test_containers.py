@@ -97,7 +97,7 @@ def test_a_pipeline_of_one_s_own_is_three_lines_on_top_of_an_image(images: None,
     onefold = [sys.executable, "-m", "onefold.cli.main"]
     subprocess.run([*onefold, "new", "orders"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
     (tmp_path / "Dockerfile").write_text(textwrap.dedent(dockerfile), encoding="utf-8")
-    build = ["docker", "build", "--tag", OWN_IMAGE, "--file", str(tmp_path / "Dockerfile"), str(tmp_path / "orders")]
+    build = ["docker", "build", "--tag", OWN_IMAGE, str(tmp_path)]
     subprocess.run(build, check=True, capture_output=True, timeout=300)
     try:
         asked = ["docker", "run", "--rm", "--read-only", "--network", "none", OWN_IMAGE, "check"]
