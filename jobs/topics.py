@@ -26,12 +26,8 @@ from onefold.processor.io.admin import create_missing, existing
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.serde import decode_plain
-from onefold.processor.io.topics import RECORD_BYTES_MAX, Described
+from onefold.processor.io.topics import of_queue
 from onefold.replication import AS_BROKERS, Replication
-
-# What is put back is acknowledged or forgotten by then: each such job has a message of its own that waits for it, or a person.
-_AGAIN_RETENTION_MS = 7 * 24 * 3600 * 1000
-
 
 #: What a key of an index in PostgreSQL can have is 2,700; the queue's name is in it as well.
 LOG_ID_BYTES_MAX = 1_000
@@ -74,15 +70,6 @@ def _put_back(value: bytes | None) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise Rejected("not a JSON object", Code.JOB_WRONG)
     return found
-
-
-def of_queue(queue: str, partitions: int) -> dict[str, Described]:
-    """The topics beside the queue's own."""
-    retention = {again_of(queue): str(_AGAIN_RETENTION_MS), dead_of(queue): "-1"}
-    return {
-        topic: Described(partitions, {"retention.ms": kept, "max.message.bytes": str(RECORD_BYTES_MAX)})
-        for topic, kept in retention.items()
-    }
 
 
 def create(admin: AdminClient, queue: str, replication: Replication = AS_BROKERS) -> list[str]:

@@ -13,7 +13,6 @@ from zlib import crc32
 
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.jobs.topics import of_queue
 from onefold.operate.errors import UserError
 from onefold.operate.settings import PREFIX, Settings
 from onefold.pipelines import Pipeline
@@ -169,7 +168,7 @@ class Base:
         wanted = topics.of_pipeline(topology, partitions, inputs=True, decisions=replicated)
         wanted |= topics.of_pauses(pipeline.name) | topics.of_replays(topology)
         for queue in pipeline.jobs:
-            wanted |= of_queue(queue, partitions)
+            wanted |= topics.of_queue(queue, partitions)
         for topic, described in wanted.items():
             spec = {
                 "topicName": topic,

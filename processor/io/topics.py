@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from onefold import names
+from onefold.pipelines import again_of, dead_of
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.schemas import INPUT_BYTES_MAX
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
@@ -19,6 +20,8 @@ _LARGE = {"max.message.bytes": str(RECORD_BYTES_MAX)}
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
 # Small segments, so that compaction really happens; tombstones stay a day, longer than any restore takes.
 _SMALL_SEGMENTS = {"segment.bytes": str(64 * 1024 * 1024)}
+# A job that is put back is acknowledged or forgotten by then: each has a message of its own that waits for it, or a person.
+_AGAIN_KEPT = {"retention.ms": str(7 * 24 * 3600 * 1000)}
 _COMPACT = {"cleanup.policy": "compact", **_SMALL_SEGMENTS, "min.cleanable.dirty.ratio": "0.3"}
 
 
@@ -65,3 +68,9 @@ def of_pauses(pipeline: str) -> dict[str, Described]:
 def of_replays(topology: Topology) -> dict[str, Described]:
     """The topic of the receipts of replays. One partition: it is read as a whole, and seldom written."""
     return {topology.replays: Described(1, _KEEP)}
+
+
+def of_queue(queue: str, partitions: int) -> dict[str, Described]:
+    """The topics beside a queue's own: of jobs that are put back, and of records that are no jobs."""
+    kept = {again_of(queue): _AGAIN_KEPT, dead_of(queue): _KEEP}
+    return {topic: Described(partitions, {**how, **_LARGE}) for topic, how in kept.items()}

@@ -136,7 +136,7 @@ def test_what_a_worker_writes_with_asks_for_its_session(
     monkeypatch.setattr(service, "PostgresPending", Session)
     monkeypatch.setattr(service, "effect_of", seen.effect_of)
     monkeypatch.setattr(service, "KafkaQueue", queue)
-    monkeypatch.setattr(topics, "create", lambda admin, queue: [])
+    monkeypatch.setattr(topics, "create", lambda admin, queue, *how: [])
     desk = Desk(pipelines.found()["sheets"], QUEUE, context, "1", session_timeout_ms=6_000)
     started(desk, lambda: None)
     eventually(lambda: desk.waits_for.endswith("connection refused"), 10, "it has begun, and has lost its database")
@@ -157,7 +157,7 @@ def test_what_a_redrive_writes_with_asks_for_its_session(
     monkeypatch.setattr(pending, "PostgresPending", Session)
     monkeypatch.setattr(loading, "effect_of", seen.effect_of)
     monkeypatch.setattr(writer, "Writer", made)
-    monkeypatch.setattr(topics, "create", lambda admin, queue: [])
+    monkeypatch.setattr(topics, "create", lambda admin, queue, *how: [])
     monkeypatch.setattr(redrive, "intentions", lambda *asked: iter(()))
     assert run(["redrive", "sheets", "--since", TODAY]) == 0
     seen.stills = seen.stills[-1:]  # it has two queues
