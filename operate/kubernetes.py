@@ -30,6 +30,8 @@ _METRICS_PORT, _DASHBOARD_PORT = 9464, 8080
 _SECRETS, _STATUS = "/etc/onefold", "/tmp/status.json"  # noqa: S108  # in the container, whose /tmp is its own
 _HOME = "/var/lib/onefold"
 _LABEL = "app.kubernetes.io"
+# Of a label's 63 characters, eleven are for what Kubernetes adds to the name of a StatefulSet.
+_NAME_MAX = 52
 # What pods may know of the settings: where servers are, and how the pipelines work. Logins and folders of this machine stay here.
 _SHARED = (
     *("bootstrap_servers", "partitions", "replication_factor", "min_insync_replicas", "replicas", "allow", "stall_s"),
@@ -84,7 +86,6 @@ class Base:
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": sorted(files),
-            "labels": [{"pairs": {f"{_LABEL}/part-of": "onefold"}, "includeSelectors": False, "includeTemplates": True}],
         }]  # fmt: skip
         files |= _component("monitoring", "pods.yaml", [_monitor()])
         if self.strimzi:
@@ -130,25 +131,17 @@ class Base:
 
     def _processor(self, pipeline: Pipeline) -> Iterable[Resource]:
         """A StatefulSet: the name of a pod is the name of its instance, and both outlive a restart."""
-        name = f"processor-{_host(pipeline.name)}"
+        name = _service("processor", pipeline)
         command = ["onefold", "process", pipeline.name, "--processes", "1"]
         template = _pod(name, "processor", "processor", command, PROCESSOR_IMAGE, database=False)
-        container = template["spec"]["containers"][0]
-        container["volumeMounts"].append({"name": "states", "mountPath": _HOME})
         replicas = self.settings.replicas_of(pipeline)
-        states = {
-            "metadata": {"name": "states"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}},
-        }
-        return _stateful(
-            name, "processor", template, replicas if replicas > 1 else self.instances, [states], grace_s=40
-        )
+        return _stateful(name, "processor", template, replicas if replicas > 1 else self.instances, grace_s=40)
 
     def _worker(self, pipeline: Pipeline) -> Iterable[Resource]:
-        name = f"worker-{_host(pipeline.name)}"
+        """A StatefulSet as well. Without ONEFOLD_OBJECTS its volume holds the objects."""
+        name = _service("worker", pipeline)
         template = _pod(name, "worker", "worker", ["onefold", "work", pipeline.name], PROCESSOR_IMAGE, database=True)
-        _scratch(template, _HOME)
-        return _stateful(name, "worker", template, 1, [], grace_s=60)
+        return _stateful(name, "worker", template, 1, grace_s=60)
 
     def _sink(self) -> Iterable[Resource]:
         """A Deployment with Spark's driver in it. Two sinks at once are safe, so a new pod starts before the old one ends."""
@@ -193,12 +186,18 @@ def _host(name: str) -> str:
     return found if found == name else f"{found}-{crc32(name.encode()):08x}"
 
 
+def _service(component: str, pipeline: Pipeline) -> str:
+    """A name that is short enough for the labels that Kubernetes makes of it."""
+    found = f"{component}-{_host(pipeline.name)}"
+    return found if len(found) <= _NAME_MAX else f"{found[: _NAME_MAX - 9]}-{crc32(found.encode()):08x}"
+
+
 def _named(name: str, component: str) -> Resource:
     return {"name": name, "labels": _labels(name, component)}
 
 
 def _labels(name: str, component: str) -> dict[str, str]:
-    return {f"{_LABEL}/name": name, f"{_LABEL}/component": component}
+    return {f"{_LABEL}/part-of": "onefold", f"{_LABEL}/component": component, f"{_LABEL}/name": name}
 
 
 def _pod(name: str, component: str, login: str, command: list[str], image: str, *, database: bool) -> Resource:
@@ -235,6 +234,8 @@ def _pod(name: str, component: str, login: str, command: list[str], image: str, 
         "metadata": {"labels": _labels(name, component)},
         "spec": {
             "automountServiceAccountToken": False,
+            # Else a Service called onefold-dashboard, as behind a prefix of names, would set ONEFOLD_DASHBOARD_PORT.
+            "enableServiceLinks": False,
             "securityContext": security,
             "containers": [container],
             "volumes": [
@@ -274,9 +275,10 @@ def _scratch(template: Resource, path: str, **options: str) -> None:
     template["spec"]["containers"][0]["volumeMounts"].append({"name": name, "mountPath": path})
 
 
-def _stateful(
-    name: str, component: str, template: Resource, replicas: int, claims: list[Resource], grace_s: int
-) -> Iterable[Resource]:
+def _stateful(name: str, component: str, template: Resource, replicas: int, grace_s: int) -> Iterable[Resource]:
+    """With a volume for each pod: the home."""
+    template["spec"]["containers"][0]["volumeMounts"].append({"name": "home", "mountPath": _HOME})
+    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
     template["spec"]["terminationGracePeriodSeconds"] = grace_s
     yield {
         "apiVersion": "v1",
@@ -295,7 +297,7 @@ def _stateful(
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": _labels(name, component)},
             "template": template,
-            **({"volumeClaimTemplates": claims} if claims else {}),
+            "volumeClaimTemplates": [{"metadata": {"name": "home"}, "spec": size}],
         },
     }
     yield _budget(name)

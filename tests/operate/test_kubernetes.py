@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import yaml  # type: ignore[import-untyped]  # it has no types of its own
 from onefold.cli import main
 from onefold.cli.main import run
 from onefold.exit_codes import OK, USAGE
+from onefold.operate.kubernetes import Base
 from onefold.operate.settings import Settings
+from onefold.pipelines import find
 from onefold.processor.loading import topology_of
 
 # The oldest one that its makers maintain, and the newest of the package.
@@ -128,6 +131,20 @@ def test_replicas_are_as_many_pods_as_the_pipeline_declares(
     assert (counted(), counted("--processors", "5")) == (2, 5)
     monkeypatch.setenv("ONEFOLD_REPLICAS", "3")
     assert counted("--processors", "5") == 3
+
+
+def test_long_names_are_cut_and_stay_apart(tmp_path: Path) -> None:
+    settings, runner = Settings(home=tmp_path, bootstrap_servers="kafka:9092"), find()["runner"]
+    long = [replace(runner, name=f"a_{59 * 'x'}{last}") for last in "yz"]
+    files = Base(settings, long).files()
+    named = [one["metadata"]["name"] for one in files["processors.yaml"] if one["kind"] == "StatefulSet"]
+    assert len(set(named)) == 2
+    assert max(map(len, named)) <= 52
+
+
+def test_a_service_of_kubernetes_sets_no_setting_of_ours(made: Callable[..., Made]) -> None:
+    """Kubernetes sets ONEFOLD_DASHBOARD_PORT to an address in every pod beside a Service called onefold-dashboard."""
+    assert all(template["spec"]["enableServiceLinks"] is False for template in pods(made()).values())
 
 
 def test_a_file_of_somebody_else_is_not_replaced(
