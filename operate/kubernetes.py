@@ -13,6 +13,7 @@ from zlib import crc32
 
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from onefold.operate import hiding
 from onefold.operate.errors import UserError
 from onefold.operate.settings import PREFIX, Settings
 from onefold.pipelines import Pipeline
@@ -44,14 +45,16 @@ _SHARED = (
         "state",
         "state_memory_mb",
     ),
+    *("schema_registry_url", "metrics_hosts"),
 )
-# Of CPU a share when the machine is full; of memory what docker-compose.yml allows each, with one pipeline a pod.
+# Of CPU a share when the machine is full; of memory what docker-compose.yml allows each.
 _SIZES = {
-    "processor": ("250m", "1Gi"),
+    "processor": ("250m", "2Gi"),
     "worker": ("100m", "512Mi"),
     "sink": ("500m", "2560Mi"),
     "dashboard": ("100m", "256Mi"),
     "prepare": ("100m", "256Mi"),
+    "verify": ("250m", "4Gi"),
 }
 
 
@@ -73,28 +76,35 @@ class Base:
     def files(self) -> dict[str, list[Resource]]:
         """The resources, by the names of their files. Raises UserError if no Kafka is named, or a pipeline does not load."""
         files = {
-            "settings.yaml": [self._settings()],
             "prepare.yaml": [self._prepare()],
             "processors.yaml": [one for pipeline in self.pipelines for one in self._processor(pipeline)],
             "workers.yaml": [one for pipeline in self.pipelines if pipeline.jobs for one in self._worker(pipeline)],
             "sink.yaml": list(self._sink()),
-            "dashboard.yaml": list(_dashboard()),
+            "verify.yaml": [_verify(pipeline) for pipeline in self.pipelines],
+            "dashboard.yaml": list(self._dashboard()),
             "network.yaml": list(_network()),
         }
         files = {name: resources for name, resources in files.items() if resources}
+        # Generated, so that its name has a number of its content: pods are started again when a setting changes.
+        variables = [f"{name}={value}" for name, value in self._variables().items()]
         files["kustomization.yaml"] = [{
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": sorted(files),
+            "configMapGenerator": [{"name": "onefold", "literals": variables}],
         }]  # fmt: skip
         files |= _component("monitoring", "pods.yaml", [_monitor()])
         if self.strimzi:
-            files |= _component(
-                "strimzi", "topics.yaml", [one for name in self.pipelines for one in self._topics(name)]
-            )
+            files |= _component("strimzi", "topics.yaml", list(self._topics()))
         return files
 
-    def _settings(self) -> Resource:
+    def left_out(self) -> list[str]:
+        """The variables that the user has set and pods do not get: logins, and what is of this machine."""
+        made = {name for name, value in self.settings.as_environment().items() if value}
+        return sorted(made - {PREFIX + name.upper() for name in (*_SHARED, "sinks", "dashboard_hosts")})
+
+    def _variables(self) -> dict[str, str]:
+        """What every pod is told. Raises UserError if no Kafka is named, or an address has a password in it."""
         if not self.settings.bootstrap_servers:
             raise UserError(
                 Code.SETTING_WRONG,
@@ -103,28 +113,31 @@ class Base:
                 USAGE,
             )
         made = self.settings.as_environment()
-        names = [PREFIX + name.upper() for name in _SHARED]
-        data = {name: made[name] for name in names if made.get(name)}
-        data |= {
+        data = {name: made[name] for name in (PREFIX + one.upper() for one in _SHARED) if made.get(name)}
+        for name, value in data.items():
+            if hiding.address(value) != value:
+                hint = f"Give the address without it here, and whole in a Secret: `onefold docs kubernetes`, {name}."
+                raise UserError(
+                    Code.SETTING_WRONG, f"{name} has a password in it, which every pod would see", hint, USAGE
+                )
+        return {
+            **data,
             "ONEFOLD_KAFKA_OPTIONS_FILE": f"{_SECRETS}/kafka.json",
             "ONEFOLD_STATUS_FILE": _STATUS,
             "ONEFOLD_LOG_FORMAT": "json",
             "ONEFOLD_METRICS_PORT": str(_METRICS_PORT),
             "ONEFOLD_METRICS_HOST": "0.0.0.0",  # noqa: S104  # the pod's own network; the NetworkPolicy says who reaches it
         }
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "onefold"}, "data": data}
 
     def _prepare(self) -> Resource:
-        """A Job: each deployment makes the topics and tables that are missing. Helm, Argo CD and Flux run it first."""
+        """A Job: each deployment makes the topics and tables that are missing. Services wait for them."""
         names = [pipeline.name for pipeline in self.pipelines]
         template = _pod("prepare", "prepare", "owner", ["onefold", "prepare", *names], PROCESSOR_IMAGE, database=True)
         template["spec"]["restartPolicy"] = "OnFailure"
-        hooks = {"helm.sh/hook": "pre-install,pre-upgrade", "argocd.argoproj.io/hook": "PreSync"}
-        again = {"argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation"}
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {**_named("prepare", "prepare"), "annotations": hooks | again},
+            "metadata": _named("prepare", "prepare"),
             # A finished Job cannot be changed, and the next deployment wants another image.
             "spec": {"backoffLimit": 10, "ttlSecondsAfterFinished": 600, "template": template},
         }
@@ -150,32 +163,60 @@ class Base:
         _scratch(template, _HOME)
         _scratch(template, "/dev/shm", medium="Memory", sizeLimit="256Mi")  # noqa: S108  # the checkpoints of Spark
         template["spec"]["containers"][0]["env"].append({"name": "SPARK_LOCAL_DIRS", "value": "/tmp"})  # noqa: S108  # as above
-        yield _deployment("sink", "sink", template, grace_s=40)
+        yield _deployment("sink", "sink", template, self.settings.sinks, grace_s=40)
         yield _budget("sink")
 
-    def _topics(self, pipeline: Pipeline) -> Iterable[Resource]:
-        """KafkaTopic resources, for clusters on which nobody else makes topics."""
-        topology = loading.load_topology(pipeline)
+    def _dashboard(self) -> Iterable[Resource]:
+        """The page, for the pods of its namespace: there is no password. Let a proxy with one stand before it."""
+        command = ["onefold", "dashboard", "--host", "0.0.0.0", "--port", str(_DASHBOARD_PORT), "--expose"]  # noqa: S104  # as above
+        template = _pod("dashboard", "dashboard", "dashboard", command, PROCESSOR_IMAGE, database=True)
+        _scratch(template, _HOME)
+        container = template["spec"]["containers"][0]
+        hosts = ",".join(filter(None, ("dashboard", self.settings.dashboard_hosts)))
+        container["env"].append({"name": "ONEFOLD_DASHBOARD_HOSTS", "value": hosts})
+        container["ports"] = [{"name": "http", "containerPort": _DASHBOARD_PORT}]
+        container["readinessProbe"] = {"tcpSocket": {"port": "http"}, "periodSeconds": 10}
+        yield _deployment("dashboard", "dashboard", template, 1, grace_s=10)
+        spec = {"selector": _labels("dashboard", "dashboard"), "ports": [_port("http", _DASHBOARD_PORT)]}
+        yield {"apiVersion": "v1", "kind": "Service", "metadata": _named("dashboard", "dashboard"), "spec": spec}
+
+    def _topics(self) -> Iterable[Resource]:
+        """KafkaTopic resources, for clusters on which nobody else makes topics. Pipelines may share a topic."""
         replication, partitions = self.settings.replication(), self.settings.partitions
-        replicated = self.settings.replicas_of(pipeline) > 1
-        wanted = topics.of_pipeline(topology, partitions, inputs=True, decisions=replicated)
-        wanted |= topics.of_pauses(pipeline.name) | topics.of_replays(topology)
-        for queue in pipeline.jobs:
-            wanted |= topics.of_queue(queue, partitions)
+        wanted: dict[str, topics.Described] = {}
+        for pipeline in self.pipelines:
+            topology, replicated = loading.load_topology(pipeline), self.settings.replicas_of(pipeline) > 1
+            wanted |= topics.of_pipeline(topology, partitions, inputs=True, decisions=replicated)
+            wanted |= topics.of_pauses(pipeline.name) | topics.of_replays(topology)
+            for queue in pipeline.jobs:
+                wanted |= topics.of_queue(queue, partitions)
         for topic, described in wanted.items():
-            spec = {
-                "topicName": topic,
-                "partitions": described.partitions,
-                "config": {**described.config, **replication.config},
-            }
+            config = {**described.config, **replication.config}
+            spec: Resource = {"topicName": topic, "partitions": described.partitions, "config": config}
             if replication.factor is not None:
                 spec["replicas"] = replication.factor
             yield {
-                "apiVersion": "kafka.strimzi.io/v1beta2",
+                # Strimzi has it since 0.49, and nothing older since 1.0.
+                "apiVersion": "kafka.strimzi.io/v1",
                 "kind": "KafkaTopic",
                 "metadata": {"name": _host(topic), "labels": {"strimzi.io/cluster": self.strimzi}},
                 "spec": spec,
             }
+
+
+def _verify(pipeline: Pipeline) -> Resource:
+    """A CronJob that never starts by itself: `kubectl create job --from=cronjob/verify-runner NAME` starts it."""
+    name = _service("verify", pipeline)
+    template = _pod(name, "verify", "verifier", ["onefold", "verify", pipeline.name], PROCESSOR_IMAGE, database=True)
+    template["spec"]["restartPolicy"] = "Never"
+    _scratch(template, _HOME)
+    job = {"spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": 86_400, "template": template}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": _named(name, "verify"),
+        "spec": {"schedule": "0 0 * * *", "suspend": True, "concurrencyPolicy": "Forbid", "jobTemplate": job},
+    }
 
 
 def _host(name: str) -> str:
@@ -208,7 +249,11 @@ def _pod(name: str, component: str, login: str, command: list[str], image: str, 
         "name": component,
         "image": image,
         "command": command,
-        "envFrom": [{"configMapRef": {"name": "onefold"}}],
+        "envFrom": [
+            {"configMapRef": {"name": "onefold"}},
+            # For variables that are secret, such as AWS_SECRET_ACCESS_KEY.
+            {"secretRef": {"name": f"onefold-{login}-env", "optional": True}},
+        ],
         "env": env,
         "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}},
         "securityContext": {
@@ -247,24 +292,15 @@ def _pod(name: str, component: str, login: str, command: list[str], image: str, 
 
 
 def _probes() -> Resource:
-    """Started: it has said that it runs. Alive: it answers, whatever it says, because a service that waits for Kafka must not be
-    killed for it; one that hangs ends itself. Ready: it gets on. Kubernetes calls by the pod's address, which services answer to.
+    """Started and alive: it answers, whatever it says. A service that waits for Kafka, or restores, must not be killed for that;
+    one that hangs ends itself. Ready: it gets on. Kubernetes calls by the pod's address, which services answer to.
     """
-    begun = ["python", "-m", "onefold.operate.healthy", _STATUS]
+    answers = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
+    well = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
     return {
-        "startupProbe": {"exec": {"command": begun}, "periodSeconds": 5, "failureThreshold": 60, "timeoutSeconds": 5},
-        "livenessProbe": {
-            "httpGet": {"path": "/metrics", "port": "metrics"},
-            "periodSeconds": 20,
-            "failureThreshold": 6,
-            "timeoutSeconds": 10,
-        },
-        "readinessProbe": {
-            "httpGet": {"path": "/healthz", "port": "metrics"},
-            "periodSeconds": 10,
-            "failureThreshold": 3,
-            "timeoutSeconds": 5,
-        },
+        "startupProbe": {**answers, "periodSeconds": 5, "failureThreshold": 60},
+        "livenessProbe": {**answers, "periodSeconds": 20, "failureThreshold": 6},
+        "readinessProbe": {**well, "periodSeconds": 10, "failureThreshold": 3},
     }
 
 
@@ -303,14 +339,14 @@ def _stateful(name: str, component: str, template: Resource, replicas: int, grac
     yield _budget(name)
 
 
-def _deployment(name: str, component: str, template: Resource, grace_s: int) -> Resource:
+def _deployment(name: str, component: str, template: Resource, replicas: int, grace_s: int) -> Resource:
     template["spec"]["terminationGracePeriodSeconds"] = grace_s
     selector = {"matchLabels": _labels(name, component)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": _named(name, component),
-        "spec": {"replicas": 1, "selector": selector, "template": template},
+        "spec": {"replicas": replicas, "selector": selector, "template": template},
     }
 
 
@@ -326,21 +362,6 @@ def _budget(name: str) -> Resource:
 
 def _port(name: str, number: int) -> Resource:
     return {"name": name, "port": number, "targetPort": number}
-
-
-def _dashboard() -> Iterable[Resource]:
-    """The page, for the pods of its namespace: there is no password. Let a proxy with one stand before it."""
-    command = ["onefold", "dashboard", "--host", "0.0.0.0", "--port", str(_DASHBOARD_PORT), "--expose"]  # noqa: S104  # as above
-    template = _pod("dashboard", "dashboard", "dashboard", command, PROCESSOR_IMAGE, database=True)
-    _scratch(template, _HOME)
-    container = template["spec"]["containers"][0]
-    container["env"].append({"name": "ONEFOLD_DASHBOARD_HOSTS", "value": "dashboard"})
-    container["ports"] = [{"name": "http", "containerPort": _DASHBOARD_PORT}]
-    container["readinessProbe"] = {"tcpSocket": {"port": "http"}, "periodSeconds": 10}
-    yield _deployment("dashboard", "dashboard", template, grace_s=10)
-    ports = [_port("http", _DASHBOARD_PORT)]
-    spec = {"selector": _labels("dashboard", "dashboard"), "ports": ports}
-    yield {"apiVersion": "v1", "kind": "Service", "metadata": _named("dashboard", "dashboard"), "spec": spec}
 
 
 def _network() -> Iterable[Resource]:

@@ -61,6 +61,10 @@ def check(settings: Settings, names: Sequence[str], clock: Callable[[], float] =
     kafka_answers = _kafka(settings, names, found)
     _postgres(settings, found, clock)
     known = facts.of_all(settings) if kafka_answers else facts.without_kafka(settings)
+    for topic in known.topics:
+        if int(topic.config.get("min.insync.replicas", "1")) > topic.replicas:
+            more = f"min.insync.replicas of {topic.name} is more than its {topic.replicas} replicas"
+            found.fail(f"{more}: Kafka takes no record there; set it to less, or add replicas", REFUSED)
     guarantee = judge(known, settings.allowed())
     if refusal := guarantee.refusal():
         found.fail(refusal, REFUSED)
@@ -87,6 +91,9 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked) -> bool:
         return False
     brokers = len(cluster.brokers)
     found.servers.append(f"Kafka at {settings.kafka()}: {brokers} broker{'s' if brokers > 1 else ''}")
+    if (settings.replication_factor or 0) > brokers:
+        wanted = f"ONEFOLD_REPLICATION_FACTOR is {settings.replication_factor}"
+        found.fail(f"{wanted}, and Kafka has {brokers} of the brokers for it: no topic can be made")
     found.notes += _groups(cluster)
     found.notes += _topics(settings, names)
     for name, sentence in partitions.added(settings).items():

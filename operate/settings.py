@@ -205,6 +205,11 @@ class Settings(BaseSettings):
             raise ValueError("it should begin with http:// or https://")
         return value
 
+    @field_validator("kafka_options", mode="before")
+    @classmethod
+    def _empty_has_none(cls, value: Any) -> Any:
+        return value or {}
+
     @field_validator("postgres_dsn", mode="before")
     @classmethod
     def _may_be_in_a_file(cls, value: Any, info: ValidationInfo) -> Any:
@@ -233,7 +238,8 @@ class Settings(BaseSettings):
             try:
                 client.translate(librdkafka, java)
             except Misconfigured as error:
-                raise ValueError(str(error)) from None
+                file = info.data.get("kafka_options_file") if info.field_name == "kafka_options" else None
+                raise ValueError(f"{error}{f' (with those of {file})' if file else ''}") from None
         return value
 
     @field_validator("min_insync_replicas")
@@ -268,7 +274,10 @@ class Settings(BaseSettings):
     @field_validator("postgres_dsn_file")
     @classmethod
     def _has_an_address(cls, value: Path | None) -> Path | None:
-        _content(value)
+        if value is not None and not _content(value):
+            raise ValueError("it is empty")
+        if value is not None and find_spec("psycopg"):
+            hiding.check_dsn(_content(value))
         return value
 
     @field_validator("kafka_options_file")
@@ -285,7 +294,11 @@ class Settings(BaseSettings):
     @cached_property
     def librdkafka(self) -> dict[str, str]:
         """Settings of every Kafka client beside the servers: those of the file, and those of the variable, which win."""
-        return {**_options_in(self.kafka_options_file), **self.kafka_options}
+        try:
+            return {**_options_in(self.kafka_options_file), **self.kafka_options}
+        except ValueError as error:  # it was changed since
+            wrong = f"{PREFIX}KAFKA_OPTIONS_FILE is {str(self.kafka_options_file)!r}: {error}"
+            raise UserError(Code.SETTING_WRONG, wrong, _help(), USAGE) from None
 
     def replicas_of(self, pipeline: Pipeline) -> int:
         """How many processes compute each of its tasks."""
@@ -356,6 +369,12 @@ class Settings(BaseSettings):
         the child would inherit or read from a file.
         """
         made = self.model_dump(mode="json", include=self.model_fields_set)
+        if (
+            self.postgres_dsn_file
+            and "postgres_dsn" in made
+            and made["postgres_dsn"] == _content(self.postgres_dsn_file)
+        ):
+            made["postgres_dsn"] = None  # a child reads it for itself
         java = dict.fromkeys(origins.java_client(Settings, PREFIX, files()), "") | made.pop(origins.JAVA_CLIENT, {})
         return {origins.java_variable(PREFIX, name): value for name, value in java.items()} | {
             PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
@@ -384,7 +403,9 @@ def load() -> Settings:
     try:
         _check_names()
         java = origins.java_client(Settings, PREFIX, files())
-        return Settings(_env_file=files(), spark_kafka={name: value for name, (value, _) in java.items() if value})
+        options = {name: value for name, (value, _) in java.items() if value}
+        outranked: dict[str, Any] = origins.outranked(Settings, PREFIX, files())
+        return Settings(_env_file=files(), spark_kafka=options, **outranked)
     except ValidationError as error:
         # A default that rests on a wrong value is not a fault of its own.
         found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
@@ -418,12 +439,12 @@ def _options_in(file: Path | None) -> dict[str, str]:
         return {}
     try:
         found = json.loads(_content(file))
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         raise ValueError("its content is not JSON") from None
     if not isinstance(found, dict):
         raise ValueError("its content is no JSON object")
-    if wrong := [name for name, value in found.items() if not isinstance(value, str)]:
-        raise ValueError(f"the value of {wrong[0]} is no text: write it in quotes")
+    if wrong := [name for name, value in found.items() if not (isinstance(value, str) and value.isprintable())]:
+        raise ValueError(f"the value of {wrong[0]!r} is no text in one line: write it in quotes")
     return found
 
 

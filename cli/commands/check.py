@@ -25,8 +25,8 @@ def command(
     """Check a pipeline's declaration, handler, schemas, SQL files and verification model. No server has to run, except with
     --servers.
 
-    Exit code 0: no mistake. 2: mistakes, one sentence each. 3: a server refuses the login, or a service would not start there.
-    69: a server does not answer.
+    Exit code 0: no mistake. 2: mistakes, one sentence each, or a server that cannot be used. 3: Kafka refuses the login, or a
+    service refuses to start with what is there. 69: a server does not answer, or PostgreSQL refuses the login.
 
     Example: onefold check runner
     """
@@ -35,14 +35,14 @@ def command(
     chosen = pipelines.checked(names) if names else None
     findings = {name: found for name, found in check_all(pipelines.found()).items() if chosen is None or name in chosen}
     wrong = any(findings.values())
+    if not as_json:
+        typer.echo("\n".join(_lines(findings)))  # before the servers, which may not even be named
     asked = _asked(list(chosen or pipelines.domains())) if servers else None
     if as_json:
         said = {name: value for name, value in asdict(asked).items() if name != "exit_code"} if asked else {}
         typer.echo(json.dumps({**findings, "servers": said} if servers else findings, indent=1))
-    else:
-        typer.echo("\n".join(_lines(findings)))
-        if asked:
-            typer.echo("\n".join([*asked.servers, *(f"wrong: {sentence}" for sentence in asked.wrong), *asked.notes]))
+    elif asked:
+        typer.echo("\n".join([*asked.servers, *(f"wrong: {sentence}" for sentence in asked.wrong), *asked.notes]))
     raise typer.Exit(USAGE if wrong else asked.exit_code if asked else OK)
 
 

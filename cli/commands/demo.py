@@ -51,6 +51,8 @@ _NOT_MINE: dict[str, Any] = {
     "postgres_dsn": None,
     "postgres_dsn_file": None,
     "dashboard_dsn": None,
+    "replication_factor": None,
+    "min_insync_replicas": None,
     "kafka_options": {},
     "kafka_options_file": None,
     "spark_kafka": {},

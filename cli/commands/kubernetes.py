@@ -35,7 +35,8 @@ def command(
 
     found = pipelines.found().pipelines
     names = pipelines.checked(domains or pipelines.domains())
-    files = Base(load(), [found[name] for name in names], processors, strimzi).files()
+    base = Base(load(), [found[name] for name in names], processors, strimzi)
+    files = base.files()
     for name in files:
         _check_ours(folder / name, HEADER)
     try:
@@ -45,6 +46,8 @@ def command(
             file.write_text(HEADER + yaml.safe_dump_all(resources, sort_keys=False, width=128), encoding="utf-8")
     except OSError as error:
         raise UserError(Code.FILE_UNUSABLE, f"{folder} cannot be written: {error.strerror}", exit_code=USAGE) from None
+    if left_out := base.left_out():
+        typer.echo(f"Not in them, as logins and settings of this machine: {', '.join(left_out)}.")
     typer.echo(f"{len(files)} files written to {folder}. Next: `onefold docs kubernetes`, the Secrets and an overlay.")
 
 

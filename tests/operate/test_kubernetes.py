@@ -48,8 +48,18 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
 
 def pods(files: Made) -> dict[str, Any]:
     """The templates of pods by the name of what makes them."""
-    found = [one for resources in files.values() for one in resources if "template" in one.get("spec", {})]
-    return {one["metadata"]["name"]: one["spec"]["template"] for one in found}
+    found = {}
+    for one in (one for resources in files.values() for one in resources if "spec" in one):
+        spec = one["spec"].get("jobTemplate", one)["spec"]
+        if "template" in spec:
+            found[one["metadata"]["name"]] = spec["template"]
+    return found
+
+
+def variables(files: Made) -> dict[str, str]:
+    """What each pod is told."""
+    (generated,) = files["kustomization.yaml"][0]["configMapGenerator"]
+    return dict(one.split("=", 1) for one in generated["literals"])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -78,15 +88,69 @@ def test_each_container_starts_a_verb_of_this_release(made: Callable[..., Made])
         name, *arguments = container["command"][1:]
         main.load(main.COMMANDS, name).make_context(name, arguments)
         started.add(name)
-    assert started == {"prepare", "process", "work", "sink", "dashboard"}
+    assert started == {"prepare", "process", "work", "sink", "verify", "dashboard"}
 
 
 def test_what_the_pods_are_told_are_settings(made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch) -> None:
-    (config,) = made()["settings.yaml"]
-    assert config["data"]["ONEFOLD_BOOTSTRAP_SERVERS"] == "kafka:9092"
-    assert config["data"]["ONEFOLD_REPLICATION_FACTOR"] == "3"
+    monkeypatch.setenv("ONEFOLD_SCHEMA_REGISTRY_URL", "http://registry:8081")
+    told = variables(made())
+    assert told["ONEFOLD_BOOTSTRAP_SERVERS"] == "kafka:9092"
+    assert told["ONEFOLD_REPLICATION_FACTOR"] == "3"
+    assert told["ONEFOLD_SCHEMA_REGISTRY_URL"] == "http://registry:8081"
     known = {f"ONEFOLD_{name.upper()}" for name in Settings.model_fields} | {"ONEFOLD_STATUS_FILE"}
-    assert config["data"].keys() <= known
+    assert told.keys() <= known
+
+
+def test_each_setting_reaches_the_pods_or_is_named_as_left_out(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {
+        "ONEFOLD_STALL_S": "90",
+        "ONEFOLD_AUDITED": "runner",
+        "ONEFOLD_SINKS": "2",
+        "ONEFOLD_DASHBOARD_HOSTS": "board.example",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    files = made("runner")
+    left_out = capsys.readouterr().out.partition("Not in them")[2].partition("\n")[0]
+    assert [name for name in values if name in left_out] == ["ONEFOLD_AUDITED"]
+    assert float(variables(files)["ONEFOLD_STALL_S"]) == 90
+    assert next(one for one in files["sink.yaml"] if one["kind"] == "Deployment")["spec"]["replicas"] == 2
+    (container,) = pods(files)["dashboard"]["spec"]["containers"]
+    assert {"name": "ONEFOLD_DASHBOARD_HOSTS", "value": "dashboard,board.example"} in container["env"]
+
+
+@pytest.mark.parametrize("name", ["ONEFOLD_OBJECTS_ENDPOINT", "ONEFOLD_SCHEMA_REGISTRY_URL"])
+def test_a_password_in_an_address_is_refused(
+    name: str,
+    tmp_path: Path,
+    made: Callable[..., Made],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(name, f"http://me:{PASSWORD}@server:9000")
+    assert run(["kubernetes", str(tmp_path / "base"), "runner"]) == USAGE
+    said = capsys.readouterr().err
+    assert name in said
+    assert PASSWORD not in said
+    assert not (tmp_path / "base").exists()
+
+
+def test_pipelines_that_share_a_topic_have_one_resource_for_it(tmp_path: Path) -> None:
+    settings, runner = Settings(home=tmp_path, bootstrap_servers="kafka:9092"), find()["runner"]
+    topics = Base(settings, [runner, runner], strimzi="main").files()["strimzi/topics.yaml"]
+    names = [one["spec"]["topicName"] for one in topics]
+    assert len(names) == len(set(names))
+
+
+def test_no_state_of_a_service_keeps_its_pod_from_starting(made: Callable[..., Made]) -> None:
+    """One that restores for an hour answers for its metrics, and not that it is well."""
+    for template in pods(made("runner", "sheets")).values():
+        (container,) = template["spec"]["containers"]
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container.get(probe, {}).get("httpGet", {}).get("path", "/metrics") == "/metrics"
+            assert "exec" not in container.get(probe, {})
 
 
 def test_who_gets_which_secret(made: Callable[..., Made]) -> None:
@@ -102,6 +166,8 @@ def test_who_gets_which_secret(made: Callable[..., Made]) -> None:
         "processor-sheets": ("onefold-processor", False),
         "worker-sheets": ("onefold-worker", True),
         "sink": ("onefold-sink", True),
+        "verify-runner": ("onefold-verifier", True),
+        "verify-sheets": ("onefold-verifier", True),
         "dashboard": ("onefold-dashboard", True),
     }
 

@@ -169,7 +169,13 @@ def test_a_file_may_hold_the_password_alone(tmp_path: Path, monkeypatch: pytest.
     assert found.as_environment()["ONEFOLD_KAFKA_OPTIONS_FILE"] == str(tmp_path / "options.json")
 
 
-@pytest.mark.parametrize("content", [None, b"[1]", b"\xff", b'{"sasl.password": 1}', b'{"group.id": "mine"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"[1]", b"\xff", b"[" * 100_000),
+        *(b'{"sasl.password": 1}', b'{"client.id": "\\ud800"}', b'{"group.id": "mine"}'),
+    ],
+)
 def test_a_file_of_options_that_cannot_be_used(
     content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +203,29 @@ def test_a_file_may_hold_the_database_and_its_password(tmp_path: Path, monkeypat
     with raises(UserError, Code.SETTING_WRONG) as caught:
         settings.load()
     assert "hunter2" not in caught.value.as_text()
+
+
+def test_a_secret_of_the_environment_wins_over_a_file_of_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image into which somebody has copied the settings of a laptop."""
+    login = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "mine"}
+    (tmp_path / "onefold.env").write_text(
+        f"ONEFOLD_POSTGRES_DSN=postgresql://dev@laptop/d\nONEFOLD_KAFKA_OPTIONS={json.dumps(login)}\n", encoding="utf-8"
+    )
+    (tmp_path / "dsn").write_text("postgresql://me:hunter2@db/events", encoding="utf-8")
+    (tmp_path / "kafka.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN_FILE", str(tmp_path / "dsn"))
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS_FILE", str(tmp_path / "kafka.json"))
+    found = settings.load()
+    assert found.postgres() == "postgresql://me:hunter2@db/events"
+    assert found.librdkafka == {}
+    assert "hunter2" not in json.dumps(found.as_environment())
+    (tmp_path / "onefold.env").write_text("ONEFOLD_POSTGRES_DSN_FILE=nowhere\n", encoding="utf-8")
+    monkeypatch.delenv("ONEFOLD_POSTGRES_DSN_FILE")
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://you@db/others")
+    with raises(UserError, Code.SETTING_WRONG, "nowhere"):
+        settings.load()
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
