@@ -32,7 +32,8 @@ INSTANCES_MAX = 16
 _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "PGGSS", "PGTARGETSESSIONATTRS")
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {
-    *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint")
+    *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint"),
+    "spark_options",
 }
 # A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
 STATE_MEMORY_MIN_MB = 64
@@ -118,6 +119,13 @@ class Settings(BaseSettings):
         le=INTERVAL_MAX_S,
         description="seconds between the starts of two batches of a query; 0: the next batch starts at once",
     )
+    spark_master: str = Field(
+        "local[*]",
+        description="where the sink's tasks run: local[*], spark://host:7077, k8s://https://host:6443 or yarn",
+    )
+    spark_options: dict[str, str] = Field(
+        default_factory=dict, description="more settings of Spark, as a JSON object with the names spark.*"
+    )
     session_timeout_s: float | None = Field(
         None,
         ge=1,
@@ -199,6 +207,18 @@ class Settings(BaseSettings):
                 client.translate(librdkafka, java)
             except Misconfigured as error:
                 raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("spark_master", "spark_options")
+    @classmethod
+    def _known_to_spark(cls, value: Any, info: ValidationInfo) -> Any:
+        from onefold.processor.core.errors import Misconfigured
+        from onefold.spark_sink.spark import options
+
+        try:
+            (options.check_options if info.field_name == "spark_options" else options.check_master)(value)
+        except Misconfigured as error:
+            raise ValueError(str(error)) from None
         return value
 
     @field_validator("allow")

@@ -52,6 +52,8 @@ _NOT_MINE: dict[str, Any] = {
     "dashboard_dsn": None,
     "kafka_options": {},
     "spark_kafka": {},
+    "spark_master": "local[*]",
+    "spark_options": {},
     "objects": None,
     "objects_endpoint": None,
     "judge_home": None,
