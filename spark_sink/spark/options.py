@@ -100,7 +100,7 @@ _ON_OTHERS = {
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """What the user has set of Spark.
+    """The user's settings of Spark.
 
     Attributes:
         options: settings by Spark's names.

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 # The connector of `jars.lock`, and the line of Spark that it belongs to.
 _VERSION = "4.0.0"
 _SPARK = "4.0"
-# What `spark-submit` has to bring, and a class of each.
+# The packages that `spark-submit` needs, and a class of each.
 _CONNECTOR = {
     "org.apache.spark:spark-sql-kafka-0-10_2.13": "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
     "org.apache.spark:spark-avro_2.13": "org/apache/spark/sql/avro/AvroDataToCatalyst.class",

@@ -121,7 +121,7 @@ def _account() -> int | None:
 
 @contextmanager
 def spark_cluster(java_home: str, settings: Mapping[str, str]) -> Iterator[SparkCluster]:
-    """A master and its workers. What pytest has made for this user alone, no other account can enter."""
+    """A master and its workers, in a folder of their own: another account cannot enter the folders that pytest makes."""
     folder = Path(tempfile.mkdtemp(prefix="onefold-spark-"))
     cluster = None
     try:
