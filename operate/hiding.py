@@ -73,7 +73,7 @@ def spark_options(given: Mapping[str, str]) -> dict[str, str]:
     """Settings of Spark, with `HIDDEN_VALUE` in the place of those that Spark itself hides."""
     from onefold.spark_sink.spark.options import is_secret
 
-    return {name: HIDDEN_VALUE if is_secret(name) else value for name, value in given.items()}
+    return {name: HIDDEN_VALUE if is_secret(name) or is_secret(value) else value for name, value in given.items()}
 
 
 def address(text: str) -> str:

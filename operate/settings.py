@@ -215,6 +215,8 @@ class Settings(BaseSettings):
         from onefold.processor.core.errors import Misconfigured
         from onefold.spark_sink.spark import options
 
+        if info.field_name == "spark_master" and not value:  # as docker-compose.yml passes a variable that is not set
+            return options.LOCAL
         try:
             (options.check_options if info.field_name == "spark_options" else options.check_master)(value)
         except Misconfigured as error:

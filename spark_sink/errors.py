@@ -127,7 +127,7 @@ _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(\w+)(?:: (.+))?$", re.MULTILINE)
 
 
 # A task that failed too often, with the host and the number of its executor; the executor of a local master is "driver".
-_TASK = re.compile(r"Lost task .*? \((\S+) executor (\S+)\): (?:[\w$]+\.)*(.+)")
+_TASK = re.compile(r"Lost task .{0,200}? \((\S+) executor (\S+)\): (?:[\w$]+\.)*(.+)")
 _STACK_OF_THE_DRIVER = "\nDriver stacktrace:"
 _CALL = re.compile(r"An error occurred while calling .+\n: (?:[\w$]+\.)*(.+)")
 

@@ -103,8 +103,9 @@ class Cluster:
     def _without_executors(self, session: SparkSession, now: float) -> str:
         executors = self._executors(session)
         self._telemetry.put(EXECUTORS, executors)
-        if executors or _idles(session):
-            self._had_at = now
+        with suppress(Py4JError):  # the driver's JVM has ended, and a query says so
+            if executors or _idles(session):
+                self._had_at = now
         if now - self._had_at < NONE_FOR_S:
             return ""
         silent = self._silent_master()
@@ -129,7 +130,7 @@ class Cluster:
     def _silent_master(self) -> str:
         places = hosts(self._master)
         for host, port in places:
-            with suppress(OSError), socket.create_connection((host, port), _MASTER_ANSWERS_S):
+            with suppress(OSError, UnicodeError), socket.create_connection((host, port), _MASTER_ANSWERS_S):
                 return ""
         return f"the Spark master {self._master} does not answer" if places else ""
 

@@ -47,7 +47,8 @@ def _log4j(log: Path) -> str:
 
 #: As many tasks at once as this machine has cores.
 LOCAL = "local[*]"
-_LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)\])?")
+# With the number of cores, and of failures that a task may have.
+_LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?")
 _PLACE = r"[^/\s,]+:\d{1,5}"
 _MASTER = re.compile(rf"{_LOCAL.pattern}|spark://{_PLACE}(,{_PLACE})*|k8s://\S+|yarn")
 # Texts of numbers and times, and what a query of sql/reduce means, depend on these.
@@ -55,6 +56,9 @@ _OWN = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.api.mode": "classic",  # Spark Connect has no foreachBatch in the client's process
 }
 _OWN_BEGIN = ("spark.sql.legacy.", "spark.remote")
@@ -145,9 +149,9 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def is_secret(name: str) -> bool:
-    """Whether the setting of that name may hold a secret."""
-    return _SECRET.search(name) is not None
+def is_secret(text: str) -> bool:
+    """Whether a setting of that name holds a secret. Of a value: whether it names one, as options of a JVM may."""
+    return _SECRET.search(text) is not None
 
 
 def hosts(master: str) -> list[tuple[str, int]]:
@@ -223,6 +227,11 @@ def _class_paths(jars: Sequence[Path], wanted: SparkSettings) -> dict[str, str]:
     names = {"spark.driver.extraClassPath": os.pathsep}
     if not is_local(wanted.master):
         names["spark.jars"] = ","
+        if wrong := [jar for jar in jars if "," in str(jar)]:
+            raise Misconfigured(
+                Code.SPARK_NOT_STARTED,
+                f"Spark reads a comma as the end of a jar's name: set ONEFOLD_CACHE to a folder that has none, unlike {wrong[0]}",
+            )
     return {
         name: between.join(filter(None, [*map(str, jars), wanted.options.get(name, "")]))
         for name, between in names.items()

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
+from onefold.spark_sink.spark import cluster as module
 from onefold.spark_sink.spark.cluster import NONE_FOR_S, Cluster
 from onefold.telemetry import EXECUTORS
 from tests.support.coded import raises
@@ -105,6 +107,24 @@ def test_executors_that_are_gone_are_said_after_30_seconds_and_given_up_after_th
     with raises(Retriable, Code.GAVE_UP, f"gave up after 120 s: {sentence}"):
         after(world, cluster, PATIENCE_S)
     assert len(world.sessions) == 1, "yarn finds executors for the same application"
+
+
+def test_a_driver_whose_jvm_has_ended_has_no_executors(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query says why; here the look itself must not fail."""
+    cluster = world.cluster("yarn")
+    after(world, cluster, 10)
+
+    def ended(session: object) -> bool:
+        raise Py4JNetworkError("the JVM has ended")
+
+    world.sessions[0].executors = 0
+    monkeypatch.setattr(module, "_idles", ended)
+    assert "no executors" in after(world, cluster, NONE_FOR_S + 4)
+
+
+@pytest.mark.parametrize("master", ["spark://spark..master:7077", f"spark://{'a' * 70}:7077"])
+def test_a_host_that_cannot_be_one_is_a_master_that_does_not_answer(world: World, master: str) -> None:
+    assert "does not answer" in after(world, world.cluster(master), 10)
 
 
 def test_executors_have_30_seconds_to_come_when_spark_has_started(world: World) -> None:

@@ -32,7 +32,17 @@ JARS = [Path("/cache/kafka.jar"), Path("/cache/avro.jar")]
 
 
 @pytest.mark.parametrize(
-    "master", ["local", "local[*]", "local[3]", CLUSTER, "spark://a:7077,b:7077", "k8s://https://10.0.0.1:6443", "yarn"]
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[3]",
+        "local[*,4]",
+        CLUSTER,
+        "spark://a:7077,b:7077",
+        "k8s://https://10.0.0.1:6443",
+        "yarn",
+    ],
 )
 def test_a_master_is_taken_as_spark_writes_it(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_SPARK_MASTER", master)
@@ -40,16 +50,32 @@ def test_a_master_is_taken_as_spark_writes_it(master: str, monkeypatch: pytest.M
     assert is_local(master) == master.startswith("local")
 
 
-@pytest.mark.parametrize("master", ["", "local[0]", "spark://a", "spark://a,b:1", "mesos://a:1", "localhost:7077"])
+@pytest.mark.parametrize(
+    "master", ["local[0]", "local[2,0]", "spark://a", "spark://a,b:1", "mesos://a:1", "localhost:7077"]
+)
 def test_what_is_no_master_is_refused(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEFOLD_SPARK_MASTER", master)
     with raises(UserError, Code.SETTING_WRONG, "is no master: give local[*]"):
         settings.load()
 
 
+def test_an_empty_master_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_SPARK_MASTER", "")
+    assert settings.load().spark_master == "local[*]"
+
+
+def test_a_jar_with_a_comma_in_its_path_is_refused_on_a_cluster(tmp_path: Path) -> None:
+    """Spark would take it for two."""
+    jars = [Path("/a,b/kafka.jar")]
+    assert "spark.jars" not in options(jars, tmp_path)
+    with raises(Misconfigured, Code.SPARK_NOT_STARTED, "/a,b/kafka.jar"):
+        options(jars, tmp_path, wanted=SparkSettings(CLUSTER))
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
+        ("spark.sql.decimalOperations.allowPrecisionLoss", "is Onefold's own, and cannot be set"),
         ("spark.sql.session.timeZone", "is Onefold's own, and cannot be set"),
         ("spark.sql.ansi.enabled", "is Onefold's own, and cannot be set"),
         ("spark.sql.legacy.timeParserPolicy", "is Onefold's own, and cannot be set"),
@@ -70,9 +96,16 @@ def test_onefolds_own_settings_of_spark_are_refused_by_name(
 
 
 def test_a_secret_of_spark_is_not_shown() -> None:
-    given = Settings(spark_options={"spark.authenticate.secret": "hush", "spark.executor.memory": "2g"})
+    java = "-Djavax.net.ssl.keyStorePassword=hush"
+    options = {
+        "spark.authenticate.secret": "hush",
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.memory": "2g",
+    }
+    given = Settings(spark_options=options)
     assert origins.shown("spark_options", given.spark_options) == {
         "spark.authenticate.secret": "***",
+        "spark.driver.extraJavaOptions": "***",
         "spark.executor.memory": "2g",
     }
 
