@@ -69,6 +69,13 @@ def options(kafka_options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def spark_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Spark, with `HIDDEN_VALUE` in the place of those that Spark itself hides."""
+    from onefold.spark_sink.spark.options import is_secret
+
+    return {name: HIDDEN_VALUE if is_secret(name) or is_secret(value) else value for name, value in given.items()}
+
+
 def address(text: str) -> str:
     """An address without the password in front of its host, with a scheme or without, or several with commas between them; a
     text without an account as it is.

@@ -106,6 +106,8 @@ def shown(name: str, value: Any) -> Any:
         return hiding.dsn(value)
     if name == "kafka_options":
         return hiding.options(value)
+    if name == "spark_options":
+        return hiding.spark_options(value)
     if isinstance(value, str):
         return hiding.address(value)
     return json.loads(json.dumps(value, default=str))

@@ -34,7 +34,8 @@ REPLICATION_MAX = 32767  # Kafka's protocol has 16 bits for it
 _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "PGGSS", "PGTARGETSESSIONATTRS")
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {
-    *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint")
+    *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint"),
+    "spark_options",
 }
 # A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
 STATE_MEMORY_MIN_MB = 64
@@ -140,6 +141,13 @@ class Settings(BaseSettings):
         ge=0,
         le=INTERVAL_MAX_S,
         description="seconds between the starts of two batches of a query; 0: the next batch starts at once",
+    )
+    spark_master: str = Field(
+        "local[*]",
+        description="where the sink's tasks run: local[*], spark://host:7077, k8s://https://host:6443 or yarn",
+    )
+    spark_options: dict[str, str] = Field(
+        default_factory=dict, description="more settings of Spark, as a JSON object with the names spark.*"
     )
     session_timeout_s: float | None = Field(
         None,
@@ -248,6 +256,20 @@ class Settings(BaseSettings):
         factor = info.data.get("replication_factor")
         if value is not None and factor is not None and value > factor:
             raise ValueError(f"it should be at most {PREFIX}REPLICATION_FACTOR, which is {factor}")
+        return value
+
+    @field_validator("spark_master", "spark_options")
+    @classmethod
+    def _known_to_spark(cls, value: Any, info: ValidationInfo) -> Any:
+        from onefold.processor.core.errors import Misconfigured
+        from onefold.spark_sink.spark import options
+
+        if info.field_name == "spark_master" and not value:  # as docker-compose.yml passes a variable that is not set
+            return options.LOCAL
+        try:
+            (options.check_options if info.field_name == "spark_options" else options.check_master)(value)
+        except Misconfigured as error:
+            raise ValueError(str(error)) from None
         return value
 
     @field_validator("allow")

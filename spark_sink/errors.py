@@ -126,10 +126,27 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception)(?:: (
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(\w+)(?:: (.+))?$", re.MULTILINE)
 
 
+# A task that failed too often, with the host and the number of its executor; the executor of a local master is "driver".
+_TASK = re.compile(r"Lost task .{0,200}? \((\S+) executor (\S+)\): (?:[\w$]+\.)*(.+)")
+_STACK_OF_THE_DRIVER = "\nDriver stacktrace:"
+_CALL = re.compile(r"An error occurred while calling .+\n: (?:[\w$]+\.)*(.+)")
+
+
 def sentence(error: BaseException) -> str:
-    """The first line of an error, for a status file or a log line, without a stack trace. For an error of Kafka's Java client,
-    the cause."""
-    if (kafka := _KAFKA.search(str(error))) is not None:
-        name, reason = (_CAUSE.findall(str(error)) or [kafka.groups(default="")])[-1]
-        return f"Kafka's client in Spark: {name}: {reason}".removesuffix(": ")
+    """The first line of an error, for a status file or a log line, without a stack trace. For an error in Spark's JVMs, or of
+    Kafka's Java client, the cause, and the executor that has met it."""
+    text = str(error)
+    task, kafka = _TASK.search(text), _KAFKA.search(text)
+    place = f"executor {task[2]} on {task[1]}" if task is not None and task[2] != "driver" else ""
+    if kafka is not None:
+        name, reason = (_causes(text[kafka.start() :]) or [(kafka[1], kafka[2] or "")])[-1]
+        return f"Kafka's client in Spark{place and f', {place}'}: {name}: {reason}".removesuffix(": ")
+    if found := task or _CALL.match(text):
+        causes = _causes(text[found.start() :])
+        said = ": ".join(filter(None, causes[-1])) if causes else found[found.re.groups]
+        return f"Spark{place and f', {place}'}: {said}"
     return first_line(error)
+
+
+def _causes(text: str) -> list[tuple[str, str]]:
+    return _CAUSE.findall(text.partition(_STACK_OF_THE_DRIVER)[0])

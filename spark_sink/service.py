@@ -27,6 +27,8 @@ from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.spark import checkpoint, session
+from onefold.spark_sink.spark.cluster import Cluster
+from onefold.spark_sink.spark.options import LOCAL, SparkSettings
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -64,6 +66,7 @@ def run(
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
     interval_s: float = 0.0,
+    spark: SparkSettings | None = None,
     telemetry: Telemetry = SILENT,
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
@@ -75,8 +78,9 @@ def run(
         kafka_options, spark_kafka: settings of librdkafka, and of Kafka's Java client by Java's names.
         writer: the name of this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
-        patience_s: seconds until the sink gives up if no query can start.
+        patience_s: seconds until the sink gives up if no query can start, or Spark has no executors.
         guarantee, unknown_contracts, interval_s: see `Plan`.
+        spark: the master, and Spark's settings.
         telemetry: receives the figures and the progress.
 
     Returns:
@@ -84,7 +88,7 @@ def run(
         SQL file that is wrong, 3 for topics other than those of the rows in Postgres. If PostgreSQL refuses the rows of a
         pipeline, the sink stays and tries again.
     """
-    left_out, held = LeftOut(telemetry), Holdups()
+    left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
     with ServiceProcess(status_file) as process:
         process.status.write("starting", "starting Spark")
@@ -106,9 +110,15 @@ def run(
             raise left_out.worst()
         client = {"bootstrap.servers": bootstrap_servers, **kafka_options}
         with closing(Switches(client, by_name, telemetry)) as paused:
-            spark = session.start(jars, java_home, checkpoint_root)
-            process.catch_signals()  # PySpark took SIGINT for itself
-            _land(spark, plans, planned, left_out, held, paused, process, patience_s)
+            driver = session.Driver(jars, java_home, checkpoint_root, wanted)
+
+            def start() -> Any:
+                started = driver.start()
+                process.catch_signals()  # PySpark took SIGINT for itself
+                return started
+
+            cluster = Cluster(start, LOCAL if wanted.submitted else wanted.master, telemetry, patience_s)
+            _land(cluster, plans, planned, left_out, held, paused, process, patience_s)
     return process.exit_code
 
 
@@ -223,7 +233,7 @@ class LeftOut:
 
 
 def _land(
-    spark: Any,
+    cluster: Cluster,
     plans: Sequence[Plan],
     planned: Callable[[str], Plan],
     left_out: LeftOut,
@@ -237,7 +247,7 @@ def _land(
     bounds: dict[str, Bound] = {}
 
     def supervised(plan: Plan) -> QuerySupervisor:
-        query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
+        query = Query(cluster.session, plan, bounds.setdefault(plan.domain.name, Bound()))
         if plan.telemetry.listens:
             watched[query.name] = Standing(query, ends.of, plan.telemetry)
         return QuerySupervisor(query, patience_s, time.monotonic)
@@ -246,7 +256,7 @@ def _land(
     if watched:
         watch(watched, process.stop)
     paused.begin()
-    _serve(supervisors, left_out, held, paused, process, spark.stop, watched, lambda name: supervised(planned(name)))
+    _serve(supervisors, left_out, held, paused, process, cluster, watched, lambda name: supervised(planned(name)))
 
 
 def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
@@ -271,11 +281,12 @@ def _serve(
     held: Holdups,
     paused: Switches,
     process: ServiceProcess,
-    stop_spark: Callable[[], None],
+    cluster: Cluster,
     watched: Mapping[str, Standing],
     again: Callable[[str], QuerySupervisor],
 ) -> None:
     def look() -> tuple[str, str]:
+        no_executors = cluster.trouble()
         began, ended = paused.changed()
         for name in began:
             left_out.forget(name)
@@ -302,12 +313,12 @@ def _serve(
                     supervisor.query.stop()
         if not supervisors and not paused.sentences() and not left_out.mendable:
             raise left_out.worst()
-        return _summary(supervisors, left_out, held, paused)
+        return _summary(supervisors, left_out, held, paused, no_executors)
 
     try:
         process.watch(look, _TICK_S)
     finally:
-        _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), stop_spark])
+        _within(_STOP_DEADLINE_S, [*(supervisor.query.stop for supervisor in supervisors), cluster.stop])
 
 
 @contextmanager
@@ -320,7 +331,11 @@ def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySuper
             raise
 
 
-def _summary(supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups, paused: Switches) -> tuple[str, str]:
+def _summary(
+    supervisors: list[QuerySupervisor], left_out: LeftOut, held: Holdups, paused: Switches, no_executors: str
+) -> tuple[str, str]:
+    if no_executors:
+        return "waiting", "; ".join([no_executors, *left_out.sentences(), *paused.sentences()])
     troubles = [
         f"{supervisor.query.name}: {supervisor.trouble}" for supervisor in supervisors if supervisor.trouble is not None
     ]

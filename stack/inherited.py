@@ -31,6 +31,7 @@ SINK = (
     *_PROXIES,
     "XDG_CACHE_HOME",  # where `up` has put the jars
     "SPARK_*",
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
     "KRB5*",
     "PG*",
     "ONEFOLD_*",

@@ -56,6 +56,8 @@ _NOT_MINE: dict[str, Any] = {
     "kafka_options": {},
     "kafka_options_file": None,
     "spark_kafka": {},
+    "spark_master": "local[*]",
+    "spark_options": {},
     "objects": None,
     "objects_endpoint": None,
     "judge_home": None,

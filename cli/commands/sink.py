@@ -13,7 +13,7 @@ from onefold.cli import failures, guarantees, metrics
 from onefold.operate import logs, pipelines, private
 from onefold.operate.guarantee import UNKNOWN_CONTRACTS
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
+from onefold.operate.settings import Settings, load
 from onefold.stack import jars, java
 
 
@@ -25,6 +25,7 @@ def command(
             help="A name for the ledger and the logs; two sinks at once need two names. Default: the host's name."
         ),
     ] = None,
+    submitted: Annotated[bool, typer.Option(hidden=True, help="Run in the driver of spark-submit.")] = False,
 ) -> None:
     """Run the Spark sink until SIGTERM or Ctrl-C. It writes the output topics to PostgreSQL, each batch with its offsets in
     one transaction.
@@ -36,17 +37,10 @@ def command(
     names = pipelines.checked(domains or pipelines.domains())
     chosen = [pipelines.found()[name] for name in names]
     logs.configure(settings.log_format)
-    progress = Progress()
-    found = java.locate(settings.cache)
-    spark = jars.ensure(
-        "spark",
-        settings.cache,
-        found.executable,
-        lambda done, total: progress.say(f"fetching Spark's jars: {done} of {total}"),
-    )
-    progress.clear()
+    archives, java_home = ([], "") if submitted else _programs(settings)
     private.folder(settings.home / "checkpoints")
     from onefold.spark_sink import service
+    from onefold.spark_sink.spark.options import SparkSettings
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     step, map_fails = failures.of_sink(settings)
@@ -57,8 +51,8 @@ def command(
         spark_kafka=settings.spark_kafka,
         postgres_dsn=settings.postgres(),
         writer=f"sink-{instance}",
-        jars=spark,
-        java_home=str(found.spark_home),
+        jars=archives,
+        java_home=java_home,
         checkpoint_root=settings.home / "checkpoints" / f"sink-{instance}",
         status_file=Path(status) if status else None,
         step=step,
@@ -66,6 +60,21 @@ def command(
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
         interval_s=settings.sink_interval_s,
+        spark=SparkSettings(settings.spark_master, settings.spark_options, submitted),
         telemetry=metrics.of("sink", names, settings),
     )
     raise typer.Exit(code)
+
+
+def _programs(settings: Settings) -> tuple[list[Path], str]:
+    """The Kafka connector's jars, and the home of the Java that runs Spark."""
+    progress = Progress()
+    found = java.locate(settings.cache)
+    archives = jars.ensure(
+        "spark",
+        settings.cache,
+        found.executable,
+        lambda done, total: progress.say(f"fetching Spark's jars: {done} of {total}"),
+    )
+    progress.clear()
+    return archives, str(found.spark_home)

@@ -1,9 +1,12 @@
-"""What Spark and its JVM are told: one JVM for all domains, sized for a small machine. Nothing here imports PySpark."""
+"""The settings of Spark and its JVMs: what the user may set, and the defaults of the rest. Nothing here imports PySpark."""
 
+import ipaddress
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold import jvm
@@ -42,14 +45,30 @@ def _log4j(log: Path) -> str:
     )
 
 
+#: As many tasks at once as this machine has cores.
+LOCAL = "local[*]"
+# With the number of cores, and of failures that a task may have.
+_LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?")
+_PLACE = r"[^/\s,]+:\d{1,5}"
+_MASTER = re.compile(rf"{_LOCAL.pattern}|spark://{_PLACE}(,{_PLACE})*|k8s://\S+|yarn")
+# Texts of numbers and times, and what a query of sql/reduce means, depend on these.
+_OWN = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.api.mode": "classic",  # Spark Connect has no foreachBatch in the client's process
+}
+_OWN_BEGIN = ("spark.sql.legacy.", "spark.remote")
+_SECRET = re.compile("(?i)secret|password|token|access[.]?key")  # as Spark has it in spark.redaction.regex
+_ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption")
+
 _SETTINGS = {
-    "spark.master": "local[2]",
     "spark.driver.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
     # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and what is left of a batch by then is small
@@ -75,14 +94,104 @@ _SETTINGS = {
 # The parallel collector needs the least processor time, and takes none of it beside the work (docs/decisions/0010).
 JVM = ("-XX:+UseParallelGC",)
 
+# Then no other host reaches a port of the driver.
+_ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_ON_OTHERS = {
+    "spark.executor.defaultJavaOptions": " ".join(JVM),
+    "spark.executor.userClassPathFirst": "true",  # `spark.jars` would else stand behind Spark's own jars
+}
 
-def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> dict[str, str]:
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """The user's settings of Spark.
+
+    Attributes:
+        options: settings by Spark's names.
+        submitted: whether `spark-submit` runs the sink: its master, its settings and its class path hold.
+    """
+
+    master: str = LOCAL
+    options: Mapping[str, str] = field(default_factory=dict)
+    submitted: bool = False
+
+
+def check_master(master: str) -> None:
+    """Raises Misconfigured if no master has such an address."""
+    if not _MASTER.fullmatch(master):
+        raise Misconfigured(
+            Code.SETTING_WRONG,
+            f"{master!r} is no master: give {LOCAL}, local[4], spark://host:7077, k8s://https://host:6443 or yarn",
+        )
+
+
+def check_options(given: Mapping[str, str]) -> None:
+    """Raises Misconfigured with the name of a setting that cannot be set."""
+    for name in sorted(given):
+        if not name.startswith("spark."):
+            raise Misconfigured(Code.SETTING_WRONG, f"{name!r} is no setting of Spark: their names begin with spark.")
+        if name == "spark.master":
+            raise Misconfigured(Code.SETTING_WRONG, f"{name!r} has a variable of its own: ONEFOLD_SPARK_MASTER")
+        if name in _OWN or name.startswith(_OWN_BEGIN):
+            raise Misconfigured(Code.SETTING_WRONG, f"the Spark setting {name!r} is Onefold's own, and cannot be set")
+
+
+def check_submitted(found: Mapping[str, str]) -> None:
+    """Raises Misconfigured if `spark-submit`, or its spark-defaults.conf, changes what the rows would be."""
+    for name, value in sorted(found.items()):
+        if name.startswith(_OWN_BEGIN) or _OWN.get(name, value).lower() != value.lower():
+            own = f"leave it out or set {_OWN[name]}" if name in _OWN else "leave it out"
+            raise Misconfigured(Code.SETTING_WRONG, f"the Spark setting {name!r} is Onefold's own: {own}")
+
+
+def is_local(master: str) -> bool:
+    """Whether the tasks run in the driver's JVM."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def is_secret(text: str) -> bool:
+    """Whether a setting of that name holds a secret. Of a value: whether it names one, as options of a JVM may."""
+    return _SECRET.search(text) is not None
+
+
+def hosts(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a standalone master; several if it has standbys. [] for every other master."""
+    places = master.removeprefix("spark://").split(",") if master.startswith("spark://") else []
+    return [(host.strip("[]"), int(port)) for host, _, port in (place.rpartition(":") for place in places)]
+
+
+def unprotected(found: Mapping[str, str]) -> str:
+    """A warning if executors on other hosts are trusted without a secret, or read by everybody on the way; else ""."""
+    master, on = found["spark.master"], {name for name, value in found.items() if value.lower() == "true"}
+    if is_local(master) or (hosts(master) and all(_is_loopback(host) for host, _ in hosts(master))):
+        return ""
+    missing = [name for name in ("spark.authenticate",) if name not in on]
+    missing += [] if on.intersection(_ENCRYPTION) else _ENCRYPTION[:1]
+    if not missing:
+        return ""
+    return (
+        f"Spark's connections at {master} are open: whoever reaches them reads the records and Kafka's login. "
+        f"Set {' and '.join(missing)} to true"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def options(
+    jars: Sequence[Path], scratch: Path, flags: Sequence[str] = (), wanted: SparkSettings | None = None
+) -> dict[str, str]:
     """Spark's settings by name. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more options
     of the JVM.
 
     Raises:
         Misconfigured: Spark cannot work in a folder of that name.
     """
+    wanted = wanted or SparkSettings()
     if "," in str(scratch):
         raise Misconfigured(
             Code.SPARK_NOT_STARTED,
@@ -94,20 +203,36 @@ def options(jars: Sequence[Path], scratch: Path, flags: Sequence[str] = ()) -> d
         shutil.rmtree(scratch / "tmp", ignore_errors=True)  # a JVM that was killed has left its libraries there
     scratch.mkdir(parents=True, exist_ok=True)
     log4j.write_text(_log4j(scratch / LOG), encoding="ascii")
-    # in front of pyspark's own jars, by "spark.jars" they would come behind: its lz4-java has a known hole
-    # (CVE-2025-12183)
-    class_path = os.pathsep.join(map(str, jars))
+    driver = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *JVM]
     return {
         "spark.app.name": "onefold",
-        "spark.driver.extraClassPath": class_path,
-        "spark.executor.extraClassPath": class_path,
-        "spark.driver.extraJavaOptions": " ".join(
-            [
-                f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-                *JVM,
-                *map(shlex.quote, [*jvm.temporary(scratch / "tmp"), *flags]),
-            ]
+        # Spark puts options of the user behind these.
+        "spark.driver.defaultJavaOptions": " ".join(
+            [*driver, *map(shlex.quote, [*jvm.temporary(scratch / "tmp"), *flags])]
         ),
         "spark.local.dir": str(scratch / "local"),
         **_SETTINGS,
+        **(_ON_THIS_MACHINE if is_local(wanted.master) else _ON_OTHERS),
+        **wanted.options,
+        **({} if wanted.submitted else _class_paths(jars, wanted)),
+        "spark.master": wanted.master,
+        **_OWN,
+    }
+
+
+def _class_paths(jars: Sequence[Path], wanted: SparkSettings) -> dict[str, str]:
+    """The connector in front of Spark's own jars, whose lz4-java has a known hole (CVE-2025-12183), and what the user adds.
+    Executors on other hosts fetch it from the driver.
+    """
+    names = {"spark.driver.extraClassPath": os.pathsep}
+    if not is_local(wanted.master):
+        names["spark.jars"] = ","
+        if wrong := [jar for jar in jars if "," in str(jar)]:
+            raise Misconfigured(
+                Code.SPARK_NOT_STARTED,
+                f"Spark reads a comma as the end of a jar's name: set ONEFOLD_CACHE to a folder that has none, unlike {wrong[0]}",
+            )
+    return {
+        name: between.join(filter(None, [*map(str, jars), wanted.options.get(name, "")]))
+        for name, between in names.items()
     }

@@ -6,6 +6,7 @@ happened or has not; the compare-and-swap finds out. Only a transaction that fai
 once more before that (`batches`), by the same compare-and-swap.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 
@@ -33,6 +34,7 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.spark import checkpoint, read, reduce
+from onefold.spark_sink.spark.options import is_local
 from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
 from onefold.telemetry import QUERY_STARTS
@@ -42,12 +44,17 @@ _AUDIT_S = 2.0
 
 
 class Query:
-    """Start it; ask for its `failure` now and then; start it again."""
+    """Start it; ask for its `failure` now and then; start it again.
 
-    def __init__(self, spark: SparkSession, plan: Plan, bound: Bound | None = None) -> None:
+    Args:
+        spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession], plan: Plan, bound: Bound | None = None) -> None:
         self._spark = spark
         self._plan = plan
         self._query: StreamingQuery | None = None
+        self._session: SparkSession | None = None
         self._batches: Batches | None = None
         self._held = ExitStack()
         self._bound = bound or Bound()
@@ -94,13 +101,18 @@ class Query:
             raise Misconfigured(
                 Code.SQL_WRONG, f"Postgres refuses a statement of sql/ or of the sink's own schemas: {sentence(error)}"
             ) from error
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise Retriable(Code.SPARK_QUERY, f"Spark cannot read the topics: {sentence(error)}") from error
 
     def failure(self) -> BaseException | None:
         """Why nothing further lands: the query has ended, or will; None while it is healthy."""
         if self._query is None or self._batches is None:
             return Retriable(Code.SPARK_QUERY, "not started yet")
+        try:
+            if self._session is not self._spark():
+                return Retriable(Code.SPARK_QUERY, "Spark has a new session")
+        except Retriable as error:
+            return error
         active = self._query.isActive  # asked first: whatever ends it is noted before
         # our own error first: Spark's is a wrapper around it, and of one in landing it hears only at the next batch
         if self._batches.failure is not None or active:
@@ -140,7 +152,7 @@ class Query:
         self._query = self._batches = None
 
     def _begin(self, held: ExitStack) -> None:
-        plan = self._plan
+        plan, spark = self._plan, self._spark()
         # closing, not `with connection`: that would commit what a batch has done so far, were it under way
         said = partial(plan.held, self.name)
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
@@ -150,7 +162,7 @@ class Query:
         migrate(plan.postgres_dsn, self.name, plan.sql_root)
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
-        reduced = reduce.targets(self._spark, plan.domain, plan.sql_root)
+        reduced = reduce.targets(spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
         start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
@@ -158,21 +170,24 @@ class Query:
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name)
-        lines = read.stream(self._spark, plan.domain, plan.java_options, start, plan.max_offsets)
-        parallelism = self._spark.sparkContext.defaultParallelism
+        lines = read.stream(spark, plan.domain, plan.java_options, start, plan.max_offsets)
+        context, one_task = spark.sparkContext, is_local(spark.sparkContext.master or "")
         ends = partial(checkpoint.ends, folder)
         self._batches = batches = Batches(
             plan, connection, reader, topics, stage, start, ids, ends, Threads(), self._bound
         )
 
         def on_batch(batch: DataFrame, batch_id: int) -> None:
-            batches.on_batch(SparkRows(plan, batch, reducer, parallelism), batch_id)
+            # A cluster may have more executors now.
+            rows = SparkRows(plan, batch, reducer, context.defaultParallelism, one_task)
+            batches.on_batch(rows, batch_id)
 
         # The outcome of a COMMIT is known from its answer alone: one that waits for a standby is waited for.
         connection.patience_s = reader.patience_s = None
         every = f"{round(plan.interval_s * 1000)} milliseconds"
         writer = lines.writeStream.foreachBatch(on_batch).trigger(processingTime=every)
-        self._query = writer.option("checkpointLocation", str(folder)).start()
+        self._session = spark
+        self._query = writer.option("checkpointLocation", folder.as_uri()).start()
         plan.telemetry.add(QUERY_STARTS, domain=self.name)
 
 

@@ -27,7 +27,8 @@ class SparkRows:
     Args:
         lines: as `read.stream` gives them.
         reduced: makes rows to be staged of the lines.
-        parallelism: the number of cores.
+        parallelism: the number of cores of this machine, or of the executors.
+        one_task: whether one task reduces a small batch. Only on this machine: it would else be one executor's.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class SparkRows:
         lines: DataFrame,
         reduced: Callable[[DataFrame], DataFrame],
         parallelism: int,
+        one_task: bool,
         offsets: int = 0,
     ) -> None:
         self._plan = plan
         self._lines = lines
         self._reduced = reduced
         self._parallelism = parallelism
+        self._one_task = one_task
         self._offsets = offsets
 
     @contextmanager
@@ -91,11 +94,11 @@ class SparkRows:
         return lines.where(sf.raise_error(sf.lit("a failure of map was injected")).isNull())
 
     def _of(self, lines: DataFrame, offsets: int) -> Self:
-        return type(self)(self._plan, lines, self._reduced, self._parallelism, offsets)
+        return type(self)(self._plan, lines, self._reduced, self._parallelism, self._one_task, offsets)
 
     def _tasks(self, offsets: int) -> int:
         """One per core instead of one per topic and partition: a small batch is mostly the cost of its tasks."""
-        alone = self._plan.domain.reductions and offsets <= ONE_TASK_OFFSETS
+        alone = self._one_task and self._plan.domain.reductions and offsets <= ONE_TASK_OFFSETS
         return 1 if alone else self._parallelism
 
 

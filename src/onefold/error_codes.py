@@ -99,6 +99,7 @@ class Code(Enum):
     # Earlier releases used 406: it stays unused.
     SINK_STOPPED = 407, "A sink has stopped before its work was done."
     GAVE_UP = 408, "A sink could not begin or go on for too long; the sentence ends with the reason."
+    NO_EXECUTORS = 409, "Spark has no executors, or its master does not answer."
 
     # Verification.
     MODEL_WRONG = 501, "The verification model of the pipeline is wrong."

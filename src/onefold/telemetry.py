@@ -54,6 +54,7 @@ BATCH_S = "onefold_sink_batch_seconds"
 STAGE_S = "onefold_sink_stage_seconds_total"
 QUERY_RUNS = "onefold_sink_running"
 TO_LAND = "onefold_sink_lag_offsets"
+EXECUTORS = "onefold_sink_executors"
 
 JOBS = "onefold_worker_jobs_total"
 JOB_S = "onefold_worker_job_seconds"
@@ -121,6 +122,7 @@ METRICS = (
     ),
     Metric(QUERY_RUNS, "gauge", "sink", "0 or 1", "Whether the query runs."),
     Metric(TO_LAND, "gauge", "sink", "offsets", "Committed offsets that this sink has not written yet."),
+    Metric(EXECUTORS, "gauge", "sink", "executors", "Executors that Spark has; a local master counts as one.", ()),
     Metric(JOBS, "counter", "worker", "messages", "What became of messages, by outcome.", (*_PER_QUEUE, "outcome")),
     Metric(JOB_S, "histogram", "worker", "seconds", "From taking a message to its outcome.", _PER_QUEUE),
     Metric(WORKER_WAITS, "gauge", "worker", "0 or 1", "Whether it waits for a server or a topic.", _PER_QUEUE),

@@ -83,7 +83,7 @@ def test_spark_starts(nameless: Onefold, tmp_path: Path) -> None:
     """Hadoop asks the system for the user's name."""
     program = (
         "import sys; from pathlib import Path; from onefold.spark_sink.spark import session;"
-        "spark = session.start([], sys.argv[1], Path(sys.argv[2])); print(spark.range(5).count()); spark.stop()"
+        "spark = session.Driver([], sys.argv[1], Path(sys.argv[2])).start(); print(spark.range(5).count()); spark.stop()"
     )
     ran = nameless("-c", program, str(java.locate(tmp_path / "cache").spark_home), str(tmp_path / "scratch"))
 

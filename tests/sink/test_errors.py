@@ -18,6 +18,24 @@ Caused by: java.security.cert.CertificateExpiredException: NotAfter: Fri Nov 27 
 FORBIDDEN = (
     "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [runner.distances]"
 )
+# As py4j has it of a job that an executor failed; `{}` is what the executor has met.
+FAILED = """An error occurred while calling o1452.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:53)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, \
+most recent failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 3): {}
+\tat java.base/java.io.ObjectStreamClass$FieldReflector.setObjFieldValues(ObjectStreamClass.java:2227)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.$anonfun$abortStage$3(DAGScheduler.scala:2935)
+Caused by: java.lang.RuntimeException: of the driver
+"""
+NO_CONNECTOR = "java.lang.ClassCastException: cannot assign instance of SerializedLambda"
+LOST = "ExecutorLostFailure (executor 3 exited) Reason: Command exited with code 137"
+STOPPED = """An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
+: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.
+This stopped SparkContext was created at:
+"""
 
 
 @pytest.mark.parametrize(
@@ -31,6 +49,21 @@ FORBIDDEN = (
             f"[STREAM_FAILED] Query [id = 1] terminated with exception: {FORBIDDEN}\n=== Streaming Query ===",
             "Kafka's client in Spark: TopicAuthorizationException: Not authorized to access topics: [runner.distances]",
         ),
+        (
+            FAILED.format(NO_CONNECTOR),
+            "Spark, executor 3 on 10.0.0.7: ClassCastException: cannot assign instance of SerializedLambda",
+        ),
+        (FAILED.format(LOST), f"Spark, executor 3 on 10.0.0.7: {LOST}"),
+        (FAILED.format(LOST).replace("10.0.0.7 executor 3", "localhost executor driver"), f"Spark: {LOST}"),
+        (
+            FAILED.format(f"{NO_CONNECTOR}\nCaused by: java.io.IOException: disk full"),
+            "Spark, executor 3 on 10.0.0.7: IOException: disk full",
+        ),
+        (
+            FAILED.format(FORBIDDEN),
+            f"Kafka's client in Spark, executor 3 on 10.0.0.7: {FORBIDDEN.removeprefix('org.apache.kafka.common.errors.')}",
+        ),
+        (STOPPED, "Spark: IllegalStateException: Cannot call methods on a stopped SparkContext."),
         ("", "ValueError"),
         ("  it is wrong \nat line 3", "it is wrong"),
     ],

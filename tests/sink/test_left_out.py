@@ -17,7 +17,6 @@ from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.spark_sink import service, supervisor
 from onefold.spark_sink.errors import Stopped
 from onefold.spark_sink.service import LeftOut
-from onefold.spark_sink.spark import session
 from onefold.status_file import Status
 from onefold.telemetry import SILENT, Telemetry
 from tests.support.coded import raises
@@ -105,16 +104,16 @@ def serve(
     telemetry: Telemetry = SILENT,
     held: service.Holdups | None = None,
     paused: Any = None,
+    no_executors: str = "",
 ) -> tuple[LeftOut, list[tuple[str, str]]]:
     """A turn of the loop takes a second."""
     process, reported, stop = ServiceProcess(None), Reported(), StopsAfter(turns)
     process.status, process.stop = reported, stop
     left_out = LeftOut(telemetry, clock=lambda: float(stop.turns))
+    cluster: Any = SimpleNamespace(trouble=lambda: no_executors, stop=lambda: None)
     served = cast("list[supervisor.QuerySupervisor]", list(supervisors))
     holdups = held or service.Holdups()
-    service._serve(
-        served, left_out, holdups, cast("Any", paused or Paused()), process, lambda: None, dict(watched), again
-    )
+    service._serve(served, left_out, holdups, cast("Any", paused or Paused()), process, cluster, dict(watched), again)
     return left_out, reported.lines
 
 
@@ -239,7 +238,6 @@ def test_a_contract_that_cannot_be_landed_is_known_before_spark_starts(
         assert left_out.sentences()[0].startswith("nothing is left out: ")
 
     monkeypatch.setattr(service, "_serve", serve_nothing)
-    monkeypatch.setattr(session, "start", lambda *given: SimpleNamespace(stop=lambda: None))
     given: dict[str, Any] = {
         "bootstrap_servers": "127.0.0.1:9",
         "kafka_options": {},
@@ -294,3 +292,12 @@ def test_a_pipeline_that_is_left_out_is_not_tried_while_it_is_paused() -> None:
     assert (tries, "one" in left_out, told.wrong) == ([30], False, {"one": ""})
     _, reported = serve(QuerySupervisor("one"), turns=3, paused=Paused({1: ["one"]}))
     assert reported[-1] == ("running", "one is paused")
+
+
+@pytest.mark.promise("unhealthy-is-said")
+def test_a_spark_without_executors_is_in_the_status() -> None:
+    """With the pipelines that are left out or paused; the queries go on, for executors may come back."""
+    one, sentence = QuerySupervisor("one"), "Spark has had no executors at yarn for 30 s"
+    _, reported = serve(one, turns=2, no_executors=sentence)
+    assert reported == [("waiting", sentence)] * 2
+    assert one.ticks == 2

@@ -10,11 +10,11 @@ from onefold.spark_sink.spark.rows import SparkRows, within
 from tests.support.frames import LEFT, Frame, columns
 
 
-def spark_rows(frame: Frame, *, reduced: bool, fails: bool = False) -> Any:
+def spark_rows(frame: Frame, *, reduced: bool, fails: bool = False, one_task: bool = True) -> Any:
     domain = SimpleNamespace(reductions=("one",) if reduced else ())
     plan = SimpleNamespace(domain=domain, map_fails=lambda: fails)
     made: Any = SparkRows
-    return made(plan, frame, lambda records: records, 4)
+    return made(plan, frame, lambda records: records, 4, one_task)
 
 
 @pytest.mark.parametrize(("reduced", "offsets", "tasks"), [(True, 5, {1}), (True, 6, {4}), (False, 5, {4})], ids=str)
@@ -26,6 +26,13 @@ def test_one_task_reads_a_small_batch_that_is_reduced(
     with spark_rows(frame, reduced=reduced).held(offsets, reread=False) as held:
         assert held.to_arrow() == [(*LEFT, 4)]
     assert set(frame.coalesced) == tasks
+
+
+def test_on_a_cluster_each_executor_has_tasks_of_a_small_batch() -> None:
+    frame = Frame((*LEFT, 4))
+    with spark_rows(frame, reduced=True, one_task=False).held(1, reread=False) as held:
+        assert held.to_arrow() == [(*LEFT, 4)]
+    assert set(frame.coalesced) == {4}
 
 
 @pytest.mark.parametrize(

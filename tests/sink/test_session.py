@@ -36,7 +36,7 @@ def test_another_spark_of_the_caller_is_left_alone(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(session, "launch_gateway", launch)
     with pytest.raises(Misconfigured) as refused:
-        session.start([], "/opt/java", tmp_path)
+        session.Driver([], "/opt/java", tmp_path).start()
     assert seen.keys() & FOREIGN.keys() == set()
     assert (seen["SPARK_LOCAL_IP"], seen["JAVA_HOME"]) == ("127.0.0.1", "/opt/java")
     assert str(refused.value) == "Spark did not start: [Errno 2] No such file or directory: 'spark-submit'"

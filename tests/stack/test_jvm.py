@@ -113,7 +113,7 @@ def test_spark_says_why(complaint: str, found: java.Java, tmp_path: Path) -> Non
     from onefold.spark_sink.spark import session
 
     with raises(Misconfigured, Code.SPARK_NOT_STARTED, complaint):
-        session.start([], str(found.spark_home), tmp_path / "scratch")
+        session.Driver([], str(found.spark_home), tmp_path / "scratch").start()
 
 
 @pytest.mark.spark
@@ -125,7 +125,7 @@ def test_spark_says_why_where_only_its_own_options_are_wrong(
     monkeypatch.setattr(options, "JVM", ("-Xms1z",))
 
     with pytest.raises(Misconfigured, match="Invalid initial heap size: -Xms1z"):
-        session.start([], str(found.spark_home), tmp_path / "scratch")
+        session.Driver([], str(found.spark_home), tmp_path / "scratch").start()
 
 
 def test_properties_are_written_as_java_reads_them() -> None:
@@ -158,7 +158,7 @@ def test_every_jvm_has_its_temporary_files_in_our_folder(tmp_path: Path) -> None
         assert f"-Djava.io.tmpdir={tmp_path}/kafka/tmp" in command
     assert (tmp_path / "kafka" / "tmp").is_dir()
     asked = options.options([], tmp_path / "größe mit leer")
-    assert f"'-Djava.io.tmpdir={tmp_path}/größe mit leer/tmp'" in asked["spark.driver.extraJavaOptions"]
+    assert f"'-Djava.io.tmpdir={tmp_path}/größe mit leer/tmp'" in asked["spark.driver.defaultJavaOptions"]
     assert (tmp_path / "größe mit leer" / "tmp").is_dir()
     (tmp_path / "file").write_bytes(b"")
     assert jvm.temporary(tmp_path / "file" / "tmp") == ()

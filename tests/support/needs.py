@@ -45,6 +45,8 @@ PROGRAMS = {
     "postgres": "postgres",
     "initdb": "postgres",
     "pyspark-shell": "spark",
+    "org.apache.spark.deploy.master.Master": "spark",
+    "org.apache.spark.deploy.worker.Worker": "spark",
     "org.gaul.s3proxy.Main": "s3",
     "compose": "docker",
     "chromedriver": "browser",

@@ -48,9 +48,9 @@ def sink(fault: str, status: Path) -> int:
     def start(*given: object) -> Any:
         _fail(fault, Refused)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # as PySpark does
-        return SimpleNamespace(stop=lambda: None)
+        return SimpleNamespace(stop=lambda: None, sparkContext=SimpleNamespace(master="local[*]"))
 
-    cast("Any", session).start = start
+    cast("Any", session).Driver.start = start
     return service.run(
         [pipelines.found()["runner"]],
         bootstrap_servers=AWAY,

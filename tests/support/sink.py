@@ -18,7 +18,7 @@ from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.query import Query
-from onefold.spark_sink.spark.session import spark_session
+from onefold.spark_sink.spark.session import Driver
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack.embedded import Infrastructure
 from onefold.testing import Crash
@@ -38,9 +38,8 @@ _FASTER = 25
 @pytest.fixture(scope="session")
 def spark(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The sink's own session, as the service starts it."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # queries that end with an error are what many tests want
     java_home = str(infrastructure.java.spark_home)
-    session = spark_session(infrastructure.spark_jars, java_home, tmp_path_factory.mktemp("spark"))
+    session = Driver(infrastructure.spark_jars, java_home, tmp_path_factory.mktemp("spark")).start()
     yield session
     session.stop()
 
@@ -98,7 +97,7 @@ def query(spark: SparkSession, plan: Plan, brief_logs: None) -> Iterator[Callabl
     made: list[Query] = []
 
     def make(**changes: Any) -> Query:
-        made.append(Query(spark, replace(plan, **changes)))
+        made.append(Query(lambda: spark, replace(plan, **changes)))
         return made[-1]
 
     yield make

@@ -30,6 +30,9 @@ if port := options.pop("metrics_port", 0):
     standing.ASK_EVERY_S = 0.5
     options["telemetry"] = exposed.Exposed("sink", [one.name for one in pipelines], options.pop("stall_s"))
     exposed.serve(options["telemetry"], "127.0.0.1", port)
+if "spark" in options:
+    from onefold.spark_sink.spark.options import SparkSettings
+    options["spark"] = SparkSettings(**options["spark"])
 jars = [Path(jar) for jar in options.pop("jars")]
 kafka = {"kafka_options": {}, "spark_kafka": {}}
 sys.exit(service.run(pipelines, **options, **paths, **kafka, jars=jars, step=failpoint.from_environment()))

@@ -1,0 +1,239 @@
+"""The sink on a standalone cluster of Spark: its executors have nothing but Spark, and no kill changes a table."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import conninfo, sql
+
+from onefold.chaos.load import Load
+from onefold.cli import submit
+from onefold.exit_codes import UNAVAILABLE
+from onefold.operate.settings import Settings
+from onefold.stack import jars, java
+from onefold.stack.embedded import default_cache
+from onefold.stack.ports import free_ports
+from tests.support.command_line import Onefold
+from tests.support.spark_cluster import NO_PYTHON, SPARK_HOME, SparkCluster, spark_cluster
+from tests.support.told import asked, sums
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.long,  # 5 min and 2.5 min, of which 2 are the sink's patience
+    pytest.mark.spark,
+    pytest.mark.promise("spark-clusters"),
+]
+
+PIPELINES = ("runner", "trades")
+# Of all processes of the cluster. Then it may be on other hosts.
+PROTECTED = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": "of-the-cluster",
+    "spark.network.crypto.enabled": "true",
+}
+# The driver finds the address of another network by itself. This test is on one machine.
+ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+OPTIONS = {**PROTECTED, **ON_LOOPBACK, "spark.executor.memory": "512m"}
+# JVMs on cores that others use too; a worker looks for a master again after 10 to 15 s, and the sink after 30.
+GOES_ON_S = 240.0
+LOOK_AGAIN_S = 0.5
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def spark_java() -> str:
+    return str(java.locate(default_cache()).spark_home)
+
+
+@pytest.fixture
+def cluster(spark_java: str) -> Iterator[SparkCluster]:
+    with spark_cluster(spark_java, PROTECTED) as made:
+        yield made
+
+
+@pytest.fixture
+def onefold(tmp_path: Path, cluster: SparkCluster) -> Iterator[Onefold]:
+    """Kafka and PostgreSQL, with settings for this cluster."""
+    made = Onefold(tmp_path)
+    made.environment |= {
+        "ONEFOLD_SPARK_MASTER": cluster.master,
+        "ONEFOLD_SPARK_OPTIONS": json.dumps(OPTIONS),
+        "ONEFOLD_PARTITIONS": "2",
+        "PYSPARK_PYTHON": NO_PYTHON,
+    }
+    try:
+        made("up", "--only", "kafka,postgres")
+        made("prepare")
+        yield made
+    finally:
+        made("down", "--wipe", "--yes")
+
+
+@contextmanager
+def running(process: "subprocess.Popen[bytes]", log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A service, until the end of the block. If the test fails, with what it said last."""
+    try:
+        yield process
+    except BaseException as error:
+        error.add_note(f"exit code {process.poll()}, said last:\n{log.read_text(encoding='utf-8')[-3000:]}")
+        raise
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def submitted(onefold: Onefold, cluster: SparkCluster) -> "subprocess.Popen[bytes]":
+    """The sink in the driver of spark-submit, with Spark's settings from spark-defaults.conf."""
+    conf = onefold.home / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in {**OPTIONS, "spark.app.name": "submitted"}.items()),
+        encoding="utf-8",
+    )
+    cache = default_cache()
+    connector = jars.ensure("spark", cache, java.locate(cache).executable, lambda done, total: None)
+    environment = {name: value for name, value in onefold.environment.items() if not name.startswith("ONEFOLD_SPARK_")}
+    environment |= {"SPARK_CONF_DIR": str(conf), "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    spark_submit = [
+        f"{SPARK_HOME}/bin/spark-submit",
+        "--master",
+        cluster.master,
+        "--jars",
+        ",".join(map(str, connector)),
+    ]
+    with (onefold.home / "sink.out").open("ab") as out:
+        return subprocess.Popen(
+            [*spark_submit, submit.__file__, *PIPELINES],
+            env=environment, stdout=out, stderr=out, cwd=onefold.home,
+        )  # fmt: skip
+
+
+def test_kills_change_no_table(cluster: SparkCluster, onefold: Onefold, tmp_path: Path) -> None:
+    """kill -9 of an executor, a worker, the master and the driver, and then the sink by spark-submit. What a local master writes
+    from the same topics is the same.
+    """
+    settings = Settings(bootstrap_servers=onefold.status()["bootstrap_servers"])
+    with ExitStack() as services:
+        for name in PIPELINES:
+            process = onefold.start("process", name, "--processes", "1")
+            services.enter_context(running(process, tmp_path / "process.out"))
+        for name in PIPELINES:
+            services.enter_context(Load(name, settings, 1))
+        with running(onefold.start("sink", *PIPELINES), tmp_path / "sink.out") as sink:
+            rows_go_on(onefold, "the start")
+            executors_have_only_spark(cluster, tmp_path)
+            cluster.executors()[0].kill()
+            rows_go_on(onefold, "the kill of an executor")
+            cluster.kill("worker-0")
+            rows_go_on(onefold, "the kill of a worker")
+            before = {executor.pid for executor in cluster.executors()}
+            cluster.kill("master")
+            rows_go_on(onefold, "the kill of the master")
+            cluster.start_master()
+            cluster.start_worker(0)
+            eventually(
+                lambda: [one for one in cluster.executors() if one.pid not in before],
+                GOES_ON_S,
+                "the master that has come back gives executors",
+                LOOK_AGAIN_S,
+            )
+            rows_go_on(onefold, "the return of the master")
+            sink.kill()
+            sink.wait(10)
+        with running(submitted(onefold, cluster), tmp_path / "sink.out"):
+            rows_go_on(onefold, "the kill of the driver")
+            services.pop_all().close()
+            onefold.drained(GOES_ON_S)
+    for name in PIPELINES:
+        assert f"{name}: valid" in onefold("verify", name)
+    local = database_beside(onefold)
+    here = {"ONEFOLD_POSTGRES_DSN": local, "ONEFOLD_SPARK_MASTER": "local[*]", "ONEFOLD_SPARK_OPTIONS": "{}"}
+    with running(onefold.start("sink", *PIPELINES, **here), tmp_path / "sink.out"):
+        onefold.environment |= here
+        onefold.drained(GOES_ON_S)
+    assert checksums(local) == checksums(onefold.dsn)
+
+
+def test_a_sink_without_executors_says_so_and_ends(cluster: SparkCluster, onefold: Onefold, tmp_path: Path) -> None:
+    """In its status, its health and its metrics, and with the exit code of a service that is not there."""
+    port, status = free_ports(1)[0], tmp_path / "status.json"
+    told = {"ONEFOLD_METRICS_PORT": str(port), "ONEFOLD_STATUS_FILE": str(status)}
+    with running(onefold.start("sink", "runner", **told), tmp_path / "sink.out") as sink:
+        eventually(lambda: sums(port).get("onefold_sink_executors") == 2, GOES_ON_S, "two executors", LOOK_AGAIN_S)
+        assert asked(port, "/healthz")[0] == 200
+        for name in ("worker-0", "worker-1"):
+            cluster.kill(name)
+        sentence = f"Spark has had no executors at {cluster.master} for 30 s"
+        eventually(lambda: sentence in asked(port, "/healthz")[1], GOES_ON_S, "its health says it", LOOK_AGAIN_S)
+        assert asked(port, "/healthz")[0] == 503
+        assert sums(port)["onefold_sink_executors"] == 0
+        said = json.loads(status.read_text(encoding="utf-8"))
+        assert (said["state"], said["detail"]) == ("waiting", sentence)
+        assert sink.wait(PATIENCE_S + GOES_ON_S) == UNAVAILABLE
+        assert f"gave up after {PATIENCE_S:.0f} s: {sentence}" in (tmp_path / "sink.out").read_text(encoding="utf-8")
+
+
+def rows_go_on(onefold: Onefold, after: str) -> None:
+    """Wait until each pipeline has rows that were written from now on, of records that were also sent from now on."""
+    ((now, now_ms),) = onefold.rows("SELECT clock_timestamp(), (1000 * extract(epoch FROM clock_timestamp()))::bigint")
+    asked_for = "SELECT count(DISTINCT sink) FROM onefold.batch WHERE landed_at > %s AND oldest_ms > %s"
+    eventually(
+        lambda: onefold.rows(asked_for, now, now_ms) == [(len(PIPELINES),)],
+        GOES_ON_S,
+        f"rows after {after}",
+        LOOK_AGAIN_S,
+    )
+
+
+def executors_have_only_spark(cluster: SparkCluster, home: Path) -> None:
+    """No variable of the sink, no Python, no file of this user but Spark's, and no secret among the arguments."""
+    for executor in cluster.executors():
+        environment, arguments = executor.environ(), " ".join(executor.cmdline())
+        assert not [name for name in environment if name.startswith(("ONEFOLD_", "PG", "PYTHONPATH"))]
+        assert environment["PYSPARK_PYTHON"] == NO_PYTHON
+        assert not executor.children()
+        assert "-XX:+UseParallelGC" in arguments
+        for text in (*environment.values(), arguments):
+            assert "postgresql://" not in text
+            assert str(home) not in text
+        archives = {file.path for file in executor.open_files() if file.path.endswith(".jar")}
+        connector = {path for path in archives if not Path(path).is_relative_to(SPARK_HOME)}
+        assert connector, "the connector came from the driver"
+        assert all(Path(path).is_relative_to(cluster.folder) for path in connector), connector
+        if os.geteuid() == 0:
+            assert executor.uids().real != 0
+
+
+def database_beside(onefold: Onefold) -> str:
+    """An empty database on the same server."""
+    with psycopg.connect(onefold.dsn, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE beside TEMPLATE template0 ENCODING 'UTF8'")
+    return conninfo.make_conninfo(onefold.dsn, dbname="beside")
+
+
+_CHECKSUM = sql.SQL("""
+    SELECT count(*), md5(string_agg(line, ',' ORDER BY line COLLATE "C"))
+    FROM (SELECT (to_jsonb(t) - ARRAY['topic', 'partition', 'offset'])::text AS line FROM {} AS t) AS lines
+""")
+
+
+def checksums(dsn: str) -> dict[str, tuple[int, str]]:
+    """By table of the pipelines, the number of rows and a checksum, without what depends on how a sink cuts batches: the record
+    that has last changed a sum, and when a batch was written.
+    """
+    found = {}
+    with psycopg.connect(dsn) as connection:
+        tables = connection.execute(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = ANY(%s) "
+            "AND table_name <> 'landed'",
+            (list(PIPELINES),),
+        ).fetchall()
+        for table in tables:
+            (found[".".join(table)],) = connection.execute(_CHECKSUM.format(sql.Identifier(*table))).fetchall()
+    return found
