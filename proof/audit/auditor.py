@@ -203,6 +203,8 @@ class Auditor:
         self._name([])
         if held := following.held(_OPEN_S):
             raise CannotTell(Code.TOPIC_UNREADABLE, held)
+        if following.unordered:
+            raise CannotTell(Code.PROGRESS_UNKNOWN, following.unordered)
         self._say(self._waits)
         self._leave(following)
         return level
