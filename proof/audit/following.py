@@ -101,6 +101,11 @@ class Following:
         return self._state.matching.compared - self._compared_before
 
     @property
+    def undeclared(self) -> str:
+        """See `Matching.undeclared`."""
+        return self._state.matching.undeclared()
+
+    @property
     def topic_ids(self) -> dict[str, str]:
         """Of every topic that is read."""
         return {name: topic.topic_id for name, topic in self._log.topics.items()}
