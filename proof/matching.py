@@ -353,12 +353,16 @@ class Matching:
     def _compare(self, one: Early, change: Change) -> None:
         table, written = one.table, one.written
         right = self._grown_by(one, change.values, table.adds) if table.adds else change.values
+        if table.adds and right is not None and any(value is UNTOLD for value in right):
+            right = None
         wrong = self._misplaced(one, change)
         differs = self._differing(one, right)
         says_growth = False
         if table.name in self._grown and not table.adds:
             numbers = tuple(differs) if _are_numbers(differs) else ()
             grown = self._grown_by(one, change.values, numbers)
+            if grown is not None:
+                grown = without_untold(one.values, grown)
             says_growth = bool(numbers) and one.is_later and not self._differing(one, grown)
         if right is None or (differs and self._is_changed_later(one, change)):
             self.passed_over += 1
@@ -392,8 +396,9 @@ class Matching:
         return name in self._late
 
     def _grown_by(self, one: Early, values: Values | None, columns: tuple[str, ...]) -> Values | None:
-        """The values of an output record that says by how much these columns grow; None: they are not known, as those of the
-        first one in a partition if others lie elsewhere. The first one of a row grows by its `values`.
+        """The values of an output record that says by how much these columns grow, `UNTOLD` for each whose growth is not exact;
+        None: they are not known, as those of the first one in a partition if others lie elsewhere. The first one of a row grows
+        by its `values`.
         """
         table, partition = one.table, one.written.partition
         grown = self._grown[table.name].setdefault(one.row, {})
@@ -407,11 +412,10 @@ class Matching:
         before, grown[partition] = grown[partition], values
         if before is None or values is None or not columns:
             return None
-        right = tuple(
+        return tuple(
             growth(value, was) if column.name in columns else value
             for column, value, was in zip(table.columns, values, before, strict=True)
         )
-        return None if any(value is UNTOLD for value in right) else right
 
     def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
         """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""
