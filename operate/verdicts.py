@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from onefold import pauses, postgres
 from onefold.operate.errors import first_line
 from onefold.printable import printable
+from onefold.proof.judge import Progress
 from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
 
@@ -46,19 +47,32 @@ SET outcome   = excluded.outcome,
     coverage  = excluded.coverage,
     judge     = excluded.judge,
     judged_at = excluded.judged_at
-WHERE before.outcome <> 'invalid'
+WHERE (%(saw_states)s OR before.outcome <> 'invalid'
+       OR NOT coalesce(before.findings -> 'kinds', '[]') @> '[["wrong state"]]')
+  AND (before.outcome <> 'invalid'
    OR (excluded.judge = 'verify' AND (excluded.outcome = 'invalid' OR (excluded.outcome = 'valid' AND %(saw_all)s)))
    OR (excluded.outcome = 'invalid' AND before.judge = 'audit'
-       AND (excluded.findings -> 'first') @> coalesce(before.findings -> 'first', '[]'))
+       AND (excluded.findings -> 'first') @> coalesce(before.findings -> 'first', '[]')))
 """
 
 
-def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
-    """The verdict on a domain of the servers that are set, or of the running stack. `more` is what else `verify` takes. Raises
-    UserError when there are no servers.
+def ask(
+    settings: Settings,
+    domain: str,
+    *,
+    states: bool = False,
+    progress: Progress = lambda what, records: None,
+    **more: Any,
+) -> Verdict:
+    """The verdict on a domain of the servers that are set, or of the running stack. Raises UserError when there are no servers.
+
+    Args:
+        states: whether states are compared, too.
+        progress, more: as of `verify`.
     """
     verdict = verify(
         domain,
+        progress=progress,
         client=settings.client(),
         dsn=settings.postgres(),
         schema_registry_url=settings.schema_registry_url,
@@ -66,6 +80,10 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
         objects_endpoint=settings.objects_endpoint,
         **more,
     )
+    if states:
+        from onefold.operate import state_check  # the processor, which must not be loaded before there is a verdict
+
+        state_check.add_to(verdict, settings, progress)
     if verdict.outcome == UNKNOWN and (pause := pauses.now(settings.client(), [domain], _PAUSES_S)[0].get(domain)):
         verdict.reason += f". {domain} is {pause}: `onefold resume {domain}` ends the pause"
     return verdict
@@ -74,7 +92,8 @@ def ask(settings: Settings, domain: str, **more: Any) -> Verdict:
 def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KEEP_S) -> str:
     """Writes the verdict over the one before. What was found wrong stands until a `verify` takes it back that has compared each
     output record and each row, whoever has found it: a continuous verifier does not judge all of it, and one that begins anew has
-    not seen what its predecessor saw; it may only add to that. Nor does a `verify` that cannot tell take anything back.
+    not seen what its predecessor saw; it may only add to that. Nor does a `verify` that cannot tell take anything back. A
+    wrong state is taken back only by a `verify` that has compared the states.
 
     Returns "" or, where that was not possible, one sentence with the reason: a judge who may only read has judged all
     the same.
@@ -82,6 +101,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
     values = {
         "judge": judge,
         "saw_all": not verdict.uncompared,
+        "saw_states": verdict.states is not None,
         **{name: getattr(verdict, name) for name in ("domain", "outcome", "reason")},
         "counts": Jsonb(verdict.counts),
         "offsets": Jsonb(verdict.offsets),

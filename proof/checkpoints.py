@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from onefold import pipelines
+from onefold.proof.additions import may_add
 from onefold.proof.expect import Workload
 from onefold.proof.imported import made_of
 from onefold.proof.kinds import KINDS
@@ -194,8 +195,8 @@ class _Kept(NamedTuple):
 
 def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
     """Of everything that a verdict on this domain depends on, but the log and the tables: the verifier's code, that of the model
-    with all that it imports and the files beside it, the contracts, whether there is a schema registry, Python, and the versions
-    of the libraries.
+    with all that it imports and the files beside it, the contracts, which merges may add, whether there is a schema registry,
+    Python, and the versions of the libraries.
     """
     files = [(file.name, file) for file in (*sorted(_PACKAGE.rglob("*.py")), *sorted(_ONEFOLD.glob("*.py")))]
     libraries = {*LIBRARIES}
@@ -209,7 +210,7 @@ def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
             libraries |= of_model.distributions
         files += [(file.name, file) for file in sorted(pipeline.contracts.rglob("*.avsc"))]
     versions = [f"{name} {metadata.version(name)}" for name in sorted(libraries)]
-    digest = hashlib.sha256(f"{sys.version_info[:3]} {with_registry} {versions}".encode())
+    digest = hashlib.sha256(f"{sys.version_info[:3]} {with_registry} {versions} {may_add(workload)}".encode())
     for name, file in files:
         content = file.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode() + content)

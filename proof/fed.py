@@ -120,6 +120,11 @@ class Fed:
         for topic, layout in self._layouts.items():
             yield from misplaced(topic, layout.misplaced())
 
+    def take_misplaced(self) -> Iterator[Finding]:
+        """The same, and they are not given again."""
+        for topic, layout in self._layouts.items():
+            yield from misplaced(topic, layout.take_misplaced())
+
     def known(self, is_applied: Callable[[Source], bool]) -> Iterator[Finding]:
         """Everything wrong with the records of which the input record that they name was applied. It is said once."""
         yield from self._findings

@@ -24,6 +24,7 @@ from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import (
     INVALID,
     UNKNOWN,
+    VALID,
     CannotTell,
     Check,
     Finding,
@@ -143,6 +144,8 @@ class Judge:
                         doubt := doubted(findings, self._log.compacted(self._work.reads))
                     ):
                         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, doubt, str(Code.RECORDS_DELETED)
+                    if verdict.outcome == VALID and (undeclared := self._state.matching.undeclared()):
+                        verdict.outcome, verdict.reason, verdict.code = UNKNOWN, undeclared, str(Code.MODEL_WRONG)
                     return
             self._progress(holdup or "input is still arriving", self._state.read)
             time.sleep(CHECK_AGAIN_S)

@@ -15,6 +15,7 @@ from decimal import Context, Decimal
 from enum import Enum
 from typing import Any, NamedTuple
 
+from onefold.proof.additions import may_add
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Table, Workload
 from onefold.proof.fates import FATES, Fate
@@ -32,8 +33,6 @@ Values = tuple[Any, ...]
 
 # Exact for all digits of a `numeric`.
 _EXACT = Context(prec=150_000)
-# Findings of a table that are held, as its output records may say by how much rows grow.
-_HELD_MAX = 1_000
 
 
 class _Untold(Enum):
@@ -93,19 +92,18 @@ class Matching:
         self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
         # Per row and output partition what was written last of tables with columns that grow; None: it is not known.
+        may = may_add(workload)
         self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
-            table.name: {} for table in self._tables if table.adds
+            table.name: {} for table in self._tables if table.adds or table.name in may
         }
-        # By table, of output records that are not the first of their row: how many are right, how many have other numbers, and
-        # the findings of these. If most have, the table may add up what they say, and its model does not say so in `adds`.
-        self._later_right, self._other_numbers = Counter[str](), Counter[str]()
-        self._if_not_added: dict[str, list[Finding]] = {}
+        # By table without `adds`, how many output records may say by how much the row grows, as for a merge that adds them up.
+        self._growing = Counter[str]()
         # Tables whose rows the model changes later than with their input, or replaces as a whole.
         self._late = set[str]()
         # By table and row, the first output record of the row, where it is wrong: unless older ones lie in another partition.
         self._first_wrong: dict[tuple[str, Key], Finding] = {}
-        #: How many output records were compared.
-        self.compared = self._over = 0
+        #: How many output records were compared, and how many could not be.
+        self.compared = self.passed_over = 0
         #: What is wrong with them.
         self.findings: list[Finding] = []
         self._prepare()
@@ -136,26 +134,20 @@ class Matching:
         """Whether the model notes all its changes: if not, output records are to be read before their inputs."""
         return len(self._noting) == len(self._tables)
 
-    @property
-    def passed_over(self) -> int:
-        """How many output records could not be compared."""
-        return self._over + sum(many for name, many in self._other_numbers.items() if self._may_add(name))
-
-    def _may_add(self, table: str) -> bool:
-        return self._later_right[table] < self._other_numbers[table]
-
-    def doubtful(self) -> Iterator[Finding]:
-        """Wrong numbers that are wrong only by what else was read, now that nothing is ahead of it."""
-        yield from self._first_wrong.values()
-        for table, found in self._if_not_added.items():
-            if not self._may_add(table):
-                yield from found
+    def undeclared(self) -> str:
+        """That the model may leave out which columns a merge adds up, in one sentence; or ""."""
+        for table in self._tables:
+            if many := self._growing[table.name]:
+                return (
+                    f"{many:,} output records of {table.topic} have other numbers than their rows, and the merge of {table.name} "
+                    f"may add them up: if it does, name these columns in `adds` of the model's Table"
+                )
+        return ""
 
     def take_doubtful(self) -> list[Finding]:
-        """The same, and they are not given again."""
-        found = [*self.doubtful()]
+        """Output records that are wrong as the first of their row, now that nothing is ahead of them. They are given once."""
+        found = [*self._first_wrong.values()]
         self._first_wrong.clear()
-        self._if_not_added = {table: held for table, held in self._if_not_added.items() if self._may_add(table)}
         return found
 
     @property
@@ -295,9 +287,9 @@ class Matching:
         return partition_of(_text(one.kafka_key), self._layouts[one.table.topic].partitions) != one.written.partition
 
     def _pass_over(self, one: Early) -> None:
-        self._over += 1
-        if one.table.adds:
-            self._grown_by(one, None)
+        self.passed_over += 1
+        if one.table.name in self._grown:
+            self._grown_by(one, None, ())
         self._judged(one.table, one.row, one.version, None)
 
     def before(self, reached: Mapping[tuple[str, int], int]) -> None:
@@ -319,7 +311,7 @@ class Matching:
                 yield from self._missing(table, row, waiting[-1])
         for several in self._early.values():
             yield from map(self._phantom_of, several)
-        yield from self.doubtful()
+        yield from self._first_wrong.values()
         for topic, layout in self._layouts.items():
             yield from misplaced(topic, layout.misplaced())
 
@@ -360,29 +352,38 @@ class Matching:
 
     def _compare(self, one: Early, change: Change) -> None:
         table, written = one.table, one.written
-        right = self._grown_by(one, change.values) if table.adds else change.values
+        right = self._grown_by(one, change.values, table.adds) if table.adds else change.values
+        if table.adds and right is not None and any(value is UNTOLD for value in right):
+            right = None
         wrong = self._misplaced(one, change)
-        differs: dict[str, tuple[Any, Any]] = {}
-        if right is not None and one.values != right:
-            names = tuple(column.name for column in table.columns)
-            differs = differing(table, names, right, without_untold(right, one.values))
+        differs = self._differing(one, right)
+        says_growth = False
+        if table.name in self._grown and not table.adds:
+            numbers = tuple(differs) if _are_numbers(differs) else ()
+            grown = self._grown_by(one, change.values, numbers)
+            if grown is not None:
+                grown = without_untold(one.values, grown)
+            says_growth = bool(numbers) and one.is_later and not self._differing(one, grown)
         if right is None or (differs and self._is_changed_later(one, change)):
-            self._over += 1
+            self.passed_over += 1
         else:
             self.compared += 1
-            if differs and table.adds and right is change.values:
+            if says_growth:
+                self._growing[table.name] += 1
+            elif differs and right is change.values and (table.adds or not one.is_later):
                 self._first_wrong[table.name, one.row] = finding("wrong output", table, one.row, written, differs)
-            elif differs and one.is_later and not table.adds and _are_numbers(differs):
-                self._other_numbers[table.name] += 1
-                if len(held := self._if_not_added.setdefault(table.name, [])) < _HELD_MAX:
-                    held.append(finding("wrong output", table, one.row, written, differs))
-            elif differs:
+            else:
                 wrong = differs | wrong
-            elif one.is_later:
-                self._later_right[table.name] += 1
         if wrong:
             self.findings.append(finding("wrong output", table, one.row, written, wrong))
         self._judged(table, one.row, one.version, change.values)
+
+    def _differing(self, one: Early, right: Values | None) -> dict[str, tuple[Any, Any]]:
+        """By column what an output record should have and has; nothing where that is not known."""
+        if right is None or one.values == right:
+            return {}
+        names = tuple(column.name for column in one.table.columns)
+        return differing(one.table, names, right, without_untold(right, one.values))
 
     def _is_changed_later(self, one: Early, change: Change) -> bool:
         """Whether the model changes the row, or others of its table, again after its input."""
@@ -394,9 +395,10 @@ class Matching:
                 self._late.add(name)
         return name in self._late
 
-    def _grown_by(self, one: Early, values: Values | None) -> Values | None:
-        """The values of an output record that says by how much some columns grow; None: they are not known, as those of the
-        first one in a partition if others lie elsewhere. The first one of a row grows by its `values`.
+    def _grown_by(self, one: Early, values: Values | None, columns: tuple[str, ...]) -> Values | None:
+        """The values of an output record that says by how much these columns grow, `UNTOLD` for each whose growth is not exact;
+        None: they are not known, as those of the first one in a partition if others lie elsewhere. The first one of a row grows
+        by its `values`.
         """
         table, partition = one.table, one.written.partition
         grown = self._grown[table.name].setdefault(one.row, {})
@@ -405,16 +407,15 @@ class Matching:
             grown[partition] = values
             if self._first_wrong.pop((table.name, one.row), None):
                 self.compared -= 1
-                self._over += 1
+                self.passed_over += 1
             return values if is_first else None
         before, grown[partition] = grown[partition], values
-        if before is None or values is None:
+        if before is None or values is None or not columns:
             return None
-        right = tuple(
-            growth(value, was) if column.name in table.adds else value
+        return tuple(
+            growth(value, was) if column.name in columns else value
             for column, value, was in zip(table.columns, values, before, strict=True)
         )
-        return None if any(value is UNTOLD for value in right) else right
 
     def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
         """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""

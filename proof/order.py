@@ -9,7 +9,7 @@ first run of a topic may have been processed while the pipeline had one input, a
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from onefold.error_codes import Code
 from onefold.proof.record import Record, Source
@@ -80,6 +80,44 @@ class Order:
         waiting = [record for place in done for record in self._waiting.get(place, ())]
         return [*map(_skipped, self.skipped), *(_skipped(Source(*record[:3])) for record in waiting)]
 
+    def held(self) -> dict[Place, int]:
+        """Per place the first record that was handed in and not handed on, where there is one."""
+        return {place: waiting[0].offset for place, waiting in self._waiting.items() if waiting}
+
+    def unordered(self, but: Set[Place] = frozenset()) -> str:
+        """A sentence about records that were handed in and not handed on, but those of some places; else nothing."""
+        for (topic, partition), offset in sorted(self.held().items()):
+            if (topic, partition) not in but:
+                return f"the recorded merge order of {topic}/{partition} is missing from offset {offset} on"
+        return ""
+
+    def pass_over(self, in_order: int) -> list[Finding]:
+        """Name the records that the processor passed over, once, and go on behind them. What was handed in is all that it has
+        read, and its whole order of it was added.
+
+        Args:
+            in_order: how many of the records that wait the processor has counted. If these are more than its order has, it has
+                processed records without an order, and none is passed over.
+        """
+        waiting = sum(map(len, self._waiting.values()))
+        ordered = sum(
+            start <= record.offset < end
+            for partition, runs in self._runs.items()
+            for topic, start, end in runs
+            for record in self._waiting.get((topic, partition), ())
+        )
+        if waiting == ordered or in_order > ordered:
+            return []
+        self.go_on(self.take, stops=False)
+        found = self.findings(drained=True)
+        for partition, runs in self._runs.items():
+            for topic in self._inputs:
+                if not runs and (topic, partition) in self._begun:
+                    self._waiting.pop((topic, partition), None)
+        self.skipped.clear()
+        self._stops = True
+        return found
+
     def left_over(self, *, passed_over: bool = True) -> str:
         """A sentence about records before every order, or that are in the order and not in the log; else nothing.
 
@@ -90,9 +128,8 @@ class Order:
             return (
                 f"the recorded merge order leaves out records that were processed, the first one at {skipped[0].source}"
             )
-        for (topic, partition), waiting in sorted(self._waiting.items()):
-            if waiting and (topic, partition) not in self._begun:
-                return f"the recorded merge order of {topic}/{partition} is missing from offset {waiting[0].offset} on"
+        if unordered := self.unordered(self._begun):
+            return unordered
         for partition, runs in sorted(self._runs.items()):
             if runs:
                 topic, start, end = runs[0]

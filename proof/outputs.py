@@ -116,6 +116,10 @@ class Outputs:
         key = (record.key or b"").decode(errors="backslashreplace")
         return before.partition == partition_of(key, self._partitions[record.topic])
 
+    def letters(self) -> list[Source]:
+        """The input records that have a dead letter."""
+        return [*self._letters]
+
     def beyond(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
         """An input record at one of these offsets or behind them that has a dead letter; None: there is none."""
         return next((source for source in self._letters if source.offset >= reached.get(source[:2], 0)), None)

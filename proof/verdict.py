@@ -44,6 +44,7 @@ KINDS = {
     "wrong time": "a tick that says another time than Kafka has of its record",
     "wrong ledger": "the sink's ledger differs from the written rows",
     "wrong progress": "the processor's progress lies beyond the end of an input",
+    "wrong state": "a state in the changelog that differs from what the handler makes of the input",
     "wrong count": "the processor's own counts differ from the input",
 }
 
@@ -114,6 +115,7 @@ class Verdict:
         begins: per topic and partition, from where everything was read.
         outputs: how many output records there were, from the beginning of the log.
         rows: how many rows of tables were compared.
+        states: how many states were compared, which are all; None: they were not.
         not_judged: what of the pipeline nobody compares, each with the reason that the model gives, or "".
         uncompared: how many output records could not be compared one by one.
         code: of what keeps the verifier from a verdict, or "".
@@ -135,6 +137,7 @@ class Verdict:
     begins: dict[str, dict[int, int]] = field(default_factory=dict)
     outputs: int = 0
     rows: int = 0
+    states: int | None = None
     not_judged: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -35,6 +35,12 @@ def command(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Read the topics from offset 0, not from the last checkpoint.")
     ] = False,
+    states: Annotated[
+        bool,
+        typer.Option(
+            "--states", help="Process all input records again, and compare the state of each key with the changelog."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
     """Recompute a pipeline from its input topics with the pipeline's model, and compare every row and every dead letter.
@@ -44,7 +50,7 @@ def command(
 
     Example: onefold verify runner --timeout 30
     """
-    verdict, dsn = judge(domain, timeout, from_start)
+    verdict, dsn = judge(domain, timeout, from_start, states)
     if as_json:
         typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
     else:
@@ -58,7 +64,7 @@ def command(
     raise typer.Exit(verdict.exit_code)
 
 
-def judge(domain: str, timeout_s: float, from_start: bool) -> tuple[Verdict, str]:
+def judge(domain: str, timeout_s: float, from_start: bool, states: bool) -> tuple[Verdict, str]:
     """The verdict on a domain of the running stack or of the servers that are set, and the DSN of its database."""
     try:
         settings = load()
@@ -78,6 +84,7 @@ def judge(domain: str, timeout_s: float, from_start: bool) -> tuple[Verdict, str
             progress=lambda what, records: progress.say(f"{what}: {records:,} records"),
             checkpoints=settings.checkpoints(),
             from_start=from_start,
+            states=states,
         )
     finally:
         progress.clear()
@@ -108,7 +115,8 @@ def _sentence(verdict: Verdict) -> str:
     told = f"{reason}.\n{records}."
     if verdict.proved:
         told += f"\n{verdict.proved:,} records of all topics were not read again: the verdict of {verdict.proved_at[:19]}Z has."
-    told += f"\nCompared: {verdict.outputs:,} output records and {verdict.rows:,} rows."
+    states = "" if verdict.states is None else f", and the states of {verdict.states:,} keys"
+    told += f"\nCompared: {verdict.outputs:,} output records and {verdict.rows:,} rows{states}."
     if verdict.begins:
         told += f"\nRead: {'; '.join(_read(verdict))}."
     if verdict.not_judged:

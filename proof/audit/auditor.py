@@ -203,6 +203,10 @@ class Auditor:
         self._name([])
         if held := following.held(_OPEN_S):
             raise CannotTell(Code.TOPIC_UNREADABLE, held)
+        if following.unordered:
+            raise CannotTell(Code.PROGRESS_UNKNOWN, following.unordered)
+        if undeclared := following.undeclared:
+            raise CannotTell(Code.MODEL_WRONG, undeclared)
         self._say(self._waits)
         self._leave(following)
         return level

@@ -78,6 +78,8 @@ class Following:
         #: False: something came in between while the model took a record, and what it knows is of no use.
         self.is_whole = True
         self._letters: list[Source] = []
+        #: Why the model cannot take records that the processor has taken, in one sentence; or "".
+        self.unordered = ""
         self._gate: Gate | None = None
         self.findings = list[Finding]()
         # The inputs of which the processor claims to have read more than there is.
@@ -97,6 +99,11 @@ class Following:
     def judged(self) -> int:
         """How many output records were compared with the model."""
         return self._state.matching.compared - self._compared_before
+
+    @property
+    def undeclared(self) -> str:
+        """See `Matching.undeclared`."""
+        return self._state.matching.undeclared()
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -128,6 +135,7 @@ class Following:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
         state = self._state
         reached, self.began_at = dict(self._progress), self._ends_of_written()
+        counted = self._counted
         if ahead := state.matching.beyond(reached) or state.outputs.beyond(reached):
             raise CannotTell(
                 Code.PROGRESS_UNKNOWN,
@@ -153,12 +161,12 @@ class Following:
         read_evenly(self._log, self._work, state.matching, ends, take, self._alive)
         self._applied, self._is_applied = reached, True
         expected = state.oracle.settled()
-        self._letters.clear()
-        self.findings += state.outputs.judge(expected)
-        state.outputs.findings.clear()  # which `judge` has given, too
+        self._pass_over(counted)
+        self._letters = [*expected.dead.keys() | state.outputs.letters()]
+        self._judge_letters()
         self.versions = Versions(self._work, expected.model.rows, state.outputs.last)
         state.matching.versions, state.matching.judged = self.versions.wrote, self.versions.judge
-        self._find_missing(reached, ends_whole=True)
+        self._find_missing(ends_whole=True)
         for record in later:
             self._take(record)
 
@@ -179,7 +187,8 @@ class Following:
         unread = gate.unread(positions)
         if not unread:
             self.is_whole = False
-            taken = self._take_inputs(reached, time.monotonic() + self._pace.step_s, ends_whole=reached == gate.reached)
+            counted = gate.counted if reached == gate.reached else None
+            taken = self._take_inputs(reached, time.monotonic() + self._pace.step_s, counted)
             self.is_whole = True
         if not unread and taken:
             if gate.is_reached(positions):
@@ -259,7 +268,12 @@ class Following:
             self.findings.append(beyond)
             self._beyond.add((beyond.key["topic"], beyond.key["partition"]))
         written = {place: ends[place] for place in self._written}
-        return Gate(dict(self._progress), written, self._told_at, time.monotonic())
+        return Gate(dict(self._progress), self._counted, written, self._told_at, time.monotonic())
+
+    @property
+    def _counted(self) -> int:
+        """How many records the processor had counted when it was where its progress is."""
+        return sum(self._state.counted().values())
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()
@@ -292,12 +306,13 @@ class Following:
                 )
             self._progress[topic, task] = at["next_offset"]
 
-    def _take_inputs(self, reached: Offsets, deadline: float, *, ends_whole: bool) -> bool:
+    def _take_inputs(self, reached: Offsets, deadline: float, counted: int | None) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
 
         Args:
             deadline: until when, in monotonic seconds; one record is taken at least.
-            ends_whole: whether no transaction of the processor has inputs before `reached` and behind it.
+            counted: how many records the processor has counted up to `reached`; None: a transaction of it may have inputs before
+                and behind.
         """
         self._is_applied = False
         for place, waiting in self._waiting.items():
@@ -309,9 +324,11 @@ class Following:
                     return False
         for place, until in reached.items():
             self._applied[place] = until
-        self._find_missing(self._applied, ends_whole=ends_whole)
+        if counted is not None:
+            self._pass_over(counted)
+        self._find_missing(ends_whole=counted is not None)
         self._judge_letters()
-        self.findings += self._owed.judge(self._applied)
+        self.findings += self._owed.judge(self._taken)
         self._is_applied = True
         return True
 
@@ -319,14 +336,27 @@ class Following:
         if not self._state.oracle.owner.is_of_another(record):
             (self._state.order.feed if self._state.order else self._apply)(record)
 
-    def _find_missing(self, applied: Offsets, *, ends_whole: bool) -> None:
-        """What is wrong now that these inputs were taken, and everything that was written of them was read."""
-        matching = self._state.matching
+    def _pass_over(self, counted: int) -> None:
+        """Name inputs that the processor passed over; or say which it has processed in an order that it did not record."""
+        if (order := self._state.order) is not None:
+            self.findings += order.pass_over(counted - sum(self._state.oracle.expected.counts.as_stored().values()))
+            self.unordered = order.unordered()
+
+    @property
+    def _taken(self) -> Offsets:
+        """Up to where the model has taken the inputs: not those of which the order is not known."""
+        held = self._state.order.held() if self._state.order else {}
+        return {place: min(until, held.get(place, until)) for place, until in self._applied.items()}
+
+    def _find_missing(self, *, ends_whole: bool) -> None:
+        """What is wrong now that inputs were taken, and everything that was written of them was read."""
+        matching, applied = self._state.matching, self._taken
         matching.before(applied)
         self._collect()
         if ends_whole:  # else the output record of a row may name a later input of the same transaction
             self.findings += matching.missing(applied)
         self.findings += [*matching.take_doubtful(), *matching.misplaced()]
+        self.findings += self._state.oracle.expected.fed.take_misplaced()
 
     def _collect(self) -> None:
         for found in (self._state.outputs.findings, self._state.matching.findings):
@@ -345,7 +375,8 @@ class Following:
 
     def _judge_letters(self) -> None:
         """Those of the input records that were taken; the others are asked for again."""
-        known = {source for source in self._letters if source.offset < self._applied.get(source[:2], 0)}
+        taken = self._taken
+        known = {source for source in self._letters if source.offset < taken.get(source[:2], 0)}
         self._letters = [source for source in self._letters if source not in known]
         for source in sorted(known):
             self.findings += self._state.outputs.judge_letter(source, self._state.oracle.expected)

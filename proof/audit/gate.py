@@ -15,11 +15,13 @@ class Gate(NamedTuple):
     """The inputs up to `reached` are taken when what was written has been read up to `ends`. Times are monotonic seconds.
 
     Attributes:
+        counted: how many records the processor had counted then.
         as_of: what the processor had written then is all before that.
         since: since when nothing more could be read of what was written.
     """
 
     reached: Offsets
+    counted: int
     ends: Offsets
     as_of: float
     since: float

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from onefold.cli.main import run
 from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, OK, USAGE
+from onefold.exit_codes import FAILED, OK, UNKNOWN, USAGE
 from onefold.operate import states
 from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
@@ -140,3 +140,30 @@ def test_a_place_is_two_numbers(text: str) -> None:
     with raises(UserError, Code.ARGUMENT_WRONG):
         states.position(text)
     assert (states.position("3:12"), states.position("12")) == ((3, 12), (None, 12))
+
+
+@pytest.mark.promise("verify-states")
+def test_verify_finds_a_wrong_state_of_a_quiet_key(
+    campaigns: Explained, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The changelog of a processor is right; nothing else shows the state that somebody else has put there."""
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", campaigns.client["bootstrap.servers"])
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
+    campaigns.fold([send(1, 1, 100), send(2, 1, 7)], [send(1, 2, 1000)])
+    ask = ["verify", "campaigns", "--states", "--timeout", "0", "--json"]
+
+    assert run(ask) == UNKNOWN, "there are no tables"
+    right = json.loads(capsys.readouterr().out)
+    assert (right["states"], right["findings"]) == (2, [])
+
+    state = states.get(campaigns.settings, "campaigns", "2").value
+    put(campaigns, "2", json.dumps(state | {"changes": 5}).encode())
+    assert run(ask) == FAILED
+    (wrong,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (wrong["kind"], wrong["where"]) == ("wrong state", "campaigns.changelog")
+    assert wrong["key"] == {"key": "2", "partition": partition_of("2", 2)}
+    assert wrong["columns"] == {"changes": [state["changes"], 5]}
+    put(campaigns, "2", json.dumps(state | {"changes": 6}).encode(), commit=False)
+    put(campaigns, "2", json.dumps(state).encode())
+    assert run(ask) == UNKNOWN
+    assert json.loads(capsys.readouterr().out)["states"] == 2

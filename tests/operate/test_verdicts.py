@@ -57,6 +57,28 @@ def test_only_a_verify_that_has_compared_each_output_record_takes_back_what_was_
             assert connection.execute("SELECT outcome FROM onefold.verdict").fetchone() == (stands,)
 
 
+def test_a_wrong_state_is_taken_back_only_by_a_verify_that_has_compared_the_states(database: str) -> None:
+    migrate_all(database, ROOT / "sql")
+    wrong, row = Finding("wrong state", "shop.changelog"), Finding("extra row", "shop.sales")
+    turns: list[tuple[str, str, int | None, list[Finding], list[str]]] = [
+        (verdicts.VERIFY, INVALID, 3, [row, wrong], ["extra row", "wrong state"]),
+        (verdicts.VERIFY, VALID, None, [], ["extra row", "wrong state"]),
+        (verdicts.VERIFY, INVALID, None, [row], ["extra row", "wrong state"]),
+        (verdicts.AUDIT, INVALID, None, [row], ["extra row", "wrong state"]),
+        (verdicts.VERIFY, UNKNOWN, 3, [], ["extra row", "wrong state"]),
+        (verdicts.VERIFY, INVALID, 3, [row], ["extra row"]),
+        (verdicts.VERIFY, VALID, None, [], []),
+        (verdicts.VERIFY, INVALID, 3, [wrong], ["wrong state"]),
+        (verdicts.VERIFY, VALID, 3, [], []),
+    ]
+    with psycopg.connect(database, autocommit=True) as connection:
+        for judge, outcome, states, findings, stands in turns:
+            said = Verdict("shop", outcome, "a reason", findings=findings, states=states)
+            assert verdicts.keep(said, database, judge) == ""
+            ((kept,),) = connection.execute("SELECT findings FROM onefold.verdict").fetchall()
+            assert [kind for kind, _ in kept["kinds"]] == stands, (judge, outcome)
+
+
 def test_what_an_auditor_found_stands_when_it_dies(database: str) -> None:
     """It finds more; and the next one, which finds something else, or the same and more, or nothing."""
     migrate_all(database, ROOT / "sql")

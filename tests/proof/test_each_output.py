@@ -4,6 +4,7 @@ A bug is planted in what the processor wrote; what it wrote later, and the table
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
+from onefold.proof import matching
 from onefold.proof import state as state_module
+from onefold.proof.audit.auditor import Auditor
 from onefold.proof.fates import Fate
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source
 from onefold.proof.state import begin, topics_of
-from onefold.proof.verdict import INVALID, VALID, Finding
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
 from onefold.proof.workloads import runner
 from onefold.proof.workloads.runner import MESSAGES, STATS, TENDENCY
 from onefold.proof.workloads.shaping import Input
@@ -329,3 +333,26 @@ def test_an_output_record_is_under_the_key_that_its_table_names(
     assert [(wrong.where, wrong.columns) for wrong in found(stage)] == [
         ("runner.stats", {"Kafka key": ("7", str(ONE))})
     ]
+
+
+def test_numbers_that_a_merge_may_add_up_leave_the_verdict_open(
+    stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless something else is wrong. The model has to say what the merge does."""
+    monkeypatch.setattr(matching, "may_add", lambda work: ["runner.stats"])
+
+    def bug(right: Any, table: Any, key: Any) -> str:
+        values = stage.expected.model.rows[table.name][key][0]
+        return str(right(table, key, values=(*values[:2], 1, 100, 1000) if table is STATS else values))
+
+    planted(stage, [update(ONE, 2)], bug)
+    stage.play([update(ONE, 3)])
+    said = stage.judge()
+    assert (said.outcome, said.code) == (UNKNOWN, str(Code.MODEL_WRONG))
+    assert "the merge of runner.stats may add them up" in said.reason
+    with closing(Auditor("runner", client={}, dsn=stage.dsn, kafka=stage.kafka)) as auditor:
+        turns = iter([False] * 20)
+        audited = auditor.run(lambda standing: None, lambda pause: next(turns, True), lambda one: one.outcome == VALID)
+    assert (audited.outcome, audited.reason) == (UNKNOWN, said.reason)
+    planted(stage, [update(ONE, 4)], lambda right, *args: right(*args, kafka_key=b"x"))
+    assert stage.judge().outcome == INVALID

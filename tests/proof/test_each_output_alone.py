@@ -18,7 +18,7 @@ from onefold.proof import matching
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.pace import PACE
 from onefold.proof.contracts import contracts
-from onefold.proof.expect import Oracle
+from onefold.proof.expect import Column, Oracle
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source
 from onefold.proof.verdict import Finding
@@ -273,3 +273,39 @@ def test_a_misplaced_output_record_is_named_once_by_one_that_follows() -> None:
         following.step()
     places = [found.output for found in following.findings]
     assert len(places) == len({*places}) == 3
+
+
+class InDoubles(runner.Model):
+    """The model of runner with a number whose growth is not exact."""
+
+    def apply(self, value: dict[str, Any], source: Source) -> Any:
+        changed = super().apply(value, source)
+        if changed:
+            key = value["run_id"], value["user_id"]
+            values, since = self._stats[key]
+            self._stats[key] = (*values[:3], float(values[3]), values[4]), since
+        return changed
+
+
+def test_a_number_whose_growth_is_not_exact_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own column may hold anything, if the merge may add up; the others of the record are compared."""
+    monkeypatch.setattr(matching, "may_add", lambda work: ["runner.stats"])
+    double = replace(STATS, but=(Column(STATS.columns[3].name, "double"),))
+    stage = InMemoryStage(replace(runner.WORKLOAD, model=InDoubles, tables=(double, *runner.WORKLOAD.tables[1:])))
+    written = list[str]()
+
+    def bug(right: Callable[..., str], table: Any, key: Any) -> str:
+        values = stage.expected.model.rows[table.name][key][0]
+        if table.name != "runner.stats":
+            return right(table, key)
+        whole = (*values[:3], int(values[3]), values[4])
+        wrong = {4: (*values[:3], 999_999, values[4]), 6: (*values[:2], 77, 999_999, values[4])}
+        written.append(right(table, key, values=wrong.get(len(written) + 1, whole)))
+        return written[-1]
+
+    for sequence in range(1, 9):
+        with planted(stage, bug):
+            stage.play([update(ONE, sequence)])
+    found, outputs = stage.verified(JudgesLog)
+    assert [(one.kind, one.output) for one in found] == [("wrong output", written[5])]
+    assert "runner.stats" in outputs.undeclared()

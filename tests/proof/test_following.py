@@ -208,6 +208,20 @@ def test_what_is_wrong_with_what_the_pipeline_feeds_itself_or_a_queue_is_named(d
 
 
 @pytest.mark.parametrize("topic", sheets.WORKLOAD.queues)
+@pytest.mark.promise("audit-names-wrong")
+def test_a_job_in_another_partition_is_named(topic: str) -> None:
+    """Two workers have jobs of one key then, in any order."""
+    followed = Followed(APPS[sheets].TOPOLOGY, sheets.WORKLOAD)
+    followed.begin()
+    followed.send([*inputs(sheets), *inputs(sheets, 2)])
+    right = followed.last(topic)
+    followed.hidden.add(right[:3])
+    place = followed.append(right._replace(partition=1 - right.partition))
+    assert named(followed.found()) == [("wrong output", topic, place)]
+    assert followed.found() == [], "once"
+
+
+@pytest.mark.parametrize("topic", sheets.WORKLOAD.queues)
 def test_a_job_that_was_asked_for_and_never_written_is_named(topic: str) -> None:
     followed = Followed(APPS[sheets].TOPOLOGY, sheets.WORKLOAD)
     followed.begin()

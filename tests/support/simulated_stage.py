@@ -63,7 +63,7 @@ class JudgesLog(Log):
         for place in self.places:
             if place in self._held:
                 continue
-            position = self.positions[place]
+            position = self.positions[place] or self._simulated.identity(*place).start
             end = max(ends.get(place, 0), position)
             # One more than was asked for, where there is one, also where nothing was: a client hands over whole batches.
             found, at = self._simulated.read(*place, position, end - position + 1)
