@@ -162,9 +162,8 @@ class Base:
         template = _pod("sink", "sink", "sink", ["onefold", "sink", *names], SINK_IMAGE, database=True)
         _scratch(template, _HOME)
         _scratch(template, "/dev/shm", medium="Memory", sizeLimit="256Mi")  # noqa: S108  # the checkpoints of Spark
-        if (
-            "spark_master" not in self.settings.model_fields_set
-        ):  # as many tasks as the memory is for, and not as the node has cores
+        if "spark_master" not in self.settings.model_fields_set:
+            # As many tasks as the memory is for, and not as the node has cores.
             template["spec"]["containers"][0]["env"].append({"name": "ONEFOLD_SPARK_MASTER", "value": "local[2]"})
         template["spec"]["containers"][0]["env"].append({"name": "SPARK_LOCAL_DIRS", "value": "/tmp"})  # noqa: S108  # as above
         yield _deployment("sink", "sink", template, self.settings.sinks, grace_s=40)

@@ -137,6 +137,19 @@ def test_a_password_in_an_address_is_refused(
     assert not (tmp_path / "base").exists()
 
 
+def test_a_sink_has_as_many_tasks_as_its_memory_is_for_or_a_cluster(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def env(files: Made) -> list[Any]:
+        return list(pods(files)["sink"]["spec"]["containers"][0]["env"])
+
+    assert {"name": "ONEFOLD_SPARK_MASTER", "value": "local[2]"} in env(made("runner"))
+    monkeypatch.setenv("ONEFOLD_SPARK_MASTER", "spark://master:7077")
+    files = made("runner")
+    assert variables(files)["ONEFOLD_SPARK_MASTER"] == "spark://master:7077"
+    assert not any(one["name"] == "ONEFOLD_SPARK_MASTER" for one in env(files))
+
+
 def test_pipelines_that_share_a_topic_have_one_resource_for_it(tmp_path: Path) -> None:
     settings, runner = Settings(home=tmp_path, bootstrap_servers="kafka:9092"), find()["runner"]
     topics = Base(settings, [runner, runner], strimzi="main").files()["strimzi/topics.yaml"]
