@@ -15,7 +15,8 @@ from typing import IO, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.operate import logs
+from onefold.operate import logs, state_check
+from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import high_watermark, lag
 from onefold.proof import workloads
@@ -199,7 +200,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
 
 
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
-    """Every row, dead letter and repartitioned copy is there, and none twice. Returns what was expected."""
+    """Every row, dead letter, repartitioned copy and state is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
     partitions = {name: len(found.partitions) for name, found in AdminClient({**client}).list_topics().topics.items()}
     with closing(Log(client, topology.inputs)) as log:
@@ -247,6 +248,10 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     assert not findings, findings
     assert not expected.uncopied, "misrouted records without a copy"
     assert not expected.doubled(), "copies of nothing"
+    codec = loading.codec_of(topology)
+    states, _, unknown = state_check.compare(topology, codec, dict(client), lambda what, records: None)
+    assert not states, states
+    assert unknown is None, unknown
     return expected
 
 
