@@ -27,6 +27,7 @@ GROUPS = {
         "pause": "Pause single pipelines.",
         "resume": "End the pause of pipelines.",
         "prepare": "Create missing topics and tables.",
+        "grants": "Print the rights of each role in PostgreSQL.",
         "process": "Run the processors of pipelines.",
         "sink": "Run the Spark sink, which writes to PostgreSQL.",
         "work": "Run the workers of pipelines with jobs.",

@@ -63,6 +63,7 @@ def run(
     patience_s: float = 120.0,
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
+    lacks: Callable[[str], str] = lambda name: "",
     interval_s: float = 0.0,
     telemetry: Telemetry = SILENT,
 ) -> int:
@@ -77,12 +78,13 @@ def run(
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: seconds until the sink gives up if no query can start.
         guarantee, unknown_contracts, interval_s: see `Plan`.
+        lacks: see `QuerySupervisor`; called with the name of a pipeline.
         telemetry: receives the figures and the progress.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
-        SQL file that is wrong, 3 for topics other than those of the rows in Postgres. If PostgreSQL refuses the rows of a
-        pipeline, the sink stays and tries again.
+        SQL file that is wrong, 3 for topics other than those of the rows in Postgres, or for a right that is missing. If
+        PostgreSQL refuses the rows of a pipeline, the sink stays and tries again.
     """
     left_out, held = LeftOut(telemetry), Holdups()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
@@ -108,7 +110,7 @@ def run(
         with closing(Switches(client, by_name, telemetry)) as paused:
             spark = session.start(jars, java_home, checkpoint_root)
             process.catch_signals()  # PySpark took SIGINT for itself
-            _land(spark, plans, planned, left_out, held, paused, process, patience_s)
+            _land(spark, plans, planned, left_out, held, paused, process, patience_s, lacks)
     return process.exit_code
 
 
@@ -231,6 +233,7 @@ def _land(
     paused: Switches,
     process: ServiceProcess,
     patience_s: float,
+    lacks: Callable[[str], str],
 ) -> None:
     watched: dict[str, Standing] = {}
     ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
@@ -240,7 +243,7 @@ def _land(
         query = Query(spark, plan, bounds.setdefault(plan.domain.name, Bound()))
         if plan.telemetry.listens:
             watched[query.name] = Standing(query, ends.of, plan.telemetry)
-        return QuerySupervisor(query, patience_s, time.monotonic)
+        return QuerySupervisor(query, patience_s, time.monotonic, partial(lacks, query.name))
 
     supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
     if watched:

@@ -46,6 +46,8 @@ def command(
     )
     progress.clear()
     private.folder(settings.home / "checkpoints")
+    from onefold.operate import grants
+    from onefold.rights import Role
     from onefold.spark_sink import service
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
@@ -65,6 +67,7 @@ def command(
         map_fails=map_fails,
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
+        lacks=lambda name: grants.lacking(Role.SINK, settings.postgres(), [pipelines.found()[name]], "onefold sink"),
         interval_s=settings.sink_interval_s,
         telemetry=metrics.of("sink", names, settings),
     )
