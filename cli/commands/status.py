@@ -171,8 +171,11 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
 def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:
     """The rights in Kafka without which the lag of a pipeline, or its age, is unknown; by their sentences."""
     sentences = dict.fromkeys(sentence for one in lag.values() for sentence in one["refused"])
-    remedy = "Allow it with an ACL, or log in as another user."
-    return {sentence: _Problem(Code.KAFKA_RIGHT, sentence, remedy, refused=True) for sentence in sentences}
+    if not sentences:
+        return {}
+    from onefold.kafka_client import ALLOW
+
+    return {sentence: _Problem(Code.KAFKA_RIGHT, sentence, ALLOW, refused=True) for sentence in sentences}
 
 
 def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:
