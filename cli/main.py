@@ -28,6 +28,8 @@ GROUPS = {
         "resume": "End the pause of pipelines.",
         "prepare": "Create missing topics and tables.",
         "kubernetes": "Write Kubernetes resources of pipelines.",
+        "grants": "Print the rights of each role in PostgreSQL.",
+        "acls": "Print the rights of each service in Kafka.",
         "process": "Run the processors of pipelines.",
         "sink": "Run the Spark sink, which writes to PostgreSQL.",
         "work": "Run the workers of pipelines with jobs.",

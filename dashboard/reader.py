@@ -48,6 +48,10 @@ class Reader:
                 async with self._connection.transaction():
                     yield self._connection
 
+    def another(self) -> Blocking:
+        """A connection beside it, for a thread. Raises psycopg.Error."""
+        return connect_blocking(self._dsn)
+
     async def close(self) -> None:
         """Closes the connection, if there is one."""
         if self._connection is not None:

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import psycopg
 import structlog
 
+from onefold import rights
 from onefold.dashboard import engine, tasks
 from onefold.dashboard.bars import Charts
 from onefold.dashboard.day import MINUTE_S, Day, Minute
@@ -140,13 +141,21 @@ class Watcher:
         except psycopg.Error as error:
             if not self._trouble:
                 log.warning(f"no snapshot: {error!r}")
-            self._trouble = _sentence_of(error)
+            self._trouble = await asyncio.to_thread(self._lacking, error) or _sentence_of(error)
             return
         self._trouble = ""
         self._snapshots |= taken
         for snapshot in taken.values():
             self._clock = snapshot.engine.taken_at, time.monotonic()
             self._landed.add(snapshot.engine.taken_at.timestamp(), _landed(snapshot))
+
+    def _lacking(self, error: psycopg.Error) -> str:
+        """The rights of a reader that are missing, if that is what `error` means, or ""."""
+        if not isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return ""
+        with suppress(psycopg.Error), closing(self._reader.another()) as connection:
+            return sentence(rights.lacking(connection, rights.of_engine(rights.Role.READER)))
+        return ""
 
     def _database_clock(self) -> datetime | None:
         """About now, by the clock that stamps snapshots; None before the first snapshot."""

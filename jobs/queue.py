@@ -202,7 +202,7 @@ class KafkaQueue:
                 self._partitions.clear()
                 return
             else:
-                self._member.check(error)
+                self._member.check(error, message.topic())
                 raise Retriable(Code.KAFKA_CALL_FAILED, f"reading {self._queue}: {error.name()}: {error.str()}")
         for key, at in self._partitions.items():
             self._pace(consumer, key, at)

@@ -17,7 +17,7 @@ from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job
-from onefold.processor.core.errors import Retriable
+from onefold.processor.core.errors import Forbidden, Refused, Retriable
 from onefold.processor.io.kafka_errors import again_or_never
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
@@ -29,6 +29,8 @@ _CALL_S = 10.0
 # Readers of a topic wait for the end of what is open in it: of a worker that died, for so long, and until a broker looks for such
 # transactions, which it does every 10 s by Kafka's default.
 _TRANSACTION_TIMEOUT_MS = 15_000
+# The beginning of the transactional ids.
+_IDS = "onefold-work-"
 
 
 class Writer:
@@ -41,12 +43,13 @@ class Writer:
 
     def __init__(self, client: Mapping[str, str], still: Callable[[], None]) -> None:
         self._still = still
+        self._client = client
         self._is_ready = False
         self._producer = kafka_client.producer(
             {
                 **client,
                 # Of this writer alone: it fences nobody, and nobody fences it.
-                "transactional.id": f"onefold-work-{uuid.uuid4()}",
+                "transactional.id": f"{_IDS}{uuid.uuid4()}",
                 "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
                 # Java's, so that a log lives where every other producer puts it.
                 "partitioner": "murmur2_random",
@@ -87,7 +90,10 @@ class Writer:
             self._producer.commit_transaction(_CALL_S)
         except KafkaException as error:
             self._abort()
-            raise again_or_never(error.args[0], f"{topic} cannot be written to") from error
+            if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                trouble = kafka_client.cannot(self._client, f"write with the transactional ids {_IDS}*")
+                raise Forbidden(trouble.code, trouble.sentence) from error
+            raise self._failed(topic, error.args[0]) from error
         except BufferError as error:
             self._abort()
             raise Retriable(Code.TOPIC_UNWRITABLE, f"{topic} cannot be written to: {error}") from error
@@ -103,7 +109,14 @@ class Writer:
         if not told:
             raise Retriable(Code.TOPIC_UNWRITABLE, f"{topic} cannot be written to: no answer")
         if told[0] is not None:
-            raise again_or_never(told[0], f"{topic} cannot be written to")
+            raise self._failed(topic, told[0])
+
+    def _failed(self, topic: str, error: KafkaError) -> Refused | Retriable:
+        """What an error means. It may not say that the right to write is missing."""
+        if kafka_client.unwritable(kafka_client.admin(self._client), [topic], _ANSWER_S):
+            trouble = kafka_client.cannot(self._client, f"write {topic}")
+            return Forbidden(trouble.code, trouble.sentence)
+        return again_or_never(error, f"{topic} cannot be written to")
 
     def _abort(self) -> None:
         # Where it fails the next transaction does not begin, and says so; the cluster ends this one by itself.

@@ -14,7 +14,10 @@ from onefold.operate.settings import Settings
 
 if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
+    from onefold.rights import Right
 
+# What `status` reads in the schema onefold.
+_TABLES = ("", "ledger", "rejected", "pending", "done")
 _ANSWER_S = 5.0  # one question; a healthy server answers in milliseconds
 
 
@@ -57,20 +60,31 @@ def why_silent(settings: Settings) -> str:
 
 
 def postgres(settings: Settings) -> tuple[Code, str] | None:
-    """The same of PostgreSQL: the code, and a sentence with the reason that it or the network gives. None: it answers."""
+    """The same of PostgreSQL: the code, and a sentence with the reason that it or the network gives, or with the rights that
+    are missing. None: it answers.
+    """
     import psycopg
 
     from onefold import postgres as sessions
+    from onefold import rights
 
     dsn = settings.postgres()
     try:
         with closing(sessions.connect(dsn, "onefold status", patience_s=_ANSWER_S)) as connection:
-            connection.execute("SELECT 1")
+            if lacks := rights.lacking(connection, _read()):
+                return Code.POSTGRES_RIGHT, lacks
     except sessions.Unfit as error:
         return error.code, str(error)
     except psycopg.Error as error:
         return Code.POSTGRES_SILENT, silent(dsn, error)
     return None
+
+
+def _read() -> list[Right]:
+    """The rights of a reader that `status` uses."""
+    from onefold import rights
+
+    return [one for one in rights.of_engine(rights.Role.READER) if one.table in _TABLES]
 
 
 def silent(dsn: str, error: Exception) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from onefold import exit_codes
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
@@ -83,7 +84,8 @@ def audit(
     until_found: bool = False,
     timeout_s: float = 60.0,
 ) -> int:
-    """Audit a domain until it is stopped. Returns the exit code: 1 when something was found.
+    """Audit a domain until it is stopped. Returns the exit code: 1 when something was found. Raises UserError (exit code 2) for a
+    right in PostgreSQL that is missing.
 
     Args:
         process: its status is running also when something was found, for the audit goes on.
@@ -91,6 +93,8 @@ def audit(
         until_found: end at the first divergence.
         timeout_s: with `once`, how long that may take once everything has been read.
     """
+    if lacks := verdicts.lacking(domain, settings.postgres()):
+        raise UserError(Code.POSTGRES_RIGHT, lacks, exit_code=exit_codes.UNKNOWN)
     auditor = Auditor(
         domain,
         client=settings.client(),

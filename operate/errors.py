@@ -34,14 +34,19 @@ class UserError(CodedError):
 
 
 def of_postgres(error: Exception, sentence: str, hint: str = "") -> CodedError:
-    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 1 where it refuses. An `Unfit`
-    says it by itself.
+    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 3 where a right is missing, 1
+    where it refuses. An `Unfit` says it by itself.
 
     Args:
         sentence: what was not done; the first line of `error` follows.
     """
+    from psycopg.errors import InsufficientPrivilege  # most commands need no client of PostgreSQL
+
     if isinstance(error, CodedError):
         return error
+    if isinstance(error, InsufficientPrivilege):
+        remedy = "`onefold grants` prints the SQL that gives each role its rights."
+        return UserError(Code.POSTGRES_RIGHT, f"{sentence}: {first_line(error)}", f"{hint} {remedy}".strip(), REFUSED)
     code, exit_code = (Code.POSTGRES_SILENT, UNAVAILABLE) if is_silent(error) else (Code.POSTGRES_REFUSES, FAILED)
     return UserError(getattr(error, "code", code), f"{sentence}: {first_line(error)}", hint, exit_code)
 

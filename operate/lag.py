@@ -184,7 +184,7 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
     def failed(place: Place, error: KafkaError) -> None:
         unread.add(place)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            seen[place].forbidden = kafka_client.cannot_read(client, place[0]).sentence
+            seen[place].forbidden = kafka_client.cannot(client, f"read {place[0]}").sentence
 
     with suppress(KafkaException, TimeoutError), closing(reading.consumer(client)) as consumer:
         left_s = reading.within(READ_S)

@@ -24,11 +24,19 @@ _PIECE = re.compile(rf"(?P<skipped>{_SKIPPED}|\s+)|(?P<comment>/\*)|(?P<piece>{_
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 # What stands between a verb and the name of the table that it writes.
 _VERBS = {"INSERT": "INTO", "MERGE": "INTO", "DELETE": "FROM", "UPDATE": ""}
+# What a statement does beside its verb: INSERT ... ON CONFLICT DO UPDATE, and MERGE ... WHEN MATCHED THEN DELETE.
+_ACTIONS = {"DO": ("UPDATE",), "THEN": ("INSERT", "UPDATE", "DELETE")}
 
 
 def written(pipeline: Pipeline) -> list[str]:
     """List the tables that the statements write to, named as in the statements."""
     return sorted({name for file in _files(pipeline) for name in tables(file.read_text("utf-8", "replace"))})
+
+
+def privileges(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """List the tables that the statements write to, each with a privilege that PostgreSQL asks for."""
+    found = {one for file in _files(pipeline) for one in _written(file.read_text("utf-8", "replace"))}
+    return sorted((name, verb) for name, verb in found if verb != "MERGE")
 
 
 def feeding(pipeline: Pipeline, table: str, topics: Collection[str]) -> list[str]:
@@ -55,21 +63,32 @@ def _files(pipeline: Pipeline) -> list[Path]:
 
 def tables(statements: str) -> Iterator[str]:
     """Yield the names of the tables that these statements write to, in order."""
+    yield from dict.fromkeys(name for name, _ in _written(statements))
+
+
+def _written(statements: str) -> Iterator[tuple[str, str]]:
+    """Yield each table that these statements write to, in order, with what is done to it."""
     pieces = [*_pieces(statements), "", "", ""]
     begins = [True]  # per bracket: whether a statement begins here, or its list of common table expressions goes on
+    targets = [""]  # per bracket: the table that its statement writes to
     before = ""
     for number, piece in enumerate(pieces):
         word = piece.upper()
         if piece == "(":
             begins.append(before in ("AS", "MATERIALIZED"))
+            targets.append("")
         elif piece == ")" and len(begins) > 1:
             begins.pop()
+            targets.pop()
         elif piece == ";":
-            begins = [True]
+            begins, targets = [True], [""]
+        elif targets[-1] and word in _ACTIONS.get(before, ()):
+            yield targets[-1], word
         elif begins[-1] and before not in ("WITH", "RECURSIVE", ","):
             if word in _VERBS and _VERBS[word] in ("", pieces[number + 1].upper()):
                 begins[-1] = False
-                yield _name(pieces, number + 1 + bool(_VERBS[word]))
+                targets[-1] = _name(pieces, number + 1 + bool(_VERBS[word]))
+                yield targets[-1], word
             elif word in ("SELECT", "VALUES", "TABLE") or (before in ("", ";", "(") and word != "WITH"):
                 begins[-1] = False
         before = word

@@ -139,6 +139,6 @@ def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     try:
         return [file for name, root in roots.items() for file in schema.migrate(dsn, name, root)]
     except Refused as error:
-        raise UserError(error.code, f"the tables could not be made: {error}") from None
+        raise UserError(error.code, f"the tables could not be made: {error}", exit_code=error.exit_code) from None
     except psycopg.Error as error:
         raise of_postgres(error, "the tables could not be made") from None

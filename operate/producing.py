@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
 from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, REFUSED
+from onefold.exit_codes import FAILED
 from onefold.operate import hiding
 from onefold.operate.errors import UserError, of_kafka
 from onefold.processor.io.topics import RECORD_BYTES_MAX
@@ -31,6 +31,8 @@ DELIVERY_MS = 60_000
 CHUNK_BYTES = 1 << 16  # what a pipe holds on Linux
 TRANSACTION_MS = 120_000  # the broker ends what a killed command left open after this
 PATIENCE_S = 60.0
+# The beginning of the transactional ids.
+_IDS = "onefold-produce-"
 
 
 def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
@@ -63,7 +65,7 @@ def produce(
     for batch in batches(iter(messages), size):
         if rate:
             time.sleep(max(0.0, began + committed / rate - time.monotonic()))
-        _write(producer, batch)
+        _write(producer, batch, client)
         committed += len(batch)
         yield committed
 
@@ -86,6 +88,8 @@ def _open(client: Mapping[str, str], start_s: float) -> Producer:
     try:
         producer.init_transactions(start_s)
     except KafkaException as error:
+        if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise UserError.of(kafka_client.cannot(client, f"write with the transactional ids {_IDS}*")) from None
         what = f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {start_s:.0f} s"
         raise of_kafka(error, what, client) from None
     return producer
@@ -95,7 +99,7 @@ def _settings(client: Mapping[str, str]) -> dict[str, str | int]:
     return {
         **client,
         # A name of its own: two of these commands at once must not fence each other.
-        "transactional.id": f"onefold-produce-{uuid.uuid4()}",
+        "transactional.id": f"{_IDS}{uuid.uuid4()}",
         "transaction.timeout.ms": TRANSACTION_MS,
         "delivery.timeout.ms": DELIVERY_MS,
         "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
@@ -105,7 +109,7 @@ def _settings(client: Mapping[str, str]) -> dict[str, str | int]:
     }
 
 
-def _write(producer: Producer, batch: list[Message]) -> None:
+def _write(producer: Producer, batch: list[Message], client: Mapping[str, str]) -> None:
     try:
         producer.begin_transaction()
         for topic, key, value in batch:
@@ -115,10 +119,12 @@ def _write(producer: Producer, batch: list[Message]) -> None:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)
         cause: KafkaError = error.args[0]
-        forbidden = cause.code() in kafka_client.FORBIDDEN
-        code, exit_code = (Code.KAFKA_RIGHT, REFUSED) if forbidden else (Code.TOPIC_UNWRITABLE, FAILED)
+        # The error of a commit does not say why the records were not written.
+        written = {topic for topic, _, _ in batch}
+        if topics := kafka_client.unwritable(kafka_client.admin(client), sorted(written), START_S):
+            raise UserError.of(kafka_client.cannot(client, f"write {', '.join(topics)}")) from None
         sentence = f"Kafka did not take the events: {cause.str()}"
-        raise UserError(code, sentence, "The last batch was taken back as a whole.", exit_code) from None
+        raise UserError(Code.TOPIC_UNWRITABLE, sentence, "The last batch was taken back as a whole.", FAILED) from None
     except BaseException:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)

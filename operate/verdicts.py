@@ -10,11 +10,15 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from onefold import pauses, postgres
+from onefold.error_codes import Code
+from onefold.operate import grants
 from onefold.operate.errors import first_line
+from onefold.pipelines import find
 from onefold.printable import printable
 from onefold.proof.judge import Progress
 from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
+from onefold.rights import Role
 
 if TYPE_CHECKING:
     from onefold.operate.settings import Settings
@@ -84,9 +88,20 @@ def ask(
         from onefold.operate import state_check  # the processor, which must not be loaded before there is a verdict
 
         state_check.add_to(verdict, settings, progress)
+    if verdict.outcome == UNKNOWN and (lacks := lacking(domain, settings.postgres())):
+        verdict.reason, verdict.code = lacks, str(Code.POSTGRES_RIGHT)
     if verdict.outcome == UNKNOWN and (pause := pauses.now(settings.client(), [domain], _PAUSES_S)[0].get(domain)):
         verdict.reason += f". {domain} is {pause}: `onefold resume {domain}` ends the pause"
     return verdict
+
+
+def lacking(domain: str, dsn: str) -> str:
+    """The rights of a verifier that are missing, in one sentence, or ""."""
+    try:
+        known = find().pipelines
+        return grants.lacking(Role.VERIFIER, dsn, [known[domain]] if domain in known else [], "onefold verify")
+    except psycopg.Error:
+        return ""  # which the verdict says
 
 
 def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KEEP_S) -> str:
@@ -122,6 +137,8 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
             connection.execute(_KEEP, values)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"
+    except psycopg.errors.InsufficientPrivilege:
+        return f"the verdict was not kept for the dashboard: {lacking(verdict.domain, dsn)}"
     except psycopg.Error as error:
         return f"the verdict was not kept for the dashboard: {first_line(error)}"
     return ""

@@ -65,6 +65,7 @@ def run(
     patience_s: float = 120.0,
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
+    lacks: Callable[[str], str] = lambda name: "",
     interval_s: float = 0.0,
     spark: SparkSettings | None = None,
     telemetry: Telemetry = SILENT,
@@ -81,12 +82,13 @@ def run(
         patience_s: seconds until the sink gives up if no query can start, or Spark has no executors.
         guarantee, unknown_contracts, interval_s: see `Plan`.
         spark: the master, and Spark's settings.
+        lacks: see `QuerySupervisor`; called with the name of a pipeline.
         telemetry: receives the figures and the progress.
 
     Returns:
         The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
-        SQL file that is wrong, 3 for topics other than those of the rows in Postgres. If PostgreSQL refuses the rows of a
-        pipeline, the sink stays and tries again.
+        SQL file that is wrong, 3 for topics other than those of the rows in Postgres, or for a right that is missing. If
+        PostgreSQL refuses the rows of a pipeline, the sink stays and tries again.
     """
     left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
@@ -118,7 +120,7 @@ def run(
                 return started
 
             cluster = Cluster(start, LOCAL if wanted.submitted else wanted.master, telemetry, patience_s)
-            _land(cluster, plans, planned, left_out, held, paused, process, patience_s)
+            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks)
     return process.exit_code
 
 
@@ -241,6 +243,7 @@ def _land(
     paused: Switches,
     process: ServiceProcess,
     patience_s: float,
+    lacks: Callable[[str], str],
 ) -> None:
     watched: dict[str, Standing] = {}
     ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
@@ -250,7 +253,7 @@ def _land(
         query = Query(cluster.session, plan, bounds.setdefault(plan.domain.name, Bound()))
         if plan.telemetry.listens:
             watched[query.name] = Standing(query, ends.of, plan.telemetry)
-        return QuerySupervisor(query, patience_s, time.monotonic)
+        return QuerySupervisor(query, patience_s, time.monotonic, partial(lacks, query.name))
 
     supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
     if watched:

@@ -7,6 +7,7 @@ import psycopg
 import structlog
 
 from onefold.error_codes import Code, CodedError
+from onefold.postgres import NoConnect
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.errors import Verdict, sentence, verdict
 
@@ -47,13 +48,21 @@ class Query(Protocol):
 class QuerySupervisor:
     """Starts a query, and starts it again when it ended, until its trouble has lasted too long."""
 
-    def __init__(self, query: Query, patience_s: float, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds that only grow."""
+    def __init__(
+        self, query: Query, patience_s: float, clock: Callable[[], float], lacks: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Begin with no query.
+
+        Args:
+            clock: gives seconds that only grow.
+            lacks: names the missing rights in PostgreSQL before each start, in one sentence, or ""; raises psycopg.Error.
+        """
         self.query = query
         self.trouble: str | None = None
         self.running = False
         self._patience_s = patience_s
         self._clock = clock
+        self._lacks = lacks
         self._has_run = False
         self._started_at = 0.0
         self._trouble_since = 0.0
@@ -93,6 +102,7 @@ class QuerySupervisor:
 
     def _start(self, now: float) -> None:
         self.running = False
+        self._check_rights()
         try:
             self.query.start()
         except Retriable as error:
@@ -103,6 +113,17 @@ class QuerySupervisor:
             self.running = self._has_run = True
             self._started_at = self._clock()
             log.info(f"{self.query.name}: writing from the positions in Postgres")
+
+    def _check_rights(self) -> None:
+        """Raises Refused. What PostgreSQL does not answer, the start reports."""
+        try:
+            lacks = self._lacks()
+        except NoConnect as error:
+            raise Refused(error.code, str(error)) from error
+        except psycopg.Error:
+            return
+        if lacks:
+            raise Refused(Code.POSTGRES_RIGHT, lacks)
 
     def _note(self, failure: BaseException, now: float) -> None:
         """Remember why, say it once, and give up when it has been so for too long."""

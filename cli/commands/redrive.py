@@ -65,7 +65,7 @@ def _redrive(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, 
     client = settings.usable_client()
     contract = contract_of(pipeline, queue)
     declared(pipeline, queue)  # a wrong declaration is told also where a server is away
-    prepare(settings.postgres())
+    prepare(settings.postgres(), pipeline)
     found = 0
     with closing(PostgresPending(settings.postgres(), "redrive", pipeline.name)) as rows:
         effect = effect_of(pipeline, queue, context_of(pipeline, settings, client).held_by(rows.still))

@@ -39,6 +39,8 @@ def command(
     logs.configure(settings.log_format)
     archives, java_home = ([], "") if submitted else _programs(settings)
     private.folder(settings.home / "checkpoints")
+    from onefold.operate import grants
+    from onefold.rights import Role
     from onefold.spark_sink import service
     from onefold.spark_sink.spark.options import SparkSettings
 
@@ -59,6 +61,7 @@ def command(
         map_fails=map_fails,
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
+        lacks=lambda name: grants.lacking(Role.SINK, settings.postgres(), [pipelines.found()[name]], "onefold sink"),
         interval_s=settings.sink_interval_s,
         spark=SparkSettings(settings.spark_master, settings.spark_options, submitted),
         telemetry=metrics.of("sink", names, settings),

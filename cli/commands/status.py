@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Show the services, how to connect, the lag of each pipeline to the database commit (0: drained) with the oldest
     record's age, open transactions that block records, replicas and jobs. Exits with 69 if a server does not answer, with 3 if
-    Kafka refuses the login, the certificate or the right to describe a topic.
+    Kafka refuses the login, the certificate or the right to describe a topic, or PostgreSQL a right.
 
     Example: onefold status --json
     """
@@ -158,15 +158,24 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
     if product == KAFKA:
         trouble = answering.kafka(settings)
         return {product: trouble} if trouble else {}
-    problem = answering.postgres(settings)
-    return {product: _Problem(*problem)} if problem else {}
+    if (problem := answering.postgres(settings)) is None:
+        return {}
+    code, sentence = problem
+    # The rest can be shown, and says what else is unknown.
+    if code is not Code.POSTGRES_RIGHT:
+        return {product: _Problem(code, sentence)}
+    remedy = "Run the SQL of `onefold grants` as an administrator of the database."
+    return {product: _Problem(code, sentence, remedy, refused=True, partial=True)}
 
 
 def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:
     """The rights in Kafka without which the lag of a pipeline, or its age, is unknown; by their sentences."""
     sentences = dict.fromkeys(sentence for one in lag.values() for sentence in one["refused"])
-    remedy = "Allow it with an ACL, or log in as another user."
-    return {sentence: _Problem(Code.KAFKA_RIGHT, sentence, remedy, refused=True) for sentence in sentences}
+    if not sentences:
+        return {}
+    from onefold.kafka_client import ALLOW
+
+    return {sentence: _Problem(Code.KAFKA_RIGHT, sentence, ALLOW, refused=True) for sentence in sentences}
 
 
 def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def command(
         pipeline,
         context_of(pipeline, settings, client),
         instance=instance,
-        prepare=lambda: prepare(settings.postgres()),
+        prepare=lambda: prepare(settings.postgres(), pipeline),
         status_file=Path(status) if status else None,
         session_timeout_ms=settings.session_timeout_ms(),
         limits=Limits(timeout_s=settings.job_timeout_s),
@@ -76,23 +76,30 @@ def command(
     raise typer.Exit(code)
 
 
-def prepare(dsn: str) -> None:
-    """Make the engine's tables that are missing, as every sink does: whichever comes first.
+def prepare(dsn: str, pipeline: Pipeline) -> None:
+    """Make the engine's tables that are missing, as every sink does: whichever comes first. Check the rights of a worker.
 
     Raises:
-        Refused: a newer Onefold has changed them.
+        Refused: a newer Onefold has changed the tables, or a right is missing.
         Misconfigured: the database cannot be used.
         psycopg.Error: the database does not answer.
     """
-    from onefold.postgres import Unfit
-    from onefold.processor.core.errors import Misconfigured
+    from onefold.operate import grants
+    from onefold.postgres import NoConnect, Unfit
+    from onefold.processor.core.errors import Misconfigured, Refused
+    from onefold.rights import Role
     from onefold.spark_sink.contracts import ENGINE_SQL
     from onefold.spark_sink.postgres.schema import ENGINE, migrate
 
     try:
-        migrate(dsn, ENGINE, ENGINE_SQL)
+        if not (lacks := grants.lacking(Role.WORKER, dsn, [pipeline], "onefold work")):
+            migrate(dsn, ENGINE, ENGINE_SQL)
+    except NoConnect as error:
+        raise Refused(error.code, str(error)) from error
     except Unfit as error:
         raise Misconfigured(error.code, str(error)) from error
+    if lacks:
+        raise Refused(Code.POSTGRES_RIGHT, lacks)
 
 
 def context_of(pipeline: Pipeline, settings: Settings, client: dict[str, str]) -> Context:

@@ -187,10 +187,12 @@ class DeadLetters:
 
     def receipts(self) -> Receipts | None:
         """What was replayed so far; None before the first replay."""
-        from onefold.processor.io import admin, replays
+        from onefold.processor.io import admin, kafka_errors, replays
 
         with said(self.client):
-            if self.topology.replays not in admin.existing(admin.connect(self.client)):
+            kafka = admin.connect(self.client)
+            if self.topology.replays not in admin.existing(kafka):
+                kafka_errors.check_visible(kafka, [self.topology.replays])
                 return None
             found = replays.Receipts(self.client, self.topology.replays)
             found.read_on()

@@ -314,7 +314,13 @@ class Reset:
                     "transactional.id": transactional_id(self.name, partition),
                 }
             )
-            producer.init_transactions(_CALL_S * 2)
+            try:
+                producer.init_transactions(_CALL_S * 2)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                    raise
+                what = f"write with the transactional id {transactional_id(self.name, partition)}"
+                raise UserError.of(kafka_client.cannot(self._client, what)) from None
             producer.begin_transaction()
             producer.produce(self._topology.changelog, json.dumps(RESETTING).encode(), PROGRESS_KEY, partition)
             try:
@@ -341,6 +347,8 @@ class Reset:
             try:
                 answer.result()
             except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise UserError.of(kafka_client.cannot(self._client, f"delete {topic}")) from None
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise UserError(
                         Code.TOPIC_UNDELETED,

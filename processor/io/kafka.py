@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.processor.core.abc import ChangelogIs, Write, transactional_id
-from onefold.processor.core.errors import Abortable, Corrupted, Retriable, TooMuch
+from onefold.processor.core.errors import Abortable, Corrupted, Forbidden, Retriable, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import (
     high_watermark,
@@ -259,6 +259,17 @@ class KafkaSession(KafkaInputs):
 
     def commit(self) -> None:
         """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
+        try:
+            self._commit()
+        except Forbidden as error:
+            topics = kafka_client.unwritable(self._admin, sorted(self._topology.written), CALL_TIMEOUT_S)
+            if not topics:
+                raise
+            raise Forbidden(
+                error.code, kafka_client.cannot(self._client, f"write {', '.join(topics)}").sentence
+            ) from error
+
+    def _commit(self) -> None:
         # Delivery takes as long as it takes; only the call after it is short enough to be suspected when it is slow.
         # Who was fenced meanwhile may hear of it here. What is lost of that the commit says.
         with raising("commit"), contextlib.suppress(*LOST_IN_A_CALLBACK):

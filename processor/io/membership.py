@@ -86,7 +86,7 @@ class Membership:
         if self._member.is_fence(error):
             self._take_away(self._has)
             raise Retriable(Code.GROUP_LEFT, self._member.fenced)
-        self._member.check(error)
+        self._member.check(error, message.topic() if message is not None else None)
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise Retriable(
                 Code.GROUP_LEFT,

@@ -96,7 +96,7 @@ def position_after(message: Message, doing: str) -> int:
             Code.RECORDS_DELETED,
             f"{doing}: {message.topic()}/{message.partition()} no longer holds the next offset: {error.str()}",
         )
-    raise translate(error, doing)
+    raise translate(error, f"{doing} {message.topic()}")
 
 
 def fetch(client: Mapping[str, str], places: Iterable[Place]) -> dict[Place, Message]:

@@ -144,9 +144,15 @@ class StaticMember:
             f"the same name"
         )
 
-    def check(self, error: KafkaError) -> None:
-        """Raises `Misconfigured` for a session's time-out that the brokers do not allow, and `Refused` for a missing right."""
+    def check(self, error: KafkaError, topic: str | None) -> None:
+        """Raises `Misconfigured` for a session's time-out that the brokers do not allow, and `Refused` for a missing right.
+
+        Args:
+            topic: that the error is about, if any.
+        """
         check_session(error, self._session_ms)
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
+            raise Refused(Code.KAFKA_RIGHT, kafka_client.cannot(self._client, f"read {topic}").sentence)
         if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {self._group}: {error.str()}")
 

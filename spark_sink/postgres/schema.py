@@ -7,8 +7,11 @@ its files, which are applied before those of any pipeline.
 import hashlib
 from pathlib import Path
 
-from onefold.error_codes import Code
+import psycopg
+
+from onefold.error_codes import Code, first_line
 from onefold.processor.core.errors import Misconfigured, Refused
+from onefold.rights import role_of
 from onefold.spark_sink.postgres.connection import Connection, connect, transaction
 from onefold.spark_sink.postgres.schema_files import files
 
@@ -35,13 +38,13 @@ CREATE TABLE IF NOT EXISTS onefold.applied (
 
 
 def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:
-    """Apply what is new of `pipeline` under `sql_root`/schema and return those file names.
+    """Apply what is new of `pipeline` under `sql_root`/schema and return those file names. If nothing is new, this only reads.
 
     Safe to call from several processes at once: an advisory lock lets one work and the others find it done. A file that
     0.1.0 applied under another name is known by its checksum and not applied again.
 
     Raises:
-        Refused: a newer Onefold has changed the engine's tables.
+        Refused: a newer Onefold has changed the engine's tables, or the role may not make what is missing.
         Misconfigured: a file changed after it was applied, or has no pipeline's name.
         psycopg.Error: Postgres or the SQL fails.
     """
@@ -49,13 +52,31 @@ def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:
     try:
         connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
         _check_version(connection)
-        connection.execute(_BOOKKEEPING)
-        _take_over(connection, pipeline, found := files(pipeline, sql_root))
-        known = connection.execute("SELECT file, sha256 FROM onefold.applied WHERE pipeline = %s", (pipeline,))
-        applied: dict[str, str] = dict(known.fetchall())
+        if not _exists(connection, "onefold.applied"):
+            connection.execute(_BOOKKEEPING)
+        found = files(pipeline, sql_root)
+        if _new(found, _applied(connection, pipeline)):
+            _take_over(connection, pipeline, found)
+        applied = _applied(connection, pipeline)
         return [path.name for path in found if _apply(connection, pipeline, path, applied)]
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Refused(
+            Code.POSTGRES_RIGHT,
+            f"the role {role_of(connection)} of PostgreSQL may not look for the tables of {pipeline}, or make those that are "
+            f"missing ({first_line(error)}): run `onefold prepare {pipeline}` as the owner, and `onefold grants` for the rights",
+        ) from error
     finally:
         connection.close()
+
+
+def _applied(connection: Connection, pipeline: str) -> dict[str, str]:
+    """The checksums of the files that were applied, by name."""
+    asked = "SELECT file, sha256 FROM onefold.applied WHERE pipeline = %s"
+    return dict(connection.execute(asked, (pipeline,)).fetchall())
+
+
+def _new(found: list[Path], applied: dict[str, str]) -> bool:
+    return any(path.name not in applied for path in found)
 
 
 def _check_version(connection: Connection) -> None:

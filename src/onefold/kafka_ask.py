@@ -53,11 +53,15 @@ def any_broker(
 
 
 def describe_topics(
-    admin: AdminClient, topics: Sequence[str], timeout_s: float
+    admin: AdminClient, topics: Sequence[str], timeout_s: float, *, operations: bool = False
 ) -> Callable[[], Mapping[str, "Future[TopicDescription]"]]:
-    """Ask `any_broker` what these topics are."""
+    """Ask `any_broker` what these topics are, and with `operations` what this client may do with them."""
     named = TopicCollection(list(topics))
-    return any_broker(admin, lambda seconds: admin.describe_topics(named, request_timeout=seconds), timeout_s)
+
+    def ask(seconds: float) -> Mapping[str, "Future[TopicDescription]"]:
+        return admin.describe_topics(named, request_timeout=seconds, include_authorized_operations=operations)
+
+    return any_broker(admin, ask, timeout_s)
 
 
 def describe_configs(

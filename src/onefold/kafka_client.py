@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_ask
 from onefold.error_codes import Code
@@ -40,6 +40,9 @@ FORBIDDEN = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.SASL_AUTHENTICATION_FAILED,
 )
+
+#: What to do about it.
+ALLOW = "Allow it with an ACL: `onefold acls` prints those of each service. Or log in as another user."
 
 # A close takes milliseconds, and some seconds where the coordinator has just died.
 _LEAVE_S = 15.0
@@ -190,6 +193,22 @@ def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) 
     return found
 
 
+def unwritable(client: AdminClient, topics: Iterable[str], timeout_s: float) -> list[str]:
+    """Those topics that the client has no right to write; [] also when Kafka does not answer."""
+    names = [*dict.fromkeys(topics)]
+    found = []
+    for name, asked in kafka_ask.describe_topics(client, names, timeout_s, operations=True)().items() if names else ():
+        try:
+            allowed = asked.result().authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                found.append(name)
+        else:
+            if AclOperation.WRITE not in (allowed or ()):
+                found.append(name)
+    return found
+
+
 def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
     """The trouble of `undescribable` topics."""
     names = ", ".join(topics)
@@ -197,7 +216,7 @@ def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
     return Trouble(
         Code.KAFKA_RIGHT,
         f"{identity(settings)} has no right to describe {names} in Kafka, which does not say whether it exists",
-        "Allow the operation Describe on it, or log in as another user.",
+        ALLOW,
         refused=True,
     )
 
@@ -207,19 +226,14 @@ def forbidden(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
     return Trouble(
         Code.KAFKA_RIGHT,
         f"Kafka refuses {identity(settings)} a right: {error.str()}",
-        "Allow it with an ACL, or log in as another user.",
+        ALLOW,
         refused=True,
     )
 
 
-def cannot_read(settings: Mapping[str, Any], topic: str) -> Trouble:
-    """The trouble of a client that may describe a topic and not read it."""
-    return Trouble(
-        Code.KAFKA_RIGHT,
-        f"{identity(settings)} has no right to read {topic} in Kafka",
-        "Allow the operation Read on it, or log in as another user.",
-        refused=True,
-    )
+def cannot(settings: Mapping[str, Any], what: str) -> Trouble:
+    """The trouble of a client that has no right to `what`, as "read orders.events"."""
+    return Trouble(Code.KAFKA_RIGHT, f"{identity(settings)} has no right to {what} in Kafka", ALLOW, refused=True)
 
 
 _lock = threading.Lock()

@@ -21,7 +21,7 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
 from onefold.error_codes import Code, CodedError
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import REFUSED, USAGE
 
 #: How long a server may take to open a session, in seconds; libpq knows no shorter time than 2.
 CONNECT_S = 5.0
@@ -95,6 +95,9 @@ SELECT current_setting(%s, true), current_setting('server_encoding'),
 # Between the severity, which is in the server's language, and what a server says to a session that it does not open. Of what
 # the network says libpq has no severity.
 _SAID_BY_THE_SERVER = ":  "
+# What a server says of a missing right to connect. libpq hides the SQLSTATE of a session that does not open, so a server that
+# speaks another language is not understood.
+_NO_CONNECT = "permission denied for database"
 # How PgBouncer refuses the options of a session that it does not pass on.
 _REFUSED_BY_POOLER = "unsupported startup parameter"
 
@@ -119,6 +122,17 @@ class Unfit(CodedError, psycopg.Error):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(Code.POSTGRES_UNFIT, message)
         self.hint = hint
+
+
+class NoConnect(Unfit):
+    """The role of the DSN may not open a session in this database."""
+
+    exit_code = REFUSED
+
+    def __init__(self, role: str, database: str) -> None:
+        sentence = f"the role {role} of PostgreSQL lacks CONNECT on the database {database}"
+        super().__init__(f"{sentence}: `onefold grants` prints the SQL that gives it", "")
+        self.code = Code.POSTGRES_RIGHT
 
 
 class HeldUp(psycopg.OperationalError):
@@ -254,7 +268,7 @@ def connect(
         psycopg.OperationalError: PostgreSQL does not answer.
     """
     mark = secrets.token_hex(8)
-    with _naming_the_pooler(dsn):
+    with _naming_the_reason(dsn):
         made = Session.connect(
             dsn, autocommit=True, prepare_threshold=None, **_start(dsn, application, mark, connect_s)
         )
@@ -273,7 +287,7 @@ async def connect_async(
 ) -> AsyncConnection[tuple[Any, ...]]:
     """The same for an event loop, which has time limits of its own."""
     mark = secrets.token_hex(8)
-    with _naming_the_pooler(dsn):
+    with _naming_the_reason(dsn):
         made = await AsyncConnection.connect(
             dsn, autocommit=True, prepare_threshold=None, **_start(dsn, application, mark, connect_s)
         )
@@ -365,13 +379,16 @@ def _pooled(place: str) -> Unfit:
 
 
 @contextmanager
-def _naming_the_pooler(dsn: str) -> Iterator[None]:
+def _naming_the_reason(dsn: str) -> Iterator[None]:
     try:
         yield
     except psycopg.OperationalError as error:
+        given = conninfo_to_dict(dsn)
+        if _NO_CONNECT in str(error):
+            user = str(given.get("user") or "of this login")
+            raise NoConnect(user, str(given.get("dbname") or user)) from None
         if _REFUSED_BY_POOLER not in str(error):
             raise
-        given = conninfo_to_dict(dsn)
         raise _pooled(f"{given.get('host', 'localhost')}:{given.get('port', 5432)}") from None
 
 

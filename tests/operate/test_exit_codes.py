@@ -11,7 +11,7 @@ import pytest
 
 from onefold import pipelines, postgres
 from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
+from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.pipelines import migrate_engine
 from onefold.operate.reset import emptying
@@ -105,7 +105,7 @@ def test_a_postgresql_that_does_not_answer_is_unavailable(ask: Callable[[], obje
         (psycopg.errors.AdminShutdown("terminating connection"), UNAVAILABLE),
         (psycopg.errors.IdleSessionTimeout("terminating connection"), UNAVAILABLE),
         (psycopg.errors.ConnectionFailure("lost"), UNAVAILABLE),
-        (psycopg.errors.InsufficientPrivilege("permission denied"), FAILED),
+        (psycopg.errors.InsufficientPrivilege("permission denied"), REFUSED),
         (psycopg.errors.DatabaseDropped("the database was dropped"), FAILED),
         (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), FAILED),
         (psycopg.errors.DiskFull("no space left"), FAILED),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onefold.operate import merges
-from onefold.pipelines import find
+from onefold.pipelines import Pipeline, find
 from onefold.processor.loading import load_topology
 
 
@@ -55,6 +55,27 @@ def test_tables_of_several_files_are_listed_once(tmp_path: Path) -> None:
 )
 def test_names_are_folded_as_postgresql_folds_them(name: str, parts: tuple[str, ...]) -> None:
     assert merges.parts(name) == parts
+
+
+@pytest.mark.parametrize(
+    ("statements", "privileges"),
+    [
+        ("INSERT INTO s.t SELECT 1 ON CONFLICT DO NOTHING", [("s.t", "INSERT")]),
+        ("INSERT INTO s.t SELECT 1 ON CONFLICT (a) DO UPDATE SET a = 1", [("s.t", "INSERT"), ("s.t", "UPDATE")]),
+        ("WITH x AS (INSERT INTO s.t SELECT 1 ON CONFLICT (a) DO UPDATE SET a = 1 RETURNING a) INSERT INTO s.u SELECT a FROM x",
+         [("s.t", "INSERT"), ("s.t", "UPDATE"), ("s.u", "INSERT")]),
+        ("WITH x AS (DELETE FROM s.u) INSERT INTO s.t SELECT 1 ON CONFLICT (a) DO UPDATE SET a = (SELECT 1)",
+         [("s.t", "INSERT"), ("s.t", "UPDATE"), ("s.u", "DELETE")]),
+        ("MERGE INTO s.t USING s.u ON true WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (1)",
+         [("s.t", "DELETE"), ("s.t", "INSERT")]),
+        ("UPDATE s.t SET a = 1; DELETE FROM s.u", [("s.t", "UPDATE"), ("s.u", "DELETE")]),
+    ],
+)  # fmt: skip
+def test_each_write_needs_its_privilege(tmp_path: Path, statements: str, privileges: list[tuple[str, str]]) -> None:
+    (tmp_path / "merge").mkdir()
+    (tmp_path / "merge" / "shop.a.sql").write_text(statements, encoding="utf-8")
+    pipeline = Pipeline("shop", tmp_path, "x:Y", None, tmp_path, tmp_path)
+    assert merges.privileges(pipeline) == privileges
 
 
 @pytest.mark.parametrize(

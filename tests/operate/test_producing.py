@@ -53,15 +53,24 @@ def test_a_kafka_that_does_not_answer_is_one_sentence_without_its_password() -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "ends"),
-    [(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, REFUSED), (KafkaError.NOT_COORDINATOR, UNAVAILABLE)],
+    ("code", "ends", "says"),
+    [
+        (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            REFUSED,
+            "no right to write with the transactional ids onefold-produce-",
+        ),
+        (KafkaError.NOT_COORDINATOR, UNAVAILABLE, "gave no transaction within 15 s: "),
+    ],
 )
-def test_a_refused_transaction_is_no_silent_kafka(code: int, ends: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_transaction_is_no_silent_kafka(
+    code: int, ends: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Refusing:
         def init_transactions(self, timeout: float) -> None:
             raise KafkaException(KafkaError(code, retriable=code == KafkaError.NOT_COORDINATOR))
 
     monkeypatch.setattr(kafka_client, "producer", lambda settings, **more: Refusing())
-    with pytest.raises(UserError, match="gave no transaction within 15 s: ") as caught:
+    with pytest.raises(UserError, match=says) as caught:
         next(producing.produce([ROW], {"bootstrap.servers": "127.0.0.1:9"}))
     assert caught.value.exit_code == ends

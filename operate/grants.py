@@ -1,0 +1,135 @@
+"""The SQL that gives each role of PostgreSQL the rights that it needs, derived from the declarations of pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onefold import rights
+from onefold.error_codes import Code
+from onefold.exit_codes import REFUSED, USAGE
+from onefold.operate import merges
+from onefold.operate.errors import UserError
+from onefold.pipelines import Pipeline
+from onefold.rights import ALL_TABLES, Right, Role, of_engine
+
+if TYPE_CHECKING:
+    import psycopg
+
+#: By role the name that it has unless told otherwise. The schema files give rights to `onefold_reader` too.
+NAMES = {role: f"onefold_{role.value}" for role in Role}
+
+
+class Statement(NamedTuple):
+    """A statement for an administrator. `rights`: on one object; none where the statement makes a role."""
+
+    sql: str
+    role: Role
+    rights: Sequence[Right] = ()
+
+
+def rights_of(role: Role, pipelines: Iterable[Pipeline]) -> list[Right]:
+    """List the rights of a role for these pipelines."""
+    return [*of_engine(role), *(right for pipeline in pipelines for right in _of_pipeline(role, pipeline))]
+
+
+def _of_pipeline(role: Role, pipeline: Pipeline) -> Iterator[Right]:
+    if role is Role.OWNER or (role is Role.WORKER and not pipeline.jobs):
+        return
+    yield Right("USAGE", pipeline.name)
+    yield Right("SELECT", pipeline.name, ALL_TABLES)
+    if role is Role.SINK:
+        for name, privilege in merges.privileges(pipeline):
+            *schema, table = merges.parts(name)
+            yield Right(privilege, schema[0] if schema else "public", table)
+
+
+def lacking(role: Role, dsn: str, pipelines: Iterable[Pipeline], application: str) -> str:
+    """Name the rights of a role that the user of the DSN does not have, in one sentence; "" if it has all.
+
+    Raises:
+        psycopg.Error: PostgreSQL opens no session, or does not answer.
+    """
+    return rights.asked(dsn, rights_of(role, pipelines), application)
+
+
+def statements(pipelines: Sequence[Pipeline], names: Mapping[Role, str], database: str) -> list[Statement]:
+    """List the statements in their order. Each may be repeated.
+
+    Raises:
+        UserError: two roles have one name.
+    """
+    taken: dict[str, Role] = {}
+    for role, name in names.items():
+        if (other := taken.setdefault(name, role)) is not role:
+            raise UserError(
+                Code.ARGUMENT_WRONG, f"{other.value} and {role.value} would both be the role {name}",
+                "Name two roles: each has only the rights of its own services.", USAGE,
+            )  # fmt: skip
+    made = [Statement(_CREATE.format(quoted(names[role])), role) for role in Role]
+    given = [
+        Statement(f"GRANT {', '.join(one.privilege for one in on)} ON {thing} TO {quoted(names[role])};", role, on)
+        for role in Role
+        for thing, on in _by_object(rights_of(role, pipelines), database)
+    ]
+    return made + given
+
+
+def _by_object(rights: Iterable[Right], database: str) -> Iterator[tuple[str, Sequence[Right]]]:
+    for thing, found in groupby(rights, lambda right: _object(right, database)):
+        yield thing, list(found)
+
+
+_CREATE = "DO $$ BEGIN CREATE ROLE {} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+
+
+def _object(right: Right, database: str) -> str:
+    if not right.schema:
+        return f"DATABASE {quoted(database)}"
+    if not right.table:
+        return f"SCHEMA {quoted(right.schema)}"
+    if right.table == ALL_TABLES:
+        return f"ALL TABLES IN SCHEMA {quoted(right.schema)}"
+    return f"TABLE {quoted(right.schema)}.{quoted(right.table)}"
+
+
+def quoted(name: str) -> str:
+    """A name as a statement has it, also one that is a word of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def apply(connection: psycopg.Connection[Any], wanted: Sequence[Statement], names: Mapping[Role, str]) -> list[str]:
+    """Execute the statements in one transaction, but for those on what does not exist yet. Returns these schemas and tables.
+
+    Raises:
+        UserError: a role that exists is a superuser.
+        psycopg.Error: PostgreSQL does not answer, or this role may not give the rights.
+    """
+    absent: list[str] = []
+    with connection.transaction():
+        asked = "SELECT rolname FROM pg_roles WHERE rolsuper AND rolname = ANY(%s) ORDER BY 1"
+        if found := [name for (name,) in connection.execute(asked, (list(names.values()),))]:
+            raise UserError(
+                Code.POSTGRES_RIGHT,
+                f"the role {found[0]} is a superuser, whom no right is refused",
+                f"Run ALTER ROLE {quoted(found[0])} NOSUPERUSER, or name another role.",
+                REFUSED,
+            )
+        for statement in wanted:
+            if statement.rights and (name := _absent(connection, statement.rights[0])):
+                absent.append(name)
+            else:
+                connection.execute(statement.sql.encode())
+    return list(dict.fromkeys(absent))
+
+
+def _absent(connection: psycopg.Connection[Any], right: Right) -> str:
+    """The schema or the table of a right if it does not exist, or ""."""
+    asked = (
+        "SELECT count(*) FROM pg_namespace AS space LEFT JOIN pg_class AS class ON relnamespace = space.oid"
+        " WHERE nspname = %s AND (%s IN ('', '*') OR relname = %s)"
+    )
+    if not right.schema or connection.execute(asked, (right.schema, right.table, right.table)).fetchone() != (0,):
+        return ""
+    return right.schema if right.table in ("", ALL_TABLES) else f"{right.schema}.{right.table}"

@@ -1,0 +1,143 @@
+"""The rights in PostgreSQL that each role needs. `onefold grants` prints them, and a service names those that it lacks.
+
+A declared right is one that the database refuses to do without (tests/integration/test_grants.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from enum import Enum
+from typing import Any, NamedTuple
+
+import psycopg
+
+from onefold import postgres
+
+ENGINE = "onefold"
+#: In the place of a table's name: each table and view of the schema.
+ALL_TABLES = "*"
+#: The end of each sentence about a missing right.
+REMEDY = "`onefold grants` prints the SQL that gives it"
+# Of the rights in a sentence; the same command gives all.
+_SHOWN = 3
+_ANSWER_S = 5.0  # one question to the catalogues; a healthy server answers in milliseconds
+
+
+class Role(Enum):
+    """A role of PostgreSQL that services take on. The value names it in options and documents."""
+
+    OWNER = "owner"
+    SINK = "sink"
+    WORKER = "worker"
+    READER = "reader"
+    VERIFIER = "verifier"
+
+
+class Right(NamedTuple):
+    """One right.
+
+    Attributes:
+        privilege: as PostgreSQL calls it.
+        schema: "": the right is on the database.
+        table: `ALL_TABLES`, or "": the right is on the schema.
+    """
+
+    privilege: str
+    schema: str = ""
+    table: str = ""
+
+    def __str__(self) -> str:
+        if not self.schema:
+            return f"{self.privilege} on the database"
+        if not self.table:
+            return f"{self.privilege} on the schema {self.schema}"
+        if self.table == ALL_TABLES:
+            return f"{self.privilege} on all tables of the schema {self.schema}"
+        return f"{self.privilege} on the table {self.schema}.{self.table}"
+
+
+_READ = ("SELECT",)
+_DATABASE: Mapping[Role, tuple[str, ...]] = {
+    Role.OWNER: ("CONNECT", "CREATE", "TEMPORARY"),  # `rebuild` compares in temporary tables
+    Role.SINK: ("CONNECT", "TEMPORARY"),  # the staged rows
+}
+# By role what it does with the tables of the schema onefold. The owner owns them.
+_ENGINE: Mapping[Role, Mapping[str, tuple[str, ...]]] = {
+    Role.OWNER: {},
+    Role.SINK: {
+        "applied": _READ,
+        "version": _READ,
+        "ledger": ("SELECT", "INSERT", "UPDATE"),
+        "rejected": ("SELECT", "INSERT"),  # INSERT ... ON CONFLICT (key) reads the key
+        "contract": ("SELECT", "INSERT", "DELETE"),
+        "batch": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    },
+    Role.WORKER: {
+        "applied": _READ,
+        "version": _READ,
+        "pending": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+        "done": ("SELECT", "INSERT", "DELETE"),
+    },
+    Role.READER: dict.fromkeys(
+        ("ledger", "rejected", "batch", "contract", "verdict", "injected", "pending", "done"), _READ
+    ),
+    Role.VERIFIER: {"ledger": _READ, "rejected": _READ, "verdict": ("SELECT", "INSERT", "UPDATE")},
+}
+
+_MISSING = """
+SELECT wanted.privilege, coalesce(wanted.schema, ''), coalesce(class.relname, '')
+FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS wanted (privilege, schema, name, place)
+LEFT JOIN pg_namespace AS space ON space.nspname = wanted.schema
+LEFT JOIN pg_class AS class ON class.relnamespace = space.oid
+    AND (class.relname = wanted.name OR (wanted.name = '*' AND class.relkind IN ('r', 'p', 'v', 'm', 'f')))
+WHERE NOT CASE WHEN wanted.schema IS NULL THEN has_database_privilege(current_database(), wanted.privilege)
+               WHEN wanted.name IS NULL THEN has_schema_privilege(space.oid, wanted.privilege)
+               ELSE has_table_privilege(class.oid, wanted.privilege) END
+ORDER BY wanted.place, class.relname
+"""
+
+
+def of_engine(role: Role) -> list[Right]:
+    """List the rights that a role needs whatever the pipelines are: on the database and on the schema onefold."""
+    tables = _ENGINE[role]
+    return [
+        *(Right(privilege) for privilege in _DATABASE.get(role, ("CONNECT",))),
+        *([Right("USAGE", ENGINE)] if tables else []),
+        *(Right(privilege, ENGINE, table) for table, privileges in tables.items() for privilege in privileges),
+    ]
+
+
+def missing(connection: psycopg.Connection[Any], rights: Iterable[Right]) -> list[Right]:
+    """List the rights that the session's role does not have. What does not exist is left out."""
+    wanted = list(rights)
+    values = (
+        [one.privilege for one in wanted],
+        [one.schema or None for one in wanted],
+        [one.table or None for one in wanted],
+    )
+    return [Right(*found) for found in connection.execute(_MISSING, values).fetchall()]
+
+
+def role_of(connection: psycopg.Connection[Any]) -> str:
+    """The role whose rights count in this session."""
+    (name,) = connection.execute("SELECT current_user").fetchone() or ("",)
+    return str(name)
+
+
+def lacking(connection: psycopg.Connection[Any], rights: Iterable[Right]) -> str:
+    """Name the rights that the session's role does not have, in one sentence; "" if it has all."""
+    if not (found := missing(connection, rights)):
+        return ""
+    shown = ", ".join(map(str, found[:_SHOWN])) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    return f"the role {role_of(connection)} of PostgreSQL lacks {shown}: {REMEDY}"
+
+
+def asked(dsn: str, rights: Iterable[Right], application: str) -> str:
+    """Do the same in a session of its own.
+
+    Raises:
+        psycopg.Error: PostgreSQL opens no session, or does not answer.
+    """
+    with closing(postgres.connect(dsn, application, patience_s=_ANSWER_S)) as connection:
+        return lacking(connection, rights)
