@@ -251,6 +251,7 @@ def test_every_verb_that_needs_more_is_one() -> None:
 
 # As much of a command line as it takes to get to work.
 ARGUMENTS = {
+    "kubernetes": ["folder"],
     "dead-letters": ["list", "runner"],
     "reset": ["runner"],
     "pause": ["runner"],
