@@ -290,7 +290,7 @@ def test_status_without_postgres_says_unknown(fresh_domain: Fresh, onefold: Onef
     fresh_domain(DOMAIN)
     nowhere = {"ONEFOLD_POSTGRES_DSN": "postgresql://me@127.0.0.1:9/none"}
     without = json.loads(onefold("status", "--json", code=69, **servers | nowhere))["guarantee"]
-    assert without["holds"] is None
+    assert without["holds"] is None, without["findings"]
     assert len(without["unknown"]) == 1
     assert without["unknown"][0].startswith("PostgreSQL: it does not answer (")
 
