@@ -6,7 +6,7 @@ PostgreSQL's client is not imported: a processor has none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -73,31 +73,35 @@ def of_sink(
     return Facts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
 
 
-def of_all(settings: Settings) -> Facts:
-    """End to end, of every pipeline that can be loaded."""
+def of_all(settings: Settings, names: Collection[str] | None = None) -> Facts:
+    """End to end, of every pipeline that can be loaded; of those with these names, if some are given."""
     roles: list[tuple[str, Role]] = []
     tables: list[str] = []
-    for pipeline, topology in _loaded():
+    for pipeline, topology in _loaded(names):
         roles += roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
         tables += merges.written(pipeline)
     kafka = of_topics(roles, settings.client())
     postgres, unknown = _asked(settings, tables)
-    names = [pipeline.name for pipeline, _ in _loaded()]
-    return Facts(kafka.topics, postgres, _set_aside(names, settings), {**kafka.unknown, **unknown})
+    known = [pipeline.name for pipeline, _ in _loaded(names)]
+    return Facts(kafka.topics, postgres, _set_aside(known, settings), {**kafka.unknown, **unknown})
 
 
 def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
     return names if UNKNOWN_CONTRACTS in settings.allowed() else ()
 
 
-def without_kafka(settings: Settings) -> Facts:
-    """What PostgreSQL says, where Kafka cannot be asked."""
-    postgres, unknown = _asked(settings, [table for pipeline, _ in _loaded() for table in merges.written(pipeline)])
+def without_kafka(settings: Settings, names: Collection[str] | None = None) -> Facts:
+    """What PostgreSQL says, where Kafka cannot be asked. `names` as of `of_all`."""
+    postgres, unknown = _asked(
+        settings, [table for pipeline, _ in _loaded(names) for table in merges.written(pipeline)]
+    )
     return Facts(postgres=postgres, unknown={"it cannot be asked": ["Kafka"], **unknown})
 
 
-def _loaded() -> Iterator[tuple[Pipeline, Topology]]:
+def _loaded(names: Collection[str] | None = None) -> Iterator[tuple[Pipeline, Topology]]:
     for pipeline in pipelines.found().pipelines.values():
+        if names is not None and pipeline.name not in names:
+            continue
         with suppress(Faulty):  # `check` says why
             yield pipeline, loading.load_topology(pipeline)
 

@@ -51,7 +51,7 @@ def check(settings: Settings, names: Sequence[str], clock: Callable[[], float] =
     """Ask Kafka and PostgreSQL; seconds. Nothing is changed.
 
     Args:
-        names: pipelines whose topics are looked for.
+        names: pipelines whose topics and tables are looked at.
         clock: of this machine, in seconds since 1970.
 
     Raises:
@@ -60,7 +60,7 @@ def check(settings: Settings, names: Sequence[str], clock: Callable[[], float] =
     found = Checked()
     kafka_answers = _kafka(settings, names, found)
     _postgres(settings, found, clock)
-    known = facts.of_all(settings) if kafka_answers else facts.without_kafka(settings)
+    known = facts.of_all(settings, names) if kafka_answers else facts.without_kafka(settings, names)
     for topic in known.topics:
         if int(topic.config.get("min.insync.replicas", "1")) > topic.replicas:
             more = f"min.insync.replicas of {topic.name} is more than its {topic.replicas} replicas"

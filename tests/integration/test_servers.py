@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from onefold.cli.main import run
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
@@ -100,3 +106,20 @@ def test_clocks_that_differ_are_named(off_s: float, client: dict[str, str], data
     found = servers.check(settings, [], lambda: time.time() + off_s)
     assert any("differ by 90 s" in note for note in found.notes)
     assert found.exit_code == OK
+
+
+def test_topics_of_other_pipelines_are_not_looked_at(
+    client: dict[str, str], fresh_domain: Callable[..., Topology], check: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    other = fresh_domain("campaigns").changelog
+    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    kept = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, other, incremental_configs=[entry, kept])
+    admin = connect(client)
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    settings = Settings(bootstrap_servers=client["bootstrap.servers"], postgres_dsn="postgresql://127.0.0.1:1/none")
+    eventually(
+        lambda: any(other in one for one in servers.check(settings, ["campaigns"]).wrong), 10, "it is wrong for its own"
+    )
+    assert check()[0] == OK
+    delete_topics(admin, (other,))
