@@ -215,7 +215,7 @@ def strimzi(granted: Granted, principals: Mapping[Service, str], cluster: str) -
     """A KafkaUser for each service, whose name is the principal."""
     for service, acls in granted.items():
         yield "---"
-        yield "apiVersion: kafka.strimzi.io/v1beta2"
+        yield "apiVersion: kafka.strimzi.io/v1"
         yield "kind: KafkaUser"
         yield "metadata:"
         yield f"  name: {json.dumps(principals[service])}"
