@@ -258,7 +258,9 @@ class Judge:
         findings += [*self._state.matching.findings, *self._state.matching.left()]
         findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected)]
         if self._ask_receipts() != self._state.replays.receipts:
-            raise CannotTell(Code.CHANGED_MEANWHILE, "dead letters were replayed while this was going on; ask again")
+            raise CannotTell(
+                Code.CHANGED_MEANWHILE, "dead letters were replayed or dropped while this was going on; ask again"
+            )
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.doubled())
         others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]

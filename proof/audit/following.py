@@ -243,7 +243,10 @@ class Following:
     def leave(self) -> str:
         """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
         if self._kafka.receipts(self._client, self._work.name, self.topic_ids) != self._state.replays.receipts:
-            return "dead letters were replayed since this continuous verifier started: only the next one can save its checkpoint"
+            return (
+                "dead letters were replayed or dropped since this continuous verifier started: only the next one can save its "
+                "checkpoint"
+            )
         positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
         self._state.read = self._read_before + self.records - self.waiting
         return self._proved.keep(self._state, positions)
