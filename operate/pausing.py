@@ -11,6 +11,7 @@ from contextlib import suppress
 from onefold import pauses
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
+from onefold.names import pauses_topic
 from onefold.operate import pipelines
 from onefold.operate.dead_letters.letters import said
 from onefold.operate.errors import UserError
@@ -59,7 +60,7 @@ def known(settings: Settings, names: Sequence[str]) -> dict[str, Pause]:
     if unknown:
         raise UserError(
             Code.KAFKA_SILENT,
-            f"Kafka does not say whether {unknown[0]} is paused: {pauses.topic_of(unknown[0])} cannot be read to its end",
+            f"Kafka does not say whether {unknown[0]} is paused: {pauses_topic(unknown[0])} cannot be read to its end",
             "Run it again. `onefold status` says whether Kafka answers.",
             UNAVAILABLE,
         )

@@ -1,6 +1,6 @@
 """A pipeline's topology and codec, loaded from its declaration. No Kafka client is imported here: `onefold check` has none."""
 
-from onefold import names, pauses, pipelines
+from onefold import names, pipelines
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.core.topology import Topology
@@ -53,7 +53,7 @@ def own_topics(pipeline: pipelines.Pipeline, topology: Topology) -> dict[str, st
         topology.decisions: "the log in which the pipeline's replicas decide",
         **({topology.order: "where the pipeline writes down the order of its inputs"} if topology.order else {}),
         topology.replays: "where the pipeline keeps the receipts of replays",
-        pauses.topic_of(topology.name): "where the pauses of the pipeline are",
+        names.pauses_topic(topology.name): "where the pauses of the pipeline are",
         **{topic: f"where the dead letters of {of} go" for of, topic in topology.dead.items()},
         **dict.fromkeys(pipeline.topics_of_workers, "one that the pipeline's workers write"),
     }

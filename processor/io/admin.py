@@ -8,7 +8,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_ask, kafka_client, kafka_offsets, pauses
+from onefold import kafka_ask, kafka_client, kafka_offsets, names, pauses
 from onefold.error_codes import Code
 from onefold.pauses import Pause
 from onefold.processor.core.abc import Identity
@@ -75,7 +75,7 @@ def create_topics(
         admin,
         [NewTopic(topic, partitions, config=config) for topic, config in wanted.items() if topic not in there],
     )
-    if (topic := pauses.topic_of(topology.name)) not in there:
+    if (topic := names.pauses_topic(topology.name)) not in there:
         try:
             made += create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
         except Refused as error:  # as of a cluster where somebody else makes topics; only `onefold pause` needs it
@@ -86,7 +86,7 @@ def create_topics(
 def create_pauses(pipeline: str, client: Mapping[str, str]) -> None:
     """Make the topic of a pipeline's pauses when it is missing. Raises as `create_topics`."""
     admin = connect(client)
-    if (topic := pauses.topic_of(pipeline)) not in existing(admin):
+    if (topic := names.pauses_topic(pipeline)) not in existing(admin):
         create_missing(admin, [NewTopic(topic, 1, config=_COMPACT)])
 
 
@@ -96,7 +96,7 @@ def write_pause(pipeline: str, pause: Pause | None, client: Mapping[str, str]) -
     try:
         pauses.write(client, pipeline, pause, CALL_TIMEOUT_S)
     except KafkaException as error:
-        raise unanswered(error, f"topic {pauses.topic_of(pipeline)} cannot be written", connect(client)) from error
+        raise unanswered(error, f"topic {names.pauses_topic(pipeline)} cannot be written", connect(client)) from error
 
 
 def create_replays(topology: Topology, client: Mapping[str, str]) -> None:

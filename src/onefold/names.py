@@ -1,6 +1,6 @@
 """The names that PostgreSQL, Kafka and Spark can hold: of pipelines, topics, tables and columns.
 
-Each function returns the fault of a name, as the end of a sentence with the name's owner as subject, or "".
+Each `fault_of_…` returns the fault of a name, as the end of a sentence with the name's owner as subject, or "".
 """
 
 import re
@@ -24,6 +24,11 @@ _PIECE = re.compile(
     r"""|"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*)""",
     re.DOTALL,
 )
+
+
+def pauses_topic(pipeline: str) -> str:
+    """The name of the topic in which the pauses of a pipeline are."""
+    return f"{pipeline}.pauses"
 
 
 def fault_of_pipeline(name: str) -> str:

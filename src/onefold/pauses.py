@@ -18,7 +18,7 @@ from typing import Any, Self
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from onefold import kafka_client
+from onefold import kafka_client, names
 from onefold.process import ServiceProcess
 from onefold.telemetry import SILENT, Telemetry
 
@@ -37,11 +37,6 @@ _ROUND_S = 0.3
 # Who has not learned it by then works: one partition without a leader must not stop a pipeline that nobody has paused. A new
 # leader takes ten seconds.
 _KNOWN_S = 20.0
-
-
-def topic_of(pipeline: str) -> str:
-    """The name of the topic."""
-    return f"{pipeline}.pauses"
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ class Pauses:
     """
 
     def __init__(self, client: Mapping[str, Any], pipelines: Iterable[str]) -> None:
-        self._names = {topic_of(name): name for name in pipelines}
+        self._names = {names.pauses_topic(name): name for name in pipelines}
         self._client = client
         self._consumer = kafka_client.consumer({**client, "enable.partition.eof": True})
         self._followed: list[str] = []
@@ -147,7 +142,7 @@ class Pauses:
 
     def _refused(self, name: str, error: KafkaError) -> None:
         """What else an error is, librdkafka asks again by itself."""
-        topic = topic_of(name)
+        topic = names.pauses_topic(name)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             who = kafka_client.identity(self._client)
             self.trouble[name] = f"{who} has no right to read {topic}: `onefold pause` does not reach this process"
@@ -283,13 +278,13 @@ def _is_useless(client: Mapping[str, Any]) -> bool:
 
 def now(client: Mapping[str, Any], pipelines: Iterable[str], timeout_s: float) -> tuple[dict[str, Pause], list[str]]:
     """The pauses of these pipelines, and the pipelines of which Kafka has not said within `timeout_s` whether they are paused."""
-    names = list(pipelines)
+    asked = list(pipelines)
     deadline = time.monotonic() + timeout_s
-    with closing(Pauses(client, names)) as pauses:
-        while not all(map(pauses.knows, names)) and time.monotonic() < deadline:
+    with closing(Pauses(client, asked)) as pauses:
+        while not all(map(pauses.knows, asked)) and time.monotonic() < deadline:
             pauses.look(0.1)
-        found = {name: pause for name in names if (pause := pauses.of(name)) is not None}
-        return found, [name for name in names if not pauses.knows(name)]
+        found = {name: pause for name in asked if (pause := pauses.of(name)) is not None}
+        return found, [name for name in asked if not pauses.knows(name)]
 
 
 def write(client: Mapping[str, Any], pipeline: str, pause: Pause | None, timeout_s: float) -> None:
@@ -303,7 +298,7 @@ def write(client: Mapping[str, Any], pipeline: str, pause: Pause | None, timeout
         {**client, "enable.idempotence": True, "message.timeout.ms": round(1000 * timeout_s)}
     )
     producer.produce(
-        topic_of(pipeline),
+        names.pauses_topic(pipeline),
         pause.encode() if pause is not None else None,
         _KEY,
         0,

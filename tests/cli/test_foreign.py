@@ -16,6 +16,7 @@ from onefold.operate import foreign, state
 from onefold.operate.positions import stable_ends
 from onefold.operate.settings import Settings, load
 from onefold.processor.core.topology import Topology
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("foreign-clusters")
 
@@ -96,7 +97,7 @@ def test_lines_of_the_user_go_where_the_user_says(
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", client["bootstrap.servers"])
     (home / "lines").write_text("no contract\n", encoding="utf-8")
     assert run(["produce", "runner.updates", "--file", str(home / "lines")]) == OK
-    assert ends("runner.updates", client) > 0
+    eventually(lambda: ends("runner.updates", client) > 0, 10, "the transaction has ended in runner.updates")
 
 
 def test_the_demo_uses_no_server_and_no_folder_of_the_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 from structlog.testing import capture_logs
 
-from onefold import pauses
+from onefold import names, pauses
 from onefold.error_codes import Code
 from onefold.operate import pausing
 from onefold.operate.errors import UserError
@@ -69,7 +69,7 @@ def test_a_pause_is_seen_and_its_end(client: dict[str, str], followed: tuple[Fol
 def test_a_topic_that_comes_later_is_followed(client: dict[str, str], fresh_domain: Callable[..., Topology]) -> None:
     """A pipeline of an older release has none. It is paused then as it was at the end of the topic, and never as before."""
     name = fresh_domain("runner").name
-    topic = pauses.topic_of(name)
+    topic = names.pauses_topic(name)
     delete_topics(admin.connect(client), (topic,))
     late = Followed(client, name)
     with closing(late.pauses):
@@ -104,7 +104,7 @@ def test_a_record_that_cannot_be_read_pauses_too(
 ) -> None:
     """And `onefold resume` ends it."""
     one, name = followed
-    produce(client, pauses.topic_of(name), [(b"pause", value)])
+    produce(client, names.pauses_topic(name), [(b"pause", value)])
 
     def pause() -> Pause | None:
         one.pauses.look(0.1)
@@ -191,7 +191,7 @@ def test_who_may_not_make_the_topic_is_not_kept_from_its_work(
 ) -> None:
     """As where another team makes the topics."""
     topology = fresh_domain("runner")
-    topic, make = pauses.topic_of(topology.name), admin.create_missing
+    topic, make = names.pauses_topic(topology.name), admin.create_missing
     delete_topics(admin.connect(client), (topic,))
 
     def refused(kafka: AdminClient, missing: list[NewTopic]) -> list[str]:

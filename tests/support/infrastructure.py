@@ -12,11 +12,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
-from onefold.pauses import topic_of
+from onefold import names
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, lag
 from onefold.processor.loading import topology_of
@@ -156,7 +156,14 @@ def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topol
     topology = topology_of(domain)
     admin = connect(client)
     order = (topology.order,) if topology.order else ()
-    named = (*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog, *order, topic_of(domain))
+    named = (
+        *topology.reads,
+        *topology.outputs,
+        *topology.dead.values(),
+        topology.changelog,
+        *order,
+        names.pauses_topic(domain),
+    )
     topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
     delete_topics(admin, (*topics, topology.decisions, topology.replays))
     eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")
@@ -165,13 +172,12 @@ def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topol
 
 
 def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
-    """Delete those that exist, and wait until the broker no longer knows them."""
-    there = admin.list_topics().topics
-    for future in admin.delete_topics([topic for topic in topics if topic in there] or ["none"]).values():
-        try:
-            future.result()
-        except KafkaException:
-            continue
+    """Delete those that exist, and wait until the broker no longer knows them. The broker's list may lack a topic that was made a
+    moment ago, so each is asked for.
+    """
+    for future in admin.delete_topics(list(topics)).values():
+        if (error := future.exception()) is not None and error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise error
     eventually(lambda: not set(topics) & set(admin.list_topics().topics), 20, f"{topics} are deleted")
 
 
