@@ -187,7 +187,7 @@ class DeadLetters:
         return letter.signature is None or self.owner.signed(letter.signature)
 
     def receipts(self) -> Receipts | None:
-        """What was replayed or dropped so far; None: nothing was."""
+        """The receipts so far; None before the first one."""
         from onefold.processor.io import admin, replays
 
         with said(self.client):

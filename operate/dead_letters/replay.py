@@ -87,8 +87,8 @@ def replay(
         progress: called with how many dead letters have been dealt with.
 
     Raises:
-        UserError: Kafka does not take them, or another command replays or drops at the same time. What was committed stays, and
-            the next replay leaves it out.
+        UserError: Kafka does not take them, or another command replays or drops at the same time. The next replay leaves out
+            the dead letters that were committed.
     """
     return _each_once(letters, wanted, None, step, progress)
 
@@ -144,8 +144,8 @@ def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Drop
 def would_be_done(
     letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None
 ) -> Iterator[tuple[Letter, Original]]:
-    """What `replay` would replay now, or `drop` drop, with the records, partition number by partition number; notes the others in
-    the report. No more of it is in memory than of a replay.
+    """The dead letters that `replay` or `drop` would take now, with their records, partition number by partition number; the
+    report gets the others. A replay has as many in memory.
     """
     chosen = in_order(letters, wanted, report, dropped)
     chosen.sort(key=lambda letter: letter.source.partition if letter.source else 0)

@@ -2,8 +2,8 @@
 
 A dead letter that is replayed comes once more at the end of its input, and in the same transaction a receipt says so here.
 The receipt of a dropped one says that it does not come again. From then on the record at its first place has no effect, also
-when the pipeline is reset with a handler that would take it: a replayed one would count twice, and a dropped one must never
-count. So processors read the receipts when they start. None can appear for a record that they have not folded yet: it takes a
+when the pipeline is reset with a handler that would take it. A replayed record would count twice, and a dropped one never
+counts. So processors read the receipts when they start. None can appear for a record that they have not folded yet: it takes a
 dead letter first.
 """
 
