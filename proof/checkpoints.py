@@ -30,7 +30,7 @@ from onefold import pipelines
 from onefold.proof.expect import Workload
 from onefold.proof.imported import made_of
 from onefold.proof.kinds import KINDS
-from onefold.proof.record import Source
+from onefold.proof.replays import Receipts
 
 #: (topic, partition)
 Place = tuple[str, int]
@@ -135,7 +135,7 @@ class Checkpoints:
     def holding(
         self,
         judge: tuple[str, dict[str, str]],
-        receipts: Mapping[Source, bool],
+        receipts: Receipts,
         starts: Mapping[Place, int],
         ends: Mapping[Place, int],
         environment: Mapping[str, object],
@@ -231,7 +231,7 @@ def environment_of(workload: Workload, contracts: Mapping[str, object]) -> dict[
     return {name: value for name, value in found.items() if value is not None}
 
 
-def digest_of(receipts: Mapping[Source, bool]) -> str:
+def digest_of(receipts: Receipts) -> str:
     """Of the dead letters that were replayed or dropped."""
     return hashlib.sha256("\n".join(sorted(map(str, receipts.items()))).encode()).hexdigest()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from onefold.proof.log import Log
+from onefold.proof.owner import Owner
 from onefold.proof.replays import Receipts
 from onefold.proof.replays import read as read_replays
 
@@ -14,7 +15,7 @@ class Kafka(NamedTuple):
     """How a judge asks Kafka: for topics, and for the receipts of replayed and dropped dead letters."""
 
     log: Callable[[dict[str, Any], Iterable[str]], Log] = Log
-    receipts: Callable[[dict[str, Any], str, Mapping[str, str]], Receipts] = read_replays
+    receipts: Callable[[dict[str, Any], Owner, Mapping[str, str]], Receipts] = read_replays
 
 
 KAFKA = Kafka()

@@ -3,6 +3,9 @@
 A receipt says that the record at some place counts no more where it lies. The judge believes it only together with the dead
 letter of that record; and if it was replayed, together with the replayed record, which names the place in a header, holds the
 same bytes in the same partition, and is there once. Of a dropped one there is none.
+
+The receipt of a copy of a repartitioned record names the original and the life in which it was copied. In every later life the
+original is a dead letter, and is not copied again.
 """
 
 import hashlib
@@ -25,8 +28,9 @@ from onefold.proof.verdict import CannotTell, Finding
 _ANSWER_S = 15.0
 
 
-#: The input records that have a receipt, and whether it says that they were dropped.
-Receipts = Mapping[Source, bool]
+#: The input records that have a receipt, and whether it says that they were dropped; of the original of a copy that was replayed
+#: in an earlier life, the place of the copy.
+Receipts = Mapping[Source, bool | Source]
 
 
 @dataclass
@@ -49,11 +53,14 @@ class Replays:
         first = source_of(self.owner.replayed(record)) if record.headers else None
         if first is not None and (self.owner.wrote(record) or first in self.receipts):
             self._found.setdefault(first, []).append((source, _digest(record.key, record.value), self._sent_of(record)))
-        if source not in self.receipts:
+        dropped = self.receipts.get(source)
+        if dropped is None:
             return False
-        if not self.receipts[source]:
+        if dropped is False:
             self._digests[source] = _digest(record.key, record.value)
             self._sent[source] = self._sent_of(record)
+        elif dropped is not True:
+            self._sent[dropped] = self._sent_of(record)  # a copy has another key
         return True
 
     def _sent_of(self, record: Record) -> Sent:
@@ -74,28 +81,28 @@ class Replays:
         for source in receipts.keys() - self.receipts.keys():
             if source.offset < positions.get(source[:2], 0):
                 letter = dead.get(source)
-                if letter is None or (letter.is_cut() and not receipts[source]):
+                dropped = receipts[source]
+                if letter is None or isinstance(dropped, Source) or (letter.is_cut() and not dropped):
                     return False
-                if not receipts[source]:
+                if not dropped:
                     self._digests[source] = _digest(letter.key, letter.head)
         self.receipts = receipts
         return True
 
     def findings(self) -> Iterator[Finding]:
         """What was replayed twice, or otherwise than it was, or never; or although it was dropped."""
-        for first in self._digests:
+        for first in {**self._digests, **self._sent}:
             if first not in self._found:
                 text = "a receipt says that the dead letter was replayed, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
-        texts = {
+        texts: dict[object, str] = {
             None: "no receipt says so",
-            False: "the dead letter was replayed before",
             True: "the dead letter was dropped",
         }
         for first, found in self._found.items():
             dropped = self.receipts.get(first)
             for source, *_ in found[1:] if dropped is False else found:
-                text = texts[dropped]
+                text = texts.get(dropped, "the dead letter was replayed before")
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
             for source, digest, sent in found:
                 if wrong := self._sent.get(first, sent).differing(sent):
@@ -106,13 +113,13 @@ class Replays:
                     yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
 
 
-def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> Receipts:
-    """The receipts of a domain. Raises `CannotTell`.
+def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> Receipts:
+    """The receipts of a pipeline. Raises `CannotTell`.
 
     Args:
         topic_ids: of the inputs now; a topic of that name from before had other records.
     """
-    topic = f"{domain}.replays"
+    topic = f"{owner.pipeline}.replays"
     admin = kafka_client.admin(client)
     try:
         if topic not in admin.list_topics(timeout=_ANSWER_S).topics:
@@ -122,19 +129,23 @@ def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> R
             return {}
     except KafkaException as error:
         raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
-    found: dict[Source, bool] = {}
+    found: dict[Source, bool | Source] = {}
 
     def take(record: Record) -> None:
         try:
             body = json.loads(record.value or b"")
             topic_id, dropped = body["topic_id"], "dropped" in body
-        except (ValueError, KeyError, TypeError):
+            copied = body.get("copied") or {"original": "", "signature": ""}
+            original, signature = source_of(copied["original"].encode()), copied["signature"]
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise CannotTell(
                 Code.RECORD_UNREADABLE, f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read"
             ) from None
         first = source_of(record.key)
         if first is not None and topic_ids.get(first.topic) == topic_id:
             found.setdefault(first, dropped)
+            if original is not None and not owner.is_this_life(signature):
+                found.setdefault(original, dropped or first)
 
     with closing(Log(client, [topic])) as log:
         log.read(log.stable_ends(), take)

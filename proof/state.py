@@ -101,13 +101,18 @@ class State:
         return counted
 
 
+def owner_of(work: Workload, log: Log) -> Owner:
+    """The pipeline on its cluster, in this life."""
+    return Owner(log.cluster_id, work.name, log.topics[topics_of(work).changelog].topic_id)
+
+
 def begin(work: Workload, log: Log, registry: Registry | None, receipts: Receipts) -> State:
     """Nothing was taken yet.
 
     Args:
         receipts: the dead letters that were replayed or dropped.
     """
-    owner = Owner(log.cluster_id, work.name, log.topics[f"{work.name}.changelog"].topic_id)
+    owner = owner_of(work, log)
     partitions = {name: topic.partitions for name, topic in log.topics.items()}
     oracle = Oracle(work, partitions[work.reads[0]], registry, owner, partitions)
     outputs, replays = Outputs(work, owner, partitions), Replays(receipts, owner)

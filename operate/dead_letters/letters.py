@@ -175,6 +175,11 @@ class DeadLetters:
             return admin.ask_topic_ids(asked, [topic for topic in self.topology.reads if topic in there])()
 
     @cached_property
+    def deleted_by_reset(self) -> frozenset[str]:
+        """The inputs that the pipeline or its workers write: a reset deletes them, and they come again."""
+        return frozenset({*self.topology.fed, *(pipelines.found()[self.name].reports or ())})
+
+    @cached_property
     def owner(self) -> Owner:
         """The pipeline on its cluster."""
         from onefold.processor.io import admin
@@ -197,11 +202,11 @@ class DeadLetters:
             found.read_on()
             return found
 
-    def receipt(self, letter: Letter, receipts: Receipts | None) -> Receipt | None:
-        """That of its record; None: it is open."""
-        if receipts is None or letter.source is None:
+    def receipt(self, source: Place | None, receipts: Receipts | None) -> Receipt | None:
+        """That of the record at this place; None: its dead letter is open."""
+        if receipts is None or source is None:
             return None
-        return receipts.of(letter.source, self.topic_ids.get(letter.source.topic, ""))
+        return receipts.of(source, self.topic_ids.get(source.topic, ""))
 
     def select(self, wanted: Wanted) -> Iterator[Letter]:
         """The dead letters that are wanted, in the order of their places within a partition."""
@@ -226,7 +231,7 @@ class DeadLetters:
             for message in reading.between(self.client, ranges):
                 letter = _letter(message)
                 is_wanted = self._is_own(letter) and wanted.takes(letter, self._state_key)
-                if is_wanted and self.receipt(letter, receipts) is None:
+                if is_wanted and self.receipt(letter.source, receipts) is None:
                     yield letter
 
     def one(self, at: Place) -> Letter:

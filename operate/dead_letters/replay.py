@@ -136,6 +136,10 @@ def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Drop
             report.failed[letter.place] = "its headers do not say where it came from"
         elif letter.source.topic == letters.topology.ticks and dropped is None:
             report.failed[letter.place] = "it is a tick: the next one makes up for it, and time does not go back"
+        elif letter.source.topic in letters.deleted_by_reset and dropped is not None:
+            report.failed[letter.place] = (
+                f"a reset deletes {letter.source.topic}, and its records come again and would count: replay this one, or leave it"
+            )
         else:
             chosen.append(letter._replace(key=None, value=None, reason=""))
     return sorted(chosen, key=lambda letter: letter.source or letter.place)
@@ -170,7 +174,7 @@ def _to_do(
     """
     waiting, seen, others = [], {last}, pipelines.topics_of_others(letters.name)
     for letter in batch:
-        if letters.receipt(letter, receipts) is not None or letter.source in seen:
+        if letters.receipt(letter.source, receipts) is not None or letter.source in seen:
             report.before.append(letter)
         else:
             waiting.append(letter)
@@ -216,9 +220,11 @@ def _in_parts(
                 left += [part[half:], part[:half]]
                 continue
             topic = part[0].source.topic if part[0].source else ""
+            what = f"{topic} does not take it with the headers of a replay"
+            if dropped is not None:
+                what = f"{letters.topology.replays} does not take its receipt"
             report.failed[part[0].place] = (
-                f"{topic} does not take it with the headers of a replay ({error}): raise its max.message.bytes; more than "
-                f"{admin.RECORD_BYTES_MAX:,} bytes are never written"
+                f"{what} ({error}): raise its max.message.bytes; more than {admin.RECORD_BYTES_MAX:,} bytes are never written"
             )
 
 
@@ -263,7 +269,10 @@ def _write(
         for letter, original in found:
             source = letter.source
             assert source is not None, "a letter without one is not chosen"
-            receipt = replays.Receipt(source, letters.topic_ids[source.topic], str(letter.place), now_ms, dropped)
+            copied = _copied(source, original, letters.owner)
+            receipt = replays.Receipt(
+                source, letters.topic_ids[source.topic], str(letter.place), now_ms, dropped, copied
+            )
             key, value = receipt.encode()
             if dropped is None:
                 headers = _headers(source, original, letters.owner)
@@ -298,6 +307,14 @@ def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object],
             if error.code() in _TOO_LARGE:
                 raise _TooLarge(error.name()) from failure
         raise
+
+
+def _copied(source: Place, original: Original, owner: Owner) -> replays.Copied | None:
+    """Of a repartitioned record, what the receipt says; None: it is none, or retention has removed it, and nothing says so."""
+    headers = original.envelope.headers() if original.envelope is not None else None
+    found = owner.copied(source.topic, headers or ())
+    place = Place.found(found[0].decode(errors="replace")) if found is not None else None
+    return None if found is None or place is None else replays.Copied(place, found[1].decode(errors="replace"))
 
 
 def _headers(source: Place, original: Original, owner: Owner) -> list[tuple[str, bytes | None]]:

@@ -132,7 +132,9 @@ class Reset:
             sizes = self._sizes([topic for topic in (*self._derived(), *topology.reads) if topic in there], there)
             # With the inputs they go, also when they are broken.
             known = not self._inputs and topology.replays in there
-            receipts = [*replays.withdrawn(topology, self._client).values()] if known else []
+            withdrawn = replays.withdrawn(topology, self._client) if known else {}
+            # A receipt of a copy is also that of the original.
+            receipts = {receipt for place, receipt in withdrawn.items() if place[0] in self._own_inputs()}
             dropped = sum(receipt.dropped is not None for receipt in receipts)
         with self._postgres() as connection:
             tables = emptying.written(connection, self.name)

@@ -5,6 +5,8 @@ The receipt of a dropped one says that it does not come again. From then on the 
 when the pipeline is reset with a handler that would take it. A replayed record would count twice, and a dropped one never
 counts. So processors read the receipts when they start. None can appear for a record that they have not folded yet: it takes a
 dead letter first.
+
+A reset copies repartitioned records anew. So the receipt of a copy also names the original, which has no effect then either.
 """
 
 from __future__ import annotations
@@ -35,6 +37,13 @@ class Dropped(NamedTuple):
     reason: str
 
 
+class Copied(NamedTuple):
+    """Of a repartitioned record: the original, and the signature of the pipeline that copied it (`Owner`)."""
+
+    original: Place
+    signature: str
+
+
 class Receipt(NamedTuple):
     """A record was replayed, or dropped.
 
@@ -44,6 +53,7 @@ class Receipt(NamedTuple):
         letter: `topic/partition/offset` of its dead letter then.
         at_ms: when, in milliseconds since 1970.
         dropped: None: it was replayed.
+        copied: None: it was no copy of a repartitioned record, or a release before this field wrote the receipt.
     """
 
     place: Place
@@ -51,6 +61,7 @@ class Receipt(NamedTuple):
     letter: str
     at_ms: int
     dropped: Dropped | None = None
+    copied: Copied | None = None
 
     def __str__(self) -> str:
         return "replayed" if self.dropped is None else f"dropped by {self.dropped.by}: {self.dropped.reason}"
@@ -66,25 +77,29 @@ class Receipt(NamedTuple):
         if self.dropped is not None:
             # A version without this field takes the record for a replayed one, which has no effect at its first place either.
             body["dropped"] = self.dropped._asdict()
-        return "{}/{}/{}".format(*self.place).encode(), json.dumps(body).encode()
+        if self.copied is not None:
+            body["copied"] = {"original": _text(self.copied.original), "signature": self.copied.signature}
+        return _text(self.place).encode(), json.dumps(body).encode()
 
     @staticmethod
     def decode(key: bytes | None, value: bytes | None) -> Receipt:
         """The receipt. Raises ValueError, with a few words, when the bytes are none."""
         try:
-            topic, partition, offset = (key or b"").decode().rsplit("/", 2)
+            place = _place((key or b"").decode())
             body = json.loads(value or b"")
             version, topic_id, letter, at_ms = (body[name] for name in ("version", "topic_id", "letter", "at_ms"))
-            place = topic, int(partition), int(offset)
             dropped = Dropped(*(body["dropped"][name] for name in Dropped._fields)) if "dropped" in body else None
+            copied = Copied(*(body["copied"][name] for name in Copied._fields)) if "copied" in body else None
+            if copied is not None:
+                copied = copied._replace(original=_place(str(copied.original)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"it has no place as its key, or no JSON object with its fields: {error}") from error
-        texts = topic_id, letter, *(dropped or ())
+        texts = topic_id, letter, *(dropped or ()), *(copied[1:] if copied else ())
         if not (type(version) is type(at_ms) is int and all(type(text) is str for text in texts)):
             raise ValueError("its fields are of other types")
         if version > VERSION:
             raise ValueError("it was written by a newer Onefold")
-        return Receipt(place, topic_id, letter, at_ms, dropped)
+        return Receipt(place, topic_id, letter, at_ms, dropped, copied)
 
 
 class Receipts:
@@ -114,6 +129,8 @@ class Receipts:
                 at = f"{self._topic}/0/{message.offset()}"
                 raise self._refused(f"{at} is no receipt of a replay: {error}") from error
             self._found.setdefault((receipt.place, receipt.topic_id), receipt)
+            if receipt.copied is not None:
+                self._found.setdefault((receipt.copied.original, receipt.topic_id), receipt)
         self._next = max(self._next, end)
 
     def _refused(self, what: str) -> Refused:
@@ -124,12 +141,22 @@ class Receipts:
         )
 
     def of(self, place: Place, topic_id: str) -> Receipt | None:
-        """The receipt of a record, or None while it was neither replayed nor dropped."""
+        """The receipt of a record or of a copy of it, or None while neither was replayed or dropped."""
         return self._found.get((place, topic_id))
 
     def by_place(self, topic_ids: Mapping[str, str]) -> dict[Place, Receipt]:
-        """Those of records of these very topics."""
+        """Those of records of these very topics, and of copies of them."""
         return {place: found for (place, topic_id), found in self._found.items() if topic_ids.get(place[0]) == topic_id}
+
+
+def _text(place: Place) -> str:
+    return "{}/{}/{}".format(*place)
+
+
+def _place(text: str) -> Place:
+    """Raises ValueError when it is none."""
+    topic, partition, offset = text.rsplit("/", 2)
+    return topic, int(partition), int(offset)
 
 
 def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, Receipt]:

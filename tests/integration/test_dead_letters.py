@@ -30,6 +30,7 @@ from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
+from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.reading import between
 from onefold.processor.io.replays import Dropped
 from onefold.proof.record import Record
@@ -396,6 +397,8 @@ def test_what_a_bug_has_set_aside_never_counts_once_it_is_dropped(
     bug = ("--reason", "the handler raised")
     assert run(["dead-letters", "drop", "runner", *bug]) == USAGE
     assert code_of(capsys.readouterr().err, "why") is Code.ARGUMENT_WRONG
+    assert run(["dead-letters", "drop", "runner", *bug, "--because", "x" * 501]) == USAGE
+    assert code_of(capsys.readouterr().err, "501 characters, and a receipt keeps 500") is Code.ARGUMENT_WRONG
     because = (*bug, "--because", "a test event")
     (place,) = said(capsys, "dead-letters", "drop", "runner", *because, "--dry-run")["would"]
     assert site.topology.replays not in connect(site.client).list_topics().topics
@@ -417,6 +420,35 @@ def test_what_a_bug_has_set_aside_never_counts_once_it_is_dropped(
     (letter,) = site.letters.select(Wanted(reason=f"this record was dropped by {whoami()}: a test event"))
     assert letter.source is not None
     assert said(capsys, "dead-letters", "list", "runner", "--key", "2", "--open") == []
+
+
+@pytest.mark.promise("dead-letters-dropped")
+@pytest.mark.promise("dead-letters-once")
+def test_the_original_of_a_copy_that_was_dropped_or_replayed_is_not_copied_again(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reset copies repartitioned records anew, and the receipts name the copies of before."""
+    producer = Producer(site.client)
+    for user in (2, 3):
+        astray = 1 - partition_of(str(user), 2)
+        producer.produce("runner.updates", update(user, 1, POISON_METERS), b"astray", astray)
+    assert producer.flush(20) == 0
+    site.fold(version="with_bug")
+    for user, command in ((2, ("drop", "--because", "a test event")), (3, ("replay",))):
+        because = (*command, "runner", "--reason", "the handler raised", "--key", str(user))
+        assert len(said(capsys, "dead-letters", *because)[f"{command[0]}ped" if user == 2 else "replayed"]) == 1
+    site.fold()
+    before = judge(site.topology, site.client).counts
+    assert (before.repartitioned, before.dead) == (2, len(BROKEN) + 2)
+
+    derived = (*site.topology.outputs, *site.topology.dead.values(), site.topology.changelog)
+    delete_topics(connect(site.client), derived)
+    create_topics(site.topology, 2, site.client)
+    site.fold()
+    after = judge(site.topology, site.client).counts
+    assert (after.accepted, after.dead, after.repartitioned) == (before.accepted, before.dead, 0)
+    assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == len(BROKEN)
+    assert replay.replay(site.letters, Wanted(reason="this record was")).done == []
 
 
 @pytest.mark.promise("dead-letters-once")

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from onefold.cli.main import run
 from onefold.error_codes import Code
@@ -24,6 +25,7 @@ from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity
+from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.replays import Dropped
 from onefold.proof.verify import verify
 from onefold.proof.workloads import runner
@@ -33,6 +35,7 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, nobody_in, opened, produce, records
 from tests.support.rooms import ROOT
 from tests.support.sink import SinkHere, supervised
+from tests.support.versions import POISON_METERS
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -286,9 +289,16 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     with psycopg.connect(site.dsn) as connection:
         connection.execute("CREATE TABLE runner.shoes (name text)")
         connection.execute("INSERT INTO runner.shoes VALUES ('left')")
-    produce(site.client, "runner.updates", [(b"1", b"no update"), (b"1", b"nor this")])
-    site.fold()
-    first, second = (str(letter.place) for letter in site.letters.select(Wanted()))
+    astray = Producer(site.client)
+    fields = dict.fromkeys(("user_id", "timestamp_utc", "sequence_id", "run_id"), 1)
+    poison = json.dumps({**fields, "distance_meters": POISON_METERS}).encode()
+    astray.produce("runner.updates", poison, b"1", 1 - partition_of("1", 2))
+    assert astray.flush(20) == 0
+    produce(site.client, "runner.updates", [(b"1", b"no update")])
+    with instance(site.topology, site.client, site.home / "log", version="with_bug"):
+        drained(site.topology, site.client)
+    (first,) = (str(letter.place) for letter in site.letters.select(Wanted(reason="the handler raised")))
+    (second,) = (str(letter.place) for letter in site.letters.select(Wanted(reason="not JSON")))
     assert run(["dead-letters", "drop", "runner", first, "--because", "a test event"]) == 0
     assert run(["dead-letters", "replay", "runner", second]) == 0
     capsys.readouterr()

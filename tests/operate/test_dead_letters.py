@@ -11,6 +11,7 @@ import pytest
 from onefold.cli.commands.dead_letters import common, show
 from onefold.error_codes import Code
 from onefold.operate import merges
+from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place, time_ms
 from onefold.operate.dead_letters.replay import Report, in_order
 from onefold.operate.errors import UserError
@@ -19,10 +20,10 @@ from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.values import Record
-from onefold.processor.io import contracts
+from onefold.processor.io import contracts, replays
 from onefold.processor.io.avro_reader import Writer
 from onefold.processor.io.contracts import FOLDER as CONTRACTS
-from onefold.processor.io.replays import Dropped, Receipt, WithoutWithdrawn
+from onefold.processor.io.replays import Copied, Dropped, Receipt, WithoutWithdrawn
 from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
@@ -122,7 +123,11 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     dropped = receipt._replace(dropped=Dropped("ada@laptop", "a test event"))
     assert Receipt.decode(*dropped.encode()) == dropped
     assert str(dropped) == "dropped by ada@laptop: a test event"
+    of_a_copy = receipt._replace(copied=Copied(("runner.updates", 0, 5), "cluster/runner/life"))
+    assert Receipt.decode(*of_a_copy.encode()) == of_a_copy
     others = [{"topic_id": {}}, {"letter": 1}, {"at_ms": "now"}, {"version": None}]
+    others += [{"copied": None}, {"copied": {}}, {"copied": {"original": "x", "signature": "y"}}]
+    others += [{"copied": {"original": "runner.updates/0/5", "signature": 1}}]
     others += [{"dropped": None}, {"dropped": {}}, {"dropped": {"by": 1, "reason": "x"}}]
     changed = [(key, json.dumps(body | other).encode()) for other in others]
     for broken in ((b"x", value), (key, b"{}"), (key, b"[]"), (key, b"[" * 100_000), (None, None), *changed):
@@ -136,9 +141,37 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.promise("dead-letters-dropped")
+def test_what_comes_again_with_a_reset_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = LETTER._replace(source=Place("bank.deposits", 0, 7))
+    letters = DeadLetters.__new__(DeadLetters)
+    letters.name, letters.topology = "bank", topology_of("bank")
+    monkeypatch.setattr(letters, "select", lambda wanted: iter([letter]))
+    replayed, dropped = Report(), Report()
+    assert len(in_order(letters, Wanted(), replayed)) == 1
+    assert in_order(letters, Wanted(), dropped, Dropped("ada@laptop", "a test event")) == []
+    assert "a reset deletes bank.deposits" in dropped.failed[letter.place]
+
+
+def test_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a drop that is the receipt; of a replay also the record with its headers."""
+
+    def refuse(*given: object) -> Report:
+        raise replay._TooLarge("MSG_SIZE_TOO_LARGE")
+
+    monkeypatch.setattr(replay, "_together", refuse)
+    letters: Any = SimpleNamespace(topology=topology_of("runner"))
+    for dropped, topic in ((None, "runner.updates"), (Dropped("ada@laptop", "a test event"), "runner.replays")):
+        report, receipts = Report(), replays.Receipts.__new__(replays.Receipts)
+        replay._in_parts(letters, [LETTER], receipts, report, dropped, lambda name: None)
+        assert report.failed[LETTER.place].startswith(f"{topic} does not take ")
+
+
+@pytest.mark.promise("dead-letters-dropped")
 def test_a_tick_is_dropped_and_never_replayed() -> None:
     tick = LETTER._replace(source=Place("meters.ticks", 0, 7))
-    letters: Any = SimpleNamespace(select=lambda wanted: [tick], topology=SimpleNamespace(ticks="meters.ticks"))
+    letters: Any = SimpleNamespace(
+        select=lambda wanted: [tick], topology=SimpleNamespace(ticks="meters.ticks"), deleted_by_reset=()
+    )
     replayed, dropped = Report(), Report()
     assert in_order(letters, Wanted(), replayed) == []
     assert "it is a tick" in replayed.failed[tick.place]
@@ -277,6 +310,16 @@ class TestJudge:
         original, dropped = self.record(1, first=None), {self.FIRST: True}
         assert self.kinds(original, receipts=dropped) == []
         assert self.kinds(original, self.record(2), receipts=dropped) == ["doubled replay"]
+
+    def test_the_original_of_a_copy_of_an_earlier_life_stands_for_the_copy(self) -> None:
+        """The copy itself is of that life, and is not read; what was replayed of it is."""
+        original = self.record(7, first=None)
+        for receipts, again in (({self.FIRST: True}, []), ({self.FIRST: False}, [self.record(2)])):
+            both: dict[Source, bool | Source] = {**receipts, Source("t", 0, 7): receipts[self.FIRST] or self.FIRST}
+            assert Replays(both).withdrawn(original, Source("t", 0, 7))
+            assert self.kinds(original, *again, receipts=both) == []
+            assert self.kinds(original, *again, self.record(3), receipts=both) == ["doubled replay"]
+        assert self.kinds(original, receipts=both) == ["missing replay"]
 
     def test_it_has_the_time_and_the_headers_of_the_first(self) -> None:
         trace: list[tuple[str, bytes | None]] = [("traceparent", b"00-1-2-01")]

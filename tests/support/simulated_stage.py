@@ -82,7 +82,7 @@ def kafka_of(log: SimulatedLog, opened: type[JudgesLog] = JudgesLog) -> Kafka:
     """A simulated log, for a verifier. No dead letters were replayed or dropped."""
     return Kafka(
         log=lambda client, topics: opened(log, topics),
-        receipts=lambda client, domain, topic_ids: {},
+        receipts=lambda client, owner, topic_ids: {},
     )
 
 

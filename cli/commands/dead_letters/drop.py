@@ -29,11 +29,14 @@ from onefold.operate.settings import load
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.replay import Report
 
+# As of the reason of a dead letter. Every processor has all receipts in memory.
+_BECAUSE_MAX = 500
+
 
 def command(
     domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     places: Places = None,
-    because: Annotated[str, typer.Option(help="Why; the receipt keeps it.")] = "",
+    because: Annotated[str, typer.Option(help="Why, in at most 500 characters; the receipt keeps it.")] = "",
     everything: Everything = False,
     reason: Reason = "",
     since: Since = "",
@@ -45,7 +48,8 @@ def command(
 ) -> None:
     """Decide that the records of dead letters never count, also after a reset with a handler that would take them. Nothing is
     deleted and nothing is sent: `verify` counts them as dead letters, and the dashboard no longer. A drop is final: a dropped
-    dead letter cannot be replayed.
+    dead letter cannot be replayed. Dead letters of inputs that the pipeline or its workers write cannot be dropped: a reset
+    deletes these topics, and their records come again.
 
     Exit code 1: some dead letters could not be dropped, with the reasons. --dry-run writes nothing.
 
@@ -59,6 +63,12 @@ def command(
     if not because.strip():
         hint = '--because "a test event of the shop"'
         raise UserError(Code.ARGUMENT_WRONG, "a drop needs the reason why, for everybody who looks later", hint, USAGE)
+    if len(because) > _BECAUSE_MAX:
+        raise UserError(
+            Code.ARGUMENT_WRONG,
+            f"--because has {len(because):,} characters, and a receipt keeps {_BECAUSE_MAX}",
+            exit_code=USAGE,
+        )
     wanted = common.wanted(reason, since, until, key, topic, places or ())
     letters, dropped = DeadLetters(domain, load()), Dropped(pausing.whoami(), because.strip())
     if dry_run:

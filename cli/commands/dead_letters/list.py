@@ -36,7 +36,7 @@ def command(
     # Their values are not shown here, and a million would not fit.
     found = sorted((one._replace(value=None) for one in letters.select(wanted)), key=lambda one: (one.at_ms, one.place))
     receipts = letters.receipts()
-    known = {one.place: receipt for one in found if (receipt := letters.receipt(one, receipts)) is not None}
+    known = {one.place: receipt for one in found if (receipt := letters.receipt(one.source, receipts)) is not None}
     if as_json:
         data = [common.as_data(one, known.get(one.place)) for one in found]
         typer.echo(json.dumps(data, indent=1))

@@ -41,7 +41,7 @@ def command(
     letters = of_place(at, load())
     letter = letters.one(at)
     found = letters.originals([letter])[letter.place]
-    receipt = letters.receipt(letter, letters.receipts())
+    receipt = letters.receipt(letter.source, letters.receipts())
     if as_json:
         typer.echo(json.dumps(_data(letters, letter, found, receipt), indent=1, default=str))
         return
