@@ -59,7 +59,7 @@ GROUPS = {
         "docs": "Print a page of the documentation.",
     },
     "Repair": {
-        "dead-letters": "List rejected records, and replay them.",
+        "dead-letters": "List rejected records, replay or drop them.",
         "rebuild": "Recompute tables from the log, and fix them.",
         "redrive": "Requeue jobs whose results are missing.",
         "reset": "Delete a pipeline's results and start it over.",

@@ -1,5 +1,5 @@
-"""How many dead letters each pipeline has that nobody has put back. Kafka's ends of topics are asked for now and then, all in one
-question; dead letters are read only where something has come since, and seldom where they are many.
+"""How many dead letters each pipeline has that nobody has replayed or dropped. Kafka's ends of topics are asked for now and then,
+all in one question; dead letters are read only where something has come since, and seldom where they are many.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class Dead:
-    """The dead letters of a pipeline that nobody has put back.
+    """The dead letters of a pipeline that nobody has replayed or dropped.
 
     Attributes:
         exact: False: there are at most so many.

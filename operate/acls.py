@@ -45,7 +45,7 @@ VERBS = {
     Service.AUDITOR: "`audit`",
     Service.READER: "`dashboard`, `status`, `explain`",
     Service.PRODUCER: "`produce`, and programs that write inputs",
-    Service.OPERATOR: "`prepare`, `reset`, `pause`, `resume`, `rebuild`, `dead-letters replay`",
+    Service.OPERATOR: "`prepare`, `reset`, `pause`, `resume`, `rebuild`, `dead-letters`",
 }
 
 

@@ -190,7 +190,7 @@ RULES = (
         "receipts_retention",
         True,
         _topics({Role.RECEIPTS}, _forgets, _kept),
-        "Kafka deletes the receipts of replayed dead letters, which may then be replayed twice",
+        "Kafka deletes the receipts of dead letters, which may then be replayed twice, or count although they were dropped",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
     Rule(

@@ -31,7 +31,7 @@ def pause(names: Sequence[str], settings: Settings, reason: str) -> dict[str, Pa
     paused = known(settings, names)
     for name in names:
         if name not in paused:
-            paused[name] = Pause(round(time.time() * 1000), _whoami(), reason)
+            paused[name] = Pause(round(time.time() * 1000), whoami(), reason)
             _write(name, paused[name], settings)
     return paused
 
@@ -100,7 +100,8 @@ def _write(name: str, pause: Pause | None, settings: Settings) -> None:
         admin.write_pause(name, pause, client, settings.replication())
 
 
-def _whoami() -> str:
+def whoami() -> str:
+    """The user and the host, as `ada@laptop`."""
     with suppress(OSError, KeyError):  # a container may run as a number without a name
         return f"{getpass.getuser()}@{socket.gethostname()}"
     return socket.gethostname()

@@ -22,7 +22,7 @@ from onefold.processor.io.kafka_errors import check_reachable
 from onefold.processor.io.membership import Membership
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
 from onefold.processor.io.presence import EveryTask
-from onefold.processor.io.replays import WithoutReplayed, replayed
+from onefold.processor.io.replays import WithoutWithdrawn, withdrawn
 from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.every import Every
@@ -131,12 +131,12 @@ def _start(pool: TaskPool, partitions: int, admin: Admin, replicated: bool, give
 
 
 def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: str | None) -> Callable[[], Codec]:
-    """For each life of a task, by what was replayed by then: the life before may be from before a reset."""
+    """For each life of a task, by what was replayed or dropped by then: the life before may be from before a reset."""
     plain = codec_of(topology, schema_registry_url)
 
     def codec() -> Codec:
-        places = replayed(topology, client)
-        return WithoutReplayed(plain, places) if places else plain
+        receipts = withdrawn(topology, client)
+        return WithoutWithdrawn(plain, receipts) if receipts else plain
 
     return codec
 

@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -31,7 +31,7 @@ from onefold.proof.additions import may_add
 from onefold.proof.expect import Workload
 from onefold.proof.imported import made_of
 from onefold.proof.kinds import KINDS
-from onefold.proof.record import Source
+from onefold.proof.replays import Receipts
 
 #: (topic, partition)
 Place = tuple[str, int]
@@ -57,7 +57,7 @@ class Checkpoint(NamedTuple):
         judge: which code, model, libraries and contracts made it (`fingerprint`).
         topics: the id of each topic that was read.
         positions: what is read next.
-        receipts: which dead letters had been put back, as a digest.
+        receipts: which dead letters had been replayed or dropped, as a digest.
         records: how many were read, from the beginning of the log.
         made_at: in UTC, ISO 8601.
     """
@@ -136,7 +136,7 @@ class Checkpoints:
     def holding(
         self,
         judge: tuple[str, dict[str, str]],
-        receipts: Set[Source],
+        receipts: Receipts,
         starts: Mapping[Place, int],
         ends: Mapping[Place, int],
         environment: Mapping[str, object],
@@ -145,7 +145,7 @@ class Checkpoints:
 
         Args:
             judge: the fingerprint, and the ids of the topics.
-            receipts: the dead letters that have been put back by now.
+            receipts: the dead letters that were replayed or dropped by now.
             starts: what must still be there of the log is what follows these.
             ends: of all topics.
         """
@@ -232,9 +232,9 @@ def environment_of(workload: Workload, contracts: Mapping[str, object]) -> dict[
     return {name: value for name, value in found.items() if value is not None}
 
 
-def digest_of(receipts: Set[Source]) -> str:
-    """Of the dead letters that were put back."""
-    return hashlib.sha256("\n".join(sorted(map(str, receipts))).encode()).hexdigest()
+def digest_of(receipts: Receipts) -> str:
+    """Of the dead letters that were replayed or dropped."""
+    return hashlib.sha256("\n".join(sorted(map(str, receipts.items()))).encode()).hexdigest()
 
 
 def now() -> str:

@@ -306,7 +306,7 @@ class Oracle:
         self._workload = workload
         #: The pipeline on its cluster.
         self.owner = owner or Owner("", workload.name)
-        #: Of each record, whether it counts no more where it lies, because it was a dead letter and was put back.
+        #: Of each record, whether it counts no more where it lies, because it was a dead letter and was replayed or dropped.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
         #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
         self.changed: Callable[[Source, str | None, int], None] = _nothing
@@ -363,13 +363,15 @@ class Oracle:
 
     def _judge(self, record: Record, source: Source, fed: bool, withdrawn: bool) -> int:
         if record.topic == self._ticks:
+            if withdrawn:
+                raise Inadmissible(_WITHDRAWN)
             return self._judge_tick(record, source)
         deletes = record.value is None and self._workload.tombstones != "reject"
         value = {} if deletes else decode(self._contracts[record.topic], record.value, self._registry)
         if fed and not deletes:  # nothing that a pipeline writes is null
             self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
         if withdrawn:
-            raise Inadmissible("the record was replayed, and counts at its new position")
+            raise Inadmissible(_WITHDRAWN)
         if deletes and self._workload.tombstones == "ignore":
             return Fate.IGNORED
         model = self.expected.model
@@ -443,6 +445,7 @@ class Oracle:
         self.expected.counts.count(fate)
 
 
+_WITHDRAWN = "the record was replayed or dropped, and does not count where it lies"
 # As Kafka has times of records, in 64 bits.
 _ANY_TIME = re.compile(rb"-?[0-9]{1,19}")
 

@@ -18,7 +18,7 @@ from onefold.proof.objects import open_store
 from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
-from onefold.proof.state import Proved, begin, check_beginnings, read_evenly, read_progress, topics_of
+from onefold.proof.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
 from onefold.proof.tables import Comparison, Snapshot
 from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import (
@@ -95,7 +95,7 @@ class Judge:
         self._log = kafka.log(client, topics.all)
         registry = Registry(schema_registry_url) if schema_registry_url else None
         topic_ids = {topic: self._log.topics[topic].topic_id for topic in self._work.reads}
-        self._ask_receipts = partial(kafka.receipts, client, domain, topic_ids)
+        self._ask_receipts = partial(kafka.receipts, client, owner_of(self._work, self._log), topic_ids)
         self._state = begin(self._work, self._log, registry, self._ask_receipts())
         self._proved = Proved(kept, self._work, registry, self._log)
         self._has_begun = False
@@ -261,7 +261,9 @@ class Judge:
         findings += [*self._state.matching.findings, *self._state.matching.left()]
         findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected)]
         if self._ask_receipts() != self._state.replays.receipts:
-            raise CannotTell(Code.CHANGED_MEANWHILE, "dead letters were replayed while this was going on; ask again")
+            raise CannotTell(
+                Code.CHANGED_MEANWHILE, "dead letters were replayed or dropped while this was going on; ask again"
+            )
         letters = sum(outputs.records[f"{topic}.dead"] for topic in self._work.reads)
         copied = expected.counts.repartitioned - len(expected.uncopied) + len(expected.doubled())
         others = [*expected.fed.checks(), Check("dead letters", len(expected.dead), letters)]

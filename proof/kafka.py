@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from onefold.proof.log import Log
-from onefold.proof.record import Source
+from onefold.proof.owner import Owner
+from onefold.proof.replays import Receipts
 from onefold.proof.replays import read as read_replays
 
 
 class Kafka(NamedTuple):
-    """How a judge asks Kafka: for topics, and for the receipts of replayed dead letters."""
+    """How a judge asks Kafka: for topics, and for the receipts of replayed and dropped dead letters."""
 
     log: Callable[[dict[str, Any], Iterable[str]], Log] = Log
-    receipts: Callable[[dict[str, Any], str, Mapping[str, str]], Set[Source]] = read_replays
+    receipts: Callable[[dict[str, Any], Owner, Mapping[str, str]], Receipts] = read_replays
 
 
 KAFKA = Kafka()

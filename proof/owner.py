@@ -43,8 +43,12 @@ class Owner:
         named, signed = self._named(record, SOURCE_HEADER), self._signed(record)
         if signed is None:
             return named
-        ours = signed.startswith(f"{self.cluster_id}/{self.pipeline}/{self.life}".encode())
+        ours = self.is_this_life(signed.decode(errors="replace"))
         return named if ours and record.header(COPY_HEADER) is not None else None
+
+    def is_this_life(self, signature: str) -> bool:
+        """Whether this pipeline signed so in this life, or may have."""
+        return signature.startswith(f"{self.cluster_id}/{self.pipeline}/{self.life}")
 
     def replayed(self, record: Record) -> bytes | None:
         """Where an input record lay first that this pipeline put back, or may have. None: it did not."""

@@ -1,13 +1,16 @@
-"""Dead letters that were put back into the input: what was promised in the topic `<domain>.replays`, and what lies there.
+"""Dead letters that were replayed or dropped: what the topic `<domain>.replays` says, and what lies in the input.
 
-A receipt says that the record at some place counts no more where it lies, because it was put back. The judge believes that
-only together with the record that was put back: it names the place in a header, holds the same bytes in the same partition,
-and is there once.
+A receipt says that the record at some place counts no more where it lies. The judge believes it only together with the dead
+letter of that record; and if it was replayed, together with the replayed record, which names the place in a header, holds the
+same bytes in the same partition, and is there once. Of a dropped one there is none.
+
+The receipt of a copy of a repartitioned record names the original and the life in which it was copied. In every later life the
+original is a dead letter, and is not copied again.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,16 +28,20 @@ from onefold.proof.verdict import CannotTell, Finding
 _ANSWER_S = 15.0
 
 
+#: The input records that have a receipt, and whether it says that they were dropped; of the original of a copy that was replayed
+#: in an earlier life, the place of the copy.
+Receipts = Mapping[Source, bool | Source]
+
+
 @dataclass
 class Replays:
     """The receipts, and what was found of what they promise.
 
     Attributes:
-        receipts: the records that have one.
-        owner: the pipeline that puts records back.
+        owner: the pipeline that replays and drops dead letters.
     """
 
-    receipts: Set[Source] = frozenset()
+    receipts: Receipts = field(default_factory=dict)
     owner: Owner = field(default_factory=lambda: Owner("", ""))
     _digests: dict[Source, bytes] = field(default_factory=dict)
     _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
@@ -42,21 +49,25 @@ class Replays:
     _sent: dict[Source, Sent] = field(default_factory=dict)
 
     def withdrawn(self, record: Record, source: Source) -> bool:
-        """Whether the input record counts no more where it lies. Takes note of records that were put back."""
+        """Whether the input record counts no more where it lies. Takes note of records that were replayed."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
         if first is not None and (self.owner.wrote(record) or first in self.receipts):
             self._found.setdefault(first, []).append((source, _digest(record.key, record.value), self._sent_of(record)))
-        if source not in self.receipts:
+        dropped = self.receipts.get(source)
+        if dropped is None:
             return False
-        self._digests[source] = _digest(record.key, record.value)
-        self._sent[source] = self._sent_of(record)
+        if dropped is False:
+            self._digests[source] = _digest(record.key, record.value)
+            self._sent[source] = self._sent_of(record)
+        elif dropped is not True:
+            self._sent[dropped] = self._sent_of(record)  # a copy has another key
         return True
 
     def _sent_of(self, record: Record) -> Sent:
         return Sent.of(self.owner.as_sent(record))
 
     def go_on(
-        self, receipts: Set[Source], dead: Mapping[Source, DeadLetter], positions: Mapping[tuple[str, int], int]
+        self, receipts: Receipts, dead: Mapping[Source, DeadLetter], positions: Mapping[tuple[str, int], int]
     ) -> bool:
         """Take the receipts that there are now. Returns whether what was read stands. So it does if each record that has got a
         receipt since was a dead letter then: it changed nothing, and changes nothing now.
@@ -65,26 +76,33 @@ class Replays:
             dead: the dead letters among what was read.
             positions: up to where the inputs were read.
         """
-        if not self.receipts <= receipts:
+        if not self.receipts.items() <= receipts.items():
             return False
-        for source in receipts - self.receipts:
+        for source in receipts.keys() - self.receipts.keys():
             if source.offset < positions.get(source[:2], 0):
                 letter = dead.get(source)
-                if letter is None or letter.is_cut():
+                dropped = receipts[source]
+                if letter is None or isinstance(dropped, Source) or (letter.is_cut() and not dropped):
                     return False
-                self._digests[source] = _digest(letter.key, letter.head)
+                if not dropped:
+                    self._digests[source] = _digest(letter.key, letter.head)
         self.receipts = receipts
         return True
 
     def findings(self) -> Iterator[Finding]:
-        """What was put back twice, or otherwise than it was, or never."""
-        for first in self._digests:
+        """What was replayed twice, or otherwise than it was, or never; or although it was dropped."""
+        for first in {**self._digests, **self._sent}:
             if first not in self._found:
                 text = "a receipt says that the dead letter was replayed, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
+        texts: dict[object, str] = {
+            None: "no receipt says so",
+            True: "the dead letter was dropped",
+        }
         for first, found in self._found.items():
-            for source, *_ in found[1:] if first in self.receipts else found:
-                text = "the dead letter was replayed before" if first in self.receipts else "no receipt says so"
+            dropped = self.receipts.get(first)
+            for source, *_ in found[1:] if dropped is False else found:
+                text = texts.get(dropped, "the dead letter was replayed before")
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
             for source, digest, sent in found:
                 if wrong := self._sent.get(first, sent).differing(sent):
@@ -95,34 +113,39 @@ class Replays:
                     yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
 
 
-def read(client: dict[str, Any], domain: str, topic_ids: Mapping[str, str]) -> Set[Source]:
-    """The input records of a domain that have a receipt. Raises `CannotTell`.
+def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> Receipts:
+    """The receipts of a pipeline. Raises `CannotTell`.
 
     Args:
         topic_ids: of the inputs now; a topic of that name from before had other records.
     """
-    topic = f"{domain}.replays"
+    topic = f"{owner.pipeline}.replays"
     admin = kafka_client.admin(client)
     try:
         if topic not in admin.list_topics(timeout=_ANSWER_S).topics:
             # Kafka lists no topic that one may not describe, and an input record that was put back counts once.
             if kafka_client.undescribable(admin, [topic], _ANSWER_S):
                 raise CannotTell(Code.KAFKA_RIGHT, kafka_client.cannot_describe(admin, [topic]).sentence)
-            return frozenset()
+            return {}
     except KafkaException as error:
         raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
-    found: set[Source] = set()
+    found: dict[Source, bool | Source] = {}
 
     def take(record: Record) -> None:
         try:
-            topic_id = json.loads(record.value or b"")["topic_id"]
-        except (ValueError, KeyError, TypeError):
+            body = json.loads(record.value or b"")
+            topic_id, dropped = body["topic_id"], "dropped" in body
+            copied = body.get("copied") or {"original": "", "signature": ""}
+            original, signature = source_of(copied["original"].encode()), copied["signature"]
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise CannotTell(
                 Code.RECORD_UNREADABLE, f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read"
             ) from None
         first = source_of(record.key)
         if first is not None and topic_ids.get(first.topic) == topic_id:
-            found.add(first)
+            found.setdefault(first, dropped)
+            if original is not None and not owner.is_this_life(signature):
+                found.setdefault(original, dropped or first)
 
     with closing(Log(client, [topic])) as log:
         log.read(log.stable_ends(), take)

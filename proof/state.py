@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ from onefold.proof.matching import Matching
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from onefold.proof.owner import Owner
-from onefold.proof.record import Record, Source
+from onefold.proof.record import Record
 from onefold.proof.registry import Registry
-from onefold.proof.replays import Replays
+from onefold.proof.replays import Receipts, Replays
 from onefold.proof.verdict import CannotTell
 
 # Offsets of each partition that are read before it is asked whether others are far behind.
@@ -61,7 +61,7 @@ class State:
         outputs: the last output record of each row, and the dead letters.
         matching: changes that wait for their output records, and output records that wait for their inputs.
         order: in which order several inputs were processed; None: there is one input.
-        replays: the dead letters that were put back.
+        replays: the dead letters that were replayed or dropped.
         progresses: the last progress of each task.
         read: how many records were taken, from the beginning of the log.
     """
@@ -101,13 +101,18 @@ class State:
         return counted
 
 
-def begin(work: Workload, log: Log, registry: Registry | None, receipts: Set[Source]) -> State:
+def owner_of(work: Workload, log: Log) -> Owner:
+    """The pipeline on its cluster, in this life."""
+    return Owner(log.cluster_id, work.name, log.topics[topics_of(work).changelog].topic_id)
+
+
+def begin(work: Workload, log: Log, registry: Registry | None, receipts: Receipts) -> State:
     """Nothing was taken yet.
 
     Args:
-        receipts: the dead letters that have been put back.
+        receipts: the dead letters that were replayed or dropped.
     """
-    owner = Owner(log.cluster_id, work.name, log.topics[f"{work.name}.changelog"].topic_id)
+    owner = owner_of(work, log)
     partitions = {name: topic.partitions for name, topic in log.topics.items()}
     oracle = Oracle(work, partitions[work.reads[0]], registry, owner, partitions)
     outputs, replays = Outputs(work, owner, partitions), Replays(receipts, owner)
@@ -137,11 +142,11 @@ class Proved:
         ids = {name: topic.topic_id for name, topic in log.topics.items()}
         self._judge = fingerprint(work, with_registry=registry is not None), ids
 
-    def find(self, receipts: Set[Source]) -> tuple[Checkpoint, State] | None:
+    def find(self, receipts: Receipts) -> tuple[Checkpoint, State] | None:
         """The newest that holds for this verifier, these topics and this log, and its state.
 
         Args:
-            receipts: the dead letters that have been put back.
+            receipts: the dead letters that were replayed or dropped.
         """
         if self._kept is None:
             return None

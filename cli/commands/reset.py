@@ -126,3 +126,5 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  table {table}: no statement in sql/merge writes to it"
     if plan.replayed and plan.inputs:
         yield f"  {plan.replayed:,} replayed records of the inputs count once, at their new position"
+    if plan.dropped and plan.inputs:
+        yield f"  {plan.dropped:,} dropped records of the inputs count no more"

@@ -1,1 +1,1 @@
-"""`onefold dead-letters`: rejected records, and their replay."""
+"""`onefold dead-letters`: rejected records, their replay and their drop."""

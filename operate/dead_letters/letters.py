@@ -1,4 +1,4 @@
-"""Dead letters, read: which there are, what they hold, where they came from, and whether they were replayed.
+"""Dead letters, read: which there are, what they hold, where they came from, and whether they were replayed or dropped.
 
 A dead letter has the first 64 KiB of the original key and value. What it has not, the sender's headers and time and the
 rest of a large value, is fetched from the place that it names, as long as that is kept.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient
 
-    from onefold.processor.io.replays import Receipts
+    from onefold.processor.io.replays import Receipt, Receipts
     from onefold.processor.io.serde import AvroCodec
 
 _AGO = re.compile(r"(\d+)([smhd])")
@@ -106,12 +106,14 @@ class Original(NamedTuple):
         key, value: whole; None also where there was none.
         envelope: headers and time as they are in its topic; None when that is gone, and the dead letter's copy stands for it.
         lacks: what is missing of it, in a few words, or "".
+        is_cut: whether parts of key or value are gone.
     """
 
     key: bytes | None
     value: bytes | None
     envelope: Envelope | None
     lacks: str = ""
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Wanted:
         key: the record's Kafka key as text, or the state key of a value that can be decoded.
         topic: the input, or the topic of its dead letters.
         places: of dead letters, or of their sources; empty: all.
-        open: only those that were not replayed.
+        open: only those that were neither replayed nor dropped.
     """
 
     reason: str = ""
@@ -136,7 +138,7 @@ class Wanted:
     open: bool = False
 
     def takes(self, letter: Letter, state_key: Callable[[Letter], str | None]) -> bool:
-        """Whether it is one of them, whether it was replayed or not."""
+        """Whether it is one of them, open or not."""
         if self.places and not {letter.place, letter.source} & self.places:
             return False
         if self.reason.lower() not in letter.reason.lower() or letter.at_ms < self.since_ms:
@@ -174,6 +176,11 @@ class DeadLetters:
             return admin.ask_topic_ids(asked, [topic for topic in self.topology.reads if topic in there])()
 
     @cached_property
+    def deleted_by_reset(self) -> frozenset[str]:
+        """The inputs that the pipeline or its workers write: a reset deletes them, and they come again."""
+        return frozenset({*self.topology.fed, *(pipelines.found()[self.name].reports or ())})
+
+    @cached_property
     def owner(self) -> Owner:
         """The pipeline on its cluster."""
         from onefold.processor.io import admin
@@ -186,7 +193,7 @@ class DeadLetters:
         return letter.signature is None or self.owner.signed(letter.signature)
 
     def receipts(self) -> Receipts | None:
-        """What was replayed so far; None before the first replay."""
+        """The receipts so far; None before the first one."""
         from onefold.processor.io import admin, kafka_errors, replays
 
         with said(self.client):
@@ -198,11 +205,11 @@ class DeadLetters:
             found.read_on()
             return found
 
-    def is_replayed(self, letter: Letter, receipts: Receipts | None) -> bool:
-        """Whether its record was put back."""
-        if receipts is None or letter.source is None:
-            return False
-        return receipts.of(letter.source, self.topic_ids.get(letter.source.topic, "")) is not None
+    def receipt(self, source: Place | None, receipts: Receipts | None) -> Receipt | None:
+        """That of the record at this place; None: its dead letter is open."""
+        if receipts is None or source is None:
+            return None
+        return receipts.of(source, self.topic_ids.get(source.topic, ""))
 
     def select(self, wanted: Wanted) -> Iterator[Letter]:
         """The dead letters that are wanted, in the order of their places within a partition."""
@@ -227,7 +234,7 @@ class DeadLetters:
             for message in reading.between(self.client, ranges):
                 letter = _letter(message)
                 is_wanted = self._is_own(letter) and wanted.takes(letter, self._state_key)
-                if is_wanted and not self.is_replayed(letter, receipts):
+                if is_wanted and self.receipt(letter.source, receipts) is None:
                     yield letter
 
     def one(self, at: Place) -> Letter:
@@ -395,10 +402,11 @@ def _original(letter: Letter, message: Message | None, removed: bool) -> Origina
         # Never its copy then: a receipt would withdraw whatever comes to that place in the new topic.
         return f"no record lies at {source}: {source.topic} was made again since"
     if not letter.whole:
-        return (
+        lacks = (
             f"retention has removed {source}, and the dead letter holds only the first "
             f"{len(letter.value or b''):,} of its {letter.length:,} bytes"
         )
+        return Original(letter.key, letter.value, None, lacks, is_cut=True)
     return Original(letter.key, letter.value, None, "retention has removed the source, and with it headers and time")
 
 

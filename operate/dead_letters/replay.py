@@ -1,13 +1,13 @@
-"""Dead letters put back into their inputs, each record once, whoever asks how often.
+"""Replay dead letters, or drop them: of each one of both, once, however often and by however many commands.
 
-    1. Initialise the transactional id of the pipeline's replays: whoever replayed until now is fenced, and what they left
-       open is aborted.
-    2. Read the receipts up to the high watermark: what has one was put back, and is left out.
-    3. In one Kafka transaction write the original records and their receipts.
+    1. Initialise the transactional id of the pipeline's replays: the command that replayed or dropped until now is fenced, and
+       the transaction that it left open is aborted.
+    2. Read the receipts up to the high watermark: a letter with a receipt is left out.
+    3. In one Kafka transaction write receipts, and of replayed letters the original records to their inputs.
 
-A crash before the commit leaves nothing; after it the receipts are there. A second replay at the same time fences the first
+A crash before the commit leaves nothing; after it the receipts are there. A second command at the same time fences the first
 between 1 and 3, and reads in 2 what the first has committed. A batch that Kafka takes for too large is tried again in halves,
-down to the record that is: that one stays where it is, with its sentence, and the others are put back. Each transaction has a
+down to the record that is: that one stays where it is, with its sentence, and the others are replayed. Each transaction has a
 producer of its own, so that a request of the one before that comes late meets an epoch that is over (see
 `processor.io.kafka`).
 """
@@ -33,17 +33,18 @@ from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.values import OWN_HEADERS, REPLAYS_HEADER, TIMESTAMP_HEADER
 from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK
+from onefold.processor.io.replays import Dropped
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 # Of one transaction. Originals are held in memory, and the broker's transaction must end in time.
 RECORDS_MAX, BYTES_MAX = 500, 16 * 1024 * 1024
-# A killed replay's transaction hides what follows it from processors for this long.
+# The transaction of a killed command hides what follows it from processors for this long.
 TRANSACTION_MS = 30_000
 _CALL_S = 15.0
 # What a broker, or the client itself, says of a record that is too large.
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
-#: The steps of one transaction, for tests that end a replay there.
+#: The steps of one transaction, for tests that end a command there.
 STEPS = ("after_open", "after_receipts", "after_begin", "after_produce", "before_commit", "after_commit")
 
 
@@ -52,19 +53,19 @@ class Report:
     """What became of the dead letters that were wanted.
 
     Attributes:
-        replayed, before: those that were put back now, and those that had been put back before.
-        lacking: of what was replayed, what the record that was put back lacks.
-        failed: those that cannot be put back, each with one sentence.
+        done, before: those that were replayed or dropped now, and those that had been before.
+        lacking: of what was replayed, what the replayed record lacks.
+        failed: those that cannot be replayed or dropped, each with one sentence.
     """
 
-    replayed: list[Letter] = field(default_factory=list)
+    done: list[Letter] = field(default_factory=list)
     before: list[Letter] = field(default_factory=list)
     lacking: dict[Place, str] = field(default_factory=dict)
     failed: dict[Place, str] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
         """What became of more of them."""
-        self.replayed += other.replayed
+        self.done += other.done
         self.before += other.before
         self.lacking |= other.lacking
         self.failed |= other.failed
@@ -87,11 +88,32 @@ def replay(
         progress: called with how many dead letters have been dealt with.
 
     Raises:
-        UserError: Kafka does not take them, or somebody else replays at the same time. What was committed stays, and is not
-            put back again by the next replay.
+        UserError: Kafka does not take them, or another command replays or drops at the same time. The next replay leaves out
+            the dead letters that were committed.
     """
+    return _each_once(letters, wanted, None, step, progress)
+
+
+def drop(
+    letters: DeadLetters,
+    wanted: Wanted,
+    dropped: Dropped,
+    step: Callable[[str], None] = lambda name: None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Report:
+    """Decide that the records of these dead letters never count. The other arguments, and what it raises, are as of `replay`."""
+    return _each_once(letters, wanted, dropped, step, progress)
+
+
+def _each_once(
+    letters: DeadLetters,
+    wanted: Wanted,
+    dropped: Dropped | None,
+    step: Callable[[str], None],
+    progress: Callable[[int], None],
+) -> Report:
     report = Report()
-    batches = _batches(in_order(letters, wanted, report))
+    batches = _batches(in_order(letters, wanted, report, dropped))
     first = next(batches, None)
     if first is None:
         return report
@@ -100,36 +122,41 @@ def replay(
         receipts = replays.Receipts(letters.client, letters.topology.replays)
     for batch in itertools.chain((first,), batches):
         with _fenced(letters.name), said(letters.client):
-            _replay_in_parts(letters, batch, receipts, report, step)
-        progress(len(report.replayed) + len(report.before) + len(report.failed))
+            _in_parts(letters, batch, receipts, report, dropped, step)
+        progress(len(report.done) + len(report.before) + len(report.failed))
     return report
 
 
-def in_order(letters: DeadLetters, wanted: Wanted, report: Report) -> list[Letter]:
-    """Those that can be put back at all, as their records lay within a partition. Of each it is known where it is and of what:
-    half a kilobyte in memory; what they hold is fetched again, a batch at a time.
+def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None) -> list[Letter]:
+    """Those that can be replayed or dropped at all, as their records lay within a partition. Of each it is known where it is and
+    of what: half a kilobyte in memory; what they hold is fetched again, a batch at a time.
     """
     chosen = []
     for letter in letters.select(wanted):
         if letter.source is None:
             report.failed[letter.place] = "its headers do not say where it came from"
-        elif letter.source.topic == letters.topology.ticks:
+        elif letter.source.topic == letters.topology.ticks and dropped is None:
             report.failed[letter.place] = "it is a tick: the next one makes up for it, and time does not go back"
+        elif letter.source.topic in letters.deleted_by_reset and dropped is not None:
+            report.failed[letter.place] = (
+                f"a reset deletes {letter.source.topic}, and its records come again and would count: replay this one, or leave it"
+            )
         else:
             chosen.append(letter._replace(key=None, value=None, reason=""))
     return sorted(chosen, key=lambda letter: letter.source or letter.place)
 
 
-def would_be_replayed(letters: DeadLetters, wanted: Wanted, report: Report) -> Iterator[tuple[Letter, Original]]:
-    """What `replay` would put back now, with the records, partition number by partition number; notes the others in the report.
-    No more of it is in memory than of a replay.
+def would_be_done(
+    letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None
+) -> Iterator[tuple[Letter, Original]]:
+    """The dead letters that `replay` or `drop` would take now, with their records, partition number by partition number; the
+    report gets the others. A replay has as many in memory.
     """
-    chosen = sorted(
-        in_order(letters, wanted, report), key=lambda letter: letter.source.partition if letter.source else 0
-    )
+    chosen = in_order(letters, wanted, report, dropped)
+    chosen.sort(key=lambda letter: letter.source.partition if letter.source else 0)
     receipts, last = letters.receipts(), None
     for batch in _batches(chosen):
-        yield from _to_do(letters, batch, receipts, report, last)
+        yield from _to_do(letters, batch, receipts, report, dropped, last)
         last = batch[-1].source
 
 
@@ -138,16 +165,17 @@ def _to_do(
     batch: Sequence[Letter],
     receipts: replays.Receipts | None,
     report: Report,
+    dropped: Dropped | None,
     last: Place | None = None,
 ) -> list[tuple[Letter, Original]]:
-    """Those of the batch that were not put back yet and can be, with their records; notes the others in the report.
+    """Those of the batch that are open and can be replayed or dropped, with their records; notes the others in the report.
 
     Args:
         last: the source of the last one of the batch before, when that has left no receipt.
     """
     waiting, seen, others = [], {last}, pipelines.topics_of_others(letters.name)
     for letter in batch:
-        if letters.is_replayed(letter, receipts) or letter.source in seen:
+        if letters.receipt(letter.source, receipts) is not None or letter.source in seen:
             report.before.append(letter)
         else:
             waiting.append(letter)
@@ -160,10 +188,12 @@ def _to_do(
         original = originals.get(letter.place, "the dead letter itself is gone")
         if letter.source is not None and letter.source.topic not in letters.topic_ids:
             original = f"Kafka has no topic {letter.source.topic}"
-        if letter.source is not None and letter.source.topic in others:
+        if dropped is None and letter.source is not None and letter.source.topic in others:
             original = (
                 f"{letter.source.topic} is a topic of {others[letter.source.topic]} too, where it would count once more"
             )
+        if dropped is None and isinstance(original, Original) and original.is_cut:
+            original = original.lacks
         if isinstance(original, str):
             report.failed[letter.place] = original
         else:
@@ -171,11 +201,12 @@ def _to_do(
     return found
 
 
-def _replay_in_parts(
+def _in_parts(
     letters: DeadLetters,
     batch: Sequence[Letter],
     receipts: replays.Receipts,
     report: Report,
+    dropped: Dropped | None,
     step: Callable[[str], None],
 ) -> None:
     """In one transaction, or in more when something is too large; in order."""
@@ -183,23 +214,26 @@ def _replay_in_parts(
     while left:
         part = left.pop()
         try:
-            report.add(_replay(letters, part, receipts, step))
+            report.add(_together(letters, part, receipts, dropped, step))
         except _TooLarge as error:
             half = len(part) // 2
             if half:
                 left += [part[half:], part[:half]]
                 continue
             topic = part[0].source.topic if part[0].source else ""
+            what = f"{topic} does not take it with the headers of a replay"
+            if dropped is not None:
+                what = f"{letters.topology.replays} does not take its receipt"
             report.failed[part[0].place] = (
-                f"{topic} does not take it with the headers of a replay ({error}): raise its max.message.bytes; more than "
-                f"{RECORD_BYTES_MAX:,} bytes are never written"
+                f"{what} ({error}): raise its max.message.bytes; more than {RECORD_BYTES_MAX:,} bytes are never written"
             )
 
 
-def _replay(
+def _together(
     letters: DeadLetters,
     batch: Sequence[Letter],
     receipts: replays.Receipts,
+    dropped: Dropped | None,
     step: Callable[[str], None],
 ) -> Report:
     """In one transaction."""
@@ -209,20 +243,25 @@ def _replay(
         step("after_open")
         receipts.read_on()
         step("after_receipts")
-        found = _to_do(letters, batch, receipts, report)
+        found = _to_do(letters, batch, receipts, report, dropped)
         if found:
-            _write(producer, letters, found, step)
+            _write(producer, letters, found, dropped, step)
     except BaseException:
         with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
             producer.abort_transaction(_CALL_S)
         raise
-    report.replayed += [letter for letter, _ in found]
-    report.lacking |= {letter.place: original.lacks for letter, original in found if original.lacks}
+    report.done += [letter for letter, _ in found]
+    if dropped is None:
+        report.lacking |= {letter.place: original.lacks for letter, original in found if original.lacks}
     return report
 
 
 def _write(
-    producer: Producer, letters: DeadLetters, found: Iterable[tuple[Letter, Original]], step: Callable[[str], None]
+    producer: Producer,
+    letters: DeadLetters,
+    found: Iterable[tuple[Letter, Original]],
+    dropped: Dropped | None,
+    step: Callable[[str], None],
 ) -> None:
     producer.begin_transaction()
     step("after_begin")
@@ -230,11 +269,15 @@ def _write(
     with _sized(producer) as answered:
         for letter, original in found:
             source = letter.source
-            assert source is not None, "who has none is not put back"
-            receipt = replays.Receipt(source, letters.topic_ids[source.topic], str(letter.place), now_ms)
+            assert source is not None, "a letter without one is not chosen"
+            copied = _copied(source, original, letters.owner)
+            receipt = replays.Receipt(
+                source, letters.topic_ids[source.topic], str(letter.place), now_ms, dropped, copied
+            )
             key, value = receipt.encode()
-            headers = _headers(source, original, letters.owner)
-            _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
+            if dropped is None:
+                headers = _headers(source, original, letters.owner)
+                _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
             _add(producer, letters.topology.replays, 0, key, value, [], answered)
         step("after_produce")
         with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the commit says
@@ -265,6 +308,14 @@ def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object],
             if error.code() in _TOO_LARGE:
                 raise _TooLarge(error.name()) from failure
         raise
+
+
+def _copied(source: Place, original: Original, owner: Owner) -> replays.Copied | None:
+    """Of a repartitioned record, what the receipt says; None: it is none, or retention has removed it, and nothing says so."""
+    headers = original.envelope.headers() if original.envelope is not None else None
+    found = owner.copied(source.topic, headers or ())
+    place = Place.found(found[0].decode(errors="replace")) if found is not None else None
+    return None if found is None or place is None else replays.Copied(place, found[1].decode(errors="replace"))
 
 
 def _headers(source: Place, original: Original, owner: Owner) -> list[tuple[str, bytes | None]]:
@@ -338,7 +389,7 @@ def _fenced(domain: str) -> Iterator[None]:
         if isinstance(cause, KafkaException) and cause.args[0].code() in FENCED:
             raise UserError(
                 Code.COMMAND_RUNNING,
-                f"another replay of {domain} has begun; what this one had under way was taken back",
-                "Run this replay again when the other one has ended: no dead letter is replayed twice.",
+                f"another replay or drop of {domain} has begun; what this one had under way was taken back",
+                "Run this command again when the other one has ended: no dead letter is replayed or dropped twice.",
             ) from None
         raise

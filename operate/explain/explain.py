@@ -96,7 +96,7 @@ def explain(
         try:
             if row.values is None:
                 told.notes += [f"{table} has no such row", *ask.of_row(Identity.of(row), None)]
-                told.notes += [*ask.dead(row.key), *pending.unprocessed(topology.name, settings)]
+                told.notes += [*ask.dead(row.key, settings), *pending.unprocessed(topology.name, settings)]
             elif row.origin is None:
                 told.notes.append(f"{table} has no columns for the origin of its rows: topic, partition and offset")
             else:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from onefold.operate import lag, positions
+from onefold.operate.dead_letters.letters import DeadLetters
+from onefold.operate.errors import UserError
 from onefold.operate.explain.rows import REJECTED_MAX, Identity, Rejected
-from onefold.operate.reading import LogReader, Place, Stored
+from onefold.operate.reading import LogReader, Place, Silent, Stored
 from onefold.operate.settings import Settings
 from onefold.operate.values import Values, header
 from onefold.printable import printable
+from onefold.processor.core.values import SOURCE_HEADER
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 
 # Of what is not written yet, for all partitions together: a record of the row is usually among the next.
@@ -96,19 +99,32 @@ class Pending:
             )
         return found
 
-    def dead(self, key: Mapping[str, str | None]) -> list[str]:
+    def dead(self, key: Mapping[str, str | None], settings: Settings) -> list[str]:
         """Look for dead letters with one of these texts as their Kafka key, among the newest. Raises `Silent`."""
         keys = {value.encode() for value in key.values() if value is not None}
-        found: list[str] = []
+        found: list[Stored] = []
         for topic in self._values.topology.dead.values():
             for partition in range(self._reader.partitions(topic)):
                 bounds = self._reader.bounds(topic, partition)
                 start = max(bounds.start, bounds.end - _DEAD_MAX)
-                for stored in self._reader.read(topic, partition, start, bounds.end) if start < bounds.end else ():
-                    if stored.key in keys:
-                        reason = printable(header(stored, REASON_HEADER) or "no reason is given")
-                        found.append(f"an input record with this key is a dead letter: {stored.place}: {reason}")
-        return found[-3:]
+                if start < bounds.end:
+                    read = self._reader.read(topic, partition, start, bounds.end)
+                    found += [stored for stored in read if stored.key in keys]
+        return self._told(found[-3:], settings) if found else []
+
+    def _told(self, dead: Sequence[Stored], settings: Settings) -> list[str]:
+        """Say of dead letters why they are some, and whether they were replayed or dropped. Raises `Silent`."""
+        letters, told = DeadLetters(self._values.topology.name, settings), []
+        try:
+            receipts = letters.receipts()
+            for stored in dead:
+                receipt = letters.receipt(Place.found(header(stored, SOURCE_HEADER)), receipts)
+                since = "" if receipt is None else f", {printable(str(receipt))}"
+                reason = printable(header(stored, REASON_HEADER) or "no reason is given")
+                told.append(f"an input record with this key is a dead letter{since}: {stored.place}: {reason}")
+        except UserError as error:
+            raise Silent(error.message) from None
+        return told
 
 
 def unprocessed(pipeline: str, settings: Settings) -> list[str]:

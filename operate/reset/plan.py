@@ -46,6 +46,7 @@ class Plan:
         positions: rows of the ledger.
         inputs: the topics that are read from the beginning afterwards, with how many offsets each holds.
         replayed: records of the inputs that are there twice, because they were dead letters and were replayed.
+        dropped: records of the inputs that were dead letters and were dropped.
         rebuilt: tables that keep their rows until they are rebuilt.
         jobs: by queue how many jobs are forgotten that are pending, and that are done.
         effects: what the effects of its jobs remove, a sentence each.
@@ -62,6 +63,7 @@ class Plan:
     rebuilt: Sequence[str] = ()
     jobs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     effects: Sequence[str] = ()
+    dropped: int = 0
 
     def as_data(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -46,7 +46,7 @@ from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.io import admin
+from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import unanswered
 from onefold.processor.io.static_member import session_ms
 
@@ -130,9 +130,12 @@ class Reset:
         with said(self._client):
             there = admin.existing(self._kafka)
             sizes = self._sizes([topic for topic in (*self._derived(), *topology.reads) if topic in there], there)
-            receipts = (
-                0 if self._inputs else self._replayed(there)
-            )  # with the inputs they go, also when they are broken
+            # With the inputs they go, also when they are broken.
+            known = not self._inputs and topology.replays in there
+            withdrawn = replays.withdrawn(topology, self._client) if known else {}
+            # A receipt of a copy is also that of the original.
+            receipts = {receipt for place, receipt in withdrawn.items() if place[0] in self._own_inputs()}
+            dropped = sum(receipt.dropped is not None for receipt in receipts)
         with self._postgres() as connection:
             tables = emptying.written(connection, self.name)
             mine = emptying.of_schema(connection, self.name)
@@ -148,10 +151,11 @@ class Reset:
             sorted(mine - tables.keys()),
             0 if self._keep_tables else len(landed),
             {} if self._inputs else {topic: sizes[topic] for topic in kept},
-            receipts,
+            len(receipts) - dropped,
             [*tables] if self._keep_tables else [],
             jobs,
             self._jobs.leftovers(inputs=self._inputs) if self._jobs is not None else (),
+            dropped,
         )
 
     def refuse_while_running(self) -> None:
@@ -258,11 +262,6 @@ class Reset:
                 at = admin.identity(self._kafka, topic, partition)
                 found[topic] += at.end - at.start
         return found
-
-    def _replayed(self, there: Collection[str]) -> int:
-        from onefold.processor.io import replays
-
-        return len(replays.replayed(self._topology, self._client)) if self._topology.replays in there else 0
 
     def _members(self, group: str) -> list[str]:
         with said(self._client):

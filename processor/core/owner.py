@@ -73,6 +73,16 @@ class Owner:
             _is_replay(own, topic) and self.signed(signed)
         )
 
+    def copied(self, topic: str, headers: Iterable[tuple[str, bytes | None]]) -> tuple[bytes, bytes] | None:
+        """The place of the original and the signature, where these headers are of a copy that this pipeline put into `topic` in
+        any of its lives; None: they are not, or of a release without `PIPELINE_HEADER`.
+        """
+        own = _own(headers)
+        signed = own.get(PIPELINE_HEADER)
+        if signed is None or not self.signed(signed) or not _is_copy(own, topic):
+            return None
+        return own[SOURCE_HEADER], signed
+
     def signed(self, signature: bytes) -> bool:
         """Whether this pipeline has signed so, in any of its lives."""
         return signature.startswith(self._pipeline)

@@ -1,9 +1,12 @@
-"""Which records were dead letters and have been put back since: the topic `<name>.replays`.
+"""Which records were dead letters and have been replayed or dropped since: the topic `<name>.replays`.
 
 A dead letter that is replayed comes once more at the end of its input, and in the same transaction a receipt says so here.
-From then on the record at its first place has no effect, also when the pipeline is started over with a handler that would
-take it now: it would count twice. So processors read the receipts when they start. None can appear for a record that they
-have not folded yet: it takes a dead letter first.
+The receipt of a dropped one says that it does not come again. From then on the record at its first place has no effect, also
+when the pipeline is reset with a handler that would take it. A replayed record would count twice, and a dropped one never
+counts. So processors read the receipts when they start. None can appear for a record that they have not folded yet: it takes a
+dead letter first.
+
+A reset copies repartitioned records anew. So the receipt of a copy also names the original, which has no effect then either.
 """
 
 from __future__ import annotations
@@ -27,41 +30,76 @@ from onefold.processor.io.reading import Place, between
 VERSION = 1
 
 
+class Dropped(NamedTuple):
+    """Who dropped a dead letter, and why."""
+
+    by: str
+    reason: str
+
+
+class Copied(NamedTuple):
+    """Of a repartitioned record: the original, and the signature of the pipeline that copied it (`Owner`)."""
+
+    original: Place
+    signature: str
+
+
 class Receipt(NamedTuple):
-    """A record was put back.
+    """A record was replayed, or dropped.
 
     Attributes:
         place: where it lay first.
         topic_id: Kafka's id of its topic: one that was made again under the same name has other records.
         letter: `topic/partition/offset` of its dead letter then.
         at_ms: when, in milliseconds since 1970.
+        dropped: None: it was replayed.
+        copied: None: it was no copy of a repartitioned record, or a release before this field wrote the receipt.
     """
 
     place: Place
     topic_id: str
     letter: str
     at_ms: int
+    dropped: Dropped | None = None
+    copied: Copied | None = None
+
+    def __str__(self) -> str:
+        return "replayed" if self.dropped is None else f"dropped by {self.dropped.by}: {self.dropped.reason}"
 
     def encode(self) -> tuple[bytes, bytes]:
         """Key and value of its record."""
-        body = {"version": VERSION, "topic_id": self.topic_id, "letter": self.letter, "at_ms": self.at_ms}
-        return "{}/{}/{}".format(*self.place).encode(), json.dumps(body).encode()
+        body: dict[str, Any] = {
+            "version": VERSION,
+            "topic_id": self.topic_id,
+            "letter": self.letter,
+            "at_ms": self.at_ms,
+        }
+        if self.dropped is not None:
+            # A version without this field takes the record for a replayed one, which has no effect at its first place either.
+            body["dropped"] = self.dropped._asdict()
+        if self.copied is not None:
+            body["copied"] = {"original": _text(self.copied.original), "signature": self.copied.signature}
+        return _text(self.place).encode(), json.dumps(body).encode()
 
     @staticmethod
     def decode(key: bytes | None, value: bytes | None) -> Receipt:
         """The receipt. Raises ValueError, with a few words, when the bytes are none."""
         try:
-            topic, partition, offset = (key or b"").decode().rsplit("/", 2)
+            place = _place((key or b"").decode())
             body = json.loads(value or b"")
             version, topic_id, letter, at_ms = (body[name] for name in ("version", "topic_id", "letter", "at_ms"))
-            place = topic, int(partition), int(offset)
+            dropped = Dropped(*(body["dropped"][name] for name in Dropped._fields)) if "dropped" in body else None
+            copied = Copied(*(body["copied"][name] for name in Copied._fields)) if "copied" in body else None
+            if copied is not None:
+                copied = copied._replace(original=_place(str(copied.original)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"it has no place as its key, or no JSON object with its fields: {error}") from error
-        if not (type(version) is type(at_ms) is int and type(topic_id) is type(letter) is str):
+        texts = topic_id, letter, *(dropped or ()), *(copied[1:] if copied else ())
+        if not (type(version) is type(at_ms) is int and all(type(text) is str for text in texts)):
             raise ValueError("its fields are of other types")
         if version > VERSION:
             raise ValueError("it was written by a newer Onefold")
-        return Receipt(place, topic_id, letter, at_ms)
+        return Receipt(place, topic_id, letter, at_ms, dropped, copied)
 
 
 class Receipts:
@@ -91,6 +129,8 @@ class Receipts:
                 at = f"{self._topic}/0/{message.offset()}"
                 raise self._refused(f"{at} is no receipt of a replay: {error}") from error
             self._found.setdefault((receipt.place, receipt.topic_id), receipt)
+            if receipt.copied is not None:
+                self._found.setdefault((receipt.copied.original, receipt.topic_id), receipt)
         self._next = max(self._next, end)
 
     def _refused(self, what: str) -> Refused:
@@ -101,37 +141,50 @@ class Receipts:
         )
 
     def of(self, place: Place, topic_id: str) -> Receipt | None:
-        """The receipt of a record, or None while it has not been put back."""
+        """The receipt of a record or of a copy of it, or None while neither was replayed or dropped."""
         return self._found.get((place, topic_id))
 
-    def places(self, topic_ids: Mapping[str, str]) -> frozenset[Place]:
-        """The records of these very topics that were put back."""
-        return frozenset(place for place, topic_id in self._found if topic_ids.get(place[0]) == topic_id)
+    def by_place(self, topic_ids: Mapping[str, str]) -> dict[Place, Receipt]:
+        """Those of records of these very topics, and of copies of them."""
+        return {place: found for (place, topic_id), found in self._found.items() if topic_ids.get(place[0]) == topic_id}
 
 
-def replayed(topology: Topology, client: Mapping[str, str]) -> frozenset[Place]:
-    """The input records that were put back. Raises `Retriable` when the cluster does not answer, `Refused` when that cannot be
-    known.
+def _text(place: Place) -> str:
+    return "{}/{}/{}".format(*place)
+
+
+def _place(text: str) -> Place:
+    """Raises ValueError when it is none."""
+    topic, partition, offset = text.rsplit("/", 2)
+    return topic, int(partition), int(offset)
+
+
+def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, Receipt]:
+    """The input records that were replayed or dropped. Raises `Retriable` when the cluster does not answer, `Refused` when that
+    cannot be known.
     """
     admin = kafka.connect(client)
     there = kafka.existing(admin)
     if topology.replays not in there:
         check_visible(admin, [topology.replays])
-        return frozenset()
+        return {}
     receipts = Receipts(client, topology.replays)
     receipts.read_on()
-    return receipts.places(kafka.ask_topic_ids(admin, [topic for topic in topology.reads if topic in there])())
+    return receipts.by_place(kafka.ask_topic_ids(admin, [topic for topic in topology.reads if topic in there])())
 
 
-class WithoutReplayed:
-    """A codec to which the records at some places are dead letters, because they were put back and count there."""
+class WithoutWithdrawn:
+    """A codec to which the records with a receipt are dead letters: they count where they were replayed, or never."""
 
-    def __init__(self, codec: Codec, places: frozenset[Place]) -> None:
-        self._decode, self._places = codec.decode, places
+    def __init__(self, codec: Codec, receipts: Mapping[Place, Receipt]) -> None:
+        self._decode, self._receipts = codec.decode, receipts
         self.encode, self.encode_state, self.decode_state = codec.encode, codec.encode_state, codec.decode_state
 
     def decode(self, record: Record) -> Any:
-        """The value of an input record; raises `Rejected` also for one that was put back."""
-        if (record.topic, record.partition, record.offset) in self._places:
-            raise Rejected("this record was replayed: the replayed copy counts, and this one does not", Code.REPLAYED)
-        return self._decode(record)
+        """The value of an input record; raises `Rejected` also for one that was replayed or dropped."""
+        receipt = self._receipts.get((record.topic, record.partition, record.offset))
+        if receipt is None:
+            return self._decode(record)
+        if receipt.dropped is not None:
+            raise Rejected(f"this record was {receipt}", Code.REPLAYED)
+        raise Rejected("this record was replayed: the replayed copy counts, and this one does not", Code.REPLAYED)

@@ -29,7 +29,7 @@ from onefold.proof.objects import Store
 from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.registry import Registry
-from onefold.proof.state import Proved, begin, check_beginnings, read_evenly, read_progress, topics_of
+from onefold.proof.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
 from onefold.proof.verdict import CannotTell, Finding, beyond_progress
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
@@ -116,7 +116,8 @@ class Following:
 
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
         work, ids = self._work, self.topic_ids
-        receipts = self._kafka.receipts(self._client, work.name, {topic: ids[topic] for topic in work.reads})
+        reads = {topic: ids[topic] for topic in work.reads}
+        receipts = self._kafka.receipts(self._client, owner_of(work, self._log), reads)
         self._state = begin(work, self._log, registry, receipts)
         self._proved = Proved(kept, work, registry, self._log)
         positions = self._log.positions
@@ -251,8 +252,12 @@ class Following:
 
     def leave(self) -> str:
         """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
-        if self._kafka.receipts(self._client, self._work.name, self.topic_ids) != self._state.replays.receipts:
-            return "dead letters were replayed since this continuous verifier started: only the next one can save its checkpoint"
+        state = self._state
+        if self._kafka.receipts(self._client, state.oracle.owner, self.topic_ids) != state.replays.receipts:
+            return (
+                "dead letters were replayed or dropped since this continuous verifier started: only the next one can save its "
+                "checkpoint"
+            )
         positions = self._log.positions | {place: self._applied.get(place, 0) for place in self._reads}
         self._state.read = self._read_before + self.records - self.waiting
         return self._proved.keep(self._state, positions)

@@ -109,7 +109,7 @@ class Code(Enum):
         "The processor's progress does not explain the results, or the merge order cannot be followed.",
     )
     RECORD_UNREADABLE = 503, "A record of Onefold's own topics cannot be read."
-    CHANGED_MEANWHILE = 504, "Dead letters were replayed while the verifier was reading."
+    CHANGED_MEANWHILE = 504, "Dead letters were replayed or dropped while the verifier was reading."
     NO_VERDICT = 505, "`onefold verify` has ended without a verdict."
     NOT_DRAINED = 506, "The pipeline has not drained, or its input is still arriving: there is no verdict yet."
 
@@ -120,9 +120,12 @@ class Code(Enum):
     WRITER_SCHEMA_UNKNOWN = 604, "A record was written with a schema that Onefold does not know."
     WRITER_SCHEMA_UNUSABLE = 605, "A record was written with a schema that Onefold cannot read with."
     OUTPUT_WRONG = 606, "An output of the handler does not follow its schema."
-    REPLAYED = 607, "A dead letter was replayed, so that the replayed copy counts; or receipts of replays were lost."
+    REPLAYED = (
+        607,
+        "A dead letter was replayed or dropped, so that its record does not count; or receipts of that were lost.",
+    )
     HANDLER_FAILS = 608, "The handler fails at one record after the other."
-    DEAD_LETTER_MISSING = 609, "There is no such dead letter, or it cannot be replayed."
+    DEAD_LETTER_MISSING = 609, "There is no such dead letter."
     JOB_WRONG = 610, "A record is no job."
 
     # Pipelines and schemas.
@@ -150,7 +153,7 @@ class Code(Enum):
         "A process of the pipeline, or its session in PostgreSQL, works at what the command would change.",
     )
     SHARED_DATA = 810, "A reset or a rebuild would delete data of another pipeline, or data that cannot be made again."
-    COMMAND_RUNNING = 811, "Another reset, rebuild or replay of the pipeline is under way."
+    COMMAND_RUNNING = 811, "Another reset, rebuild, or replay or drop of dead letters of the pipeline is under way."
     PAUSED = 812, "The pipeline is paused, and the command needs it to go on."
 
     # The stack, containers, objects and measurements.

@@ -125,7 +125,7 @@ def processor(client: dict[str, str]) -> None:
     topology = topology_of(PIPELINE)
     assert admin.create_topics(topology, 1, client, inputs=False) == []
     admin.partitions_of(admin.connect(client), topology)
-    replays.replayed(topology, client)
+    replays.withdrawn(topology, client)
     session = KafkaSession(topology, 0, client)
     with closing(session):
         session.open()

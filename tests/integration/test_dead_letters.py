@@ -24,12 +24,15 @@ from onefold.operate import reading
 from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted
 from onefold.operate.errors import UserError
+from onefold.operate.pausing import whoami
 from onefold.operate.reading import Place
 from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
+from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.reading import between
+from onefold.processor.io.replays import Dropped
 from onefold.proof.record import Record
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
@@ -38,6 +41,7 @@ from tests.support.processes import drained, instance, judge, produce, records
 from tests.support.rooms import ROOT
 from tests.support.versions import POISON_METERS
 
+DROPPED = Dropped("ada@laptop", "a test event")
 MakeDomain = Callable[..., Topology]
 LARGE = b'{"user_id": "' + b"x" * 100_000 + b'"}'
 BROKEN = {b"7": b"no update at all", b"8": LARGE, b"9": b'{"user_id": 9}', None: None}
@@ -125,7 +129,7 @@ def the_list_is_readable_at_80_columns(capsys: pytest.CaptureFixture[str]) -> No
     assert run(["dead-letters", "list", "runner", "--limit", "3"]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    assert "4 dead letters of runner, 0 of them replayed, the newest 3 are shown" in printed
+    assert "4 dead letters of runner, 0 replayed, 0 dropped, the newest 3 are shown" in printed
 
 
 def the_whole_original_and_its_headers_are_shown(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +156,7 @@ def the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureF
     (letter,) = site.letters.select(Wanted(key="7"))
     commands = [shlex.split(line.replace("runner.updates.dead/0/12", str(letter.place))) for line in block.splitlines()]
     assert [words[:3] for words in commands] == [
-        ["onefold", "dead-letters", verb] for verb in ("list", "show", "replay", "replay")
+        ["onefold", "dead-letters", verb] for verb in ("list", "show", "replay", "replay", "drop")
     ]
     for words in commands:
         assert run(words[1:]) == 0
@@ -160,6 +164,7 @@ def the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureF
     assert "4 dead letters" not in printed, "one is null, which is no JSON either"
     assert "3 dead letters of runner" in printed
     assert "0 would be replayed" in printed
+    assert "1 dropped, 0 had been replayed or dropped before, 0 cannot be." in printed
 
 
 def a_dry_run_holds_no_more_than_a_batch(
@@ -216,7 +221,7 @@ def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     for step in replay.STEPS:
         dies("replay", "runner", site.options, step)
     report = replay.replay(site.letters, Wanted())
-    assert len(report.replayed) == 3, "one was committed before its replay was killed"
+    assert len(report.done) == 3, "one was committed before its replay was killed"
     assert len(report.before) == 1
 
     assert said(capsys, "dead-letters", "replay", "runner", "--all")["replayed"] == []
@@ -237,6 +242,58 @@ def test_a_replay_that_is_killed_at_every_step_puts_each_back_once(
     assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == 4
 
 
+@pytest.mark.promise("dead-letters-dropped")
+@pytest.mark.long  # 16 s
+def test_a_drop_that_is_killed_at_every_step_drops_each_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """A receipt for each, nothing in the input, and no replay of them afterwards."""
+    before = [(one.topic, one.partition, one.offset) for one in records(site.client, "runner.updates")]
+    for step in replay.STEPS:
+        dies("drop", "runner", site.options, step)
+    report = replay.drop(site.letters, Wanted(), DROPPED)
+    assert len(report.done) == 3, "one was committed before its drop was killed"
+    assert len(report.before) == 1
+
+    assert said(capsys, "dead-letters", "drop", "runner", "--all", "--because", "again")["dropped"] == []
+    told = said(capsys, "dead-letters", "replay", "runner", "--all")
+    assert (told["replayed"], told["replayed_before"]) == ([], len(BROKEN))
+    receipts = records(site.client, "runner.replays")
+    assert Counter(one.key for one in receipts).most_common(1)[0][1] == 1
+    assert len(receipts) == len(BROKEN)
+    assert [(one.topic, one.partition, one.offset) for one in records(site.client, "runner.updates")] == before
+
+    assert judge(site.topology, site.client).counts.dead == len(BROKEN)
+    listed = said(capsys, "dead-letters", "list", "runner")
+    assert [one["dropped"] for one in listed] == [DROPPED._asdict()] * len(BROKEN)
+    assert not any(one["replayed"] for one in listed)
+    assert said(capsys, "dead-letters", "list", "runner", "--open") == []
+
+
+@pytest.mark.promise("dead-letters-dropped")
+@pytest.mark.long  # 10 s
+def test_a_dead_letter_is_dropped_or_replayed_and_never_both(site: Site) -> None:
+    """The second command begins while the first is at a step, and ends before it goes on: one of them has all letters."""
+    others: list[replay.Report] = []
+
+    def dropping(name: str) -> None:
+        if name == "before_commit" and not others:
+            others.append(replay.drop(site.letters, Wanted(key="7"), DROPPED))
+
+    with raises(UserError, Code.COMMAND_RUNNING, "runner"):
+        replay.replay(site.letters, Wanted(key="7"), dropping)
+    assert (len(others[0].done), site.put_back()) == (1, [])
+
+    def replaying(name: str) -> None:
+        if name == "before_commit" and len(others) == 1:
+            others.append(replay.replay(site.letters, Wanted()))
+
+    with raises(UserError, Code.COMMAND_RUNNING, "runner"):
+        replay.drop(site.letters, Wanted(), DROPPED, replaying)
+    assert (len(others[1].done), len(others[1].before)) == (3, 1)
+    assert replay.drop(site.letters, Wanted(), DROPPED).done == []
+    site.fold()
+    assert judge(site.topology, site.client).counts.dead == len(BROKEN) + 3
+
+
 @pytest.mark.promise("dead-letters-once")
 @pytest.mark.long  # 10 s
 def test_a_second_replay_at_the_same_time_fences_the_first(site: Site) -> None:
@@ -254,7 +311,7 @@ def test_a_second_replay_at_the_same_time_fences_the_first(site: Site) -> None:
         # Who reads the receipts afterwards has nothing left to do.
         with fenced if step != "after_open" else nullcontext():
             replay.replay(site.letters, Wanted(), other)
-        assert len(others[0].replayed) == len(BROKEN)
+        assert len(others[0].done) == len(BROKEN)
         assert len(site.put_back()) == number * len(BROKEN)
 
 
@@ -313,7 +370,7 @@ def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Si
     with pytest.raises(AssertionError):
         judge(site.topology, site.client)
     report = replay.replay(site.letters, Wanted(reason="the handler raised"))
-    assert len(report.replayed) == 1
+    assert len(report.done) == 1
     site.fold()
     counts = judge(site.topology, site.client).counts
     assert counts.dead == len(BROKEN) + 1
@@ -323,7 +380,75 @@ def test_what_a_bug_has_set_aside_counts_once_it_is_mended_and_replayed(site: Si
     create_topics(site.topology, 2, site.client)
     site.fold()
     assert judge(site.topology, site.client).counts == counts
-    assert replay.replay(site.letters, Wanted(reason="this record was replayed")).replayed == []
+    assert replay.replay(site.letters, Wanted(reason="this record was replayed")).done == []
+
+
+@pytest.mark.promise("dead-letters-dropped")
+def test_what_a_bug_has_set_aside_never_counts_once_it_is_dropped(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And verify, which missed its effect, is valid; also when the pipeline is reset with the mended handler, which would take
+    the record where it lies.
+    """
+    produce(site.client, "runner.updates", [(b"2", update(2, 1)), (b"2", update(2, 2, POISON_METERS))])
+    site.fold(version="with_bug")
+    with pytest.raises(AssertionError):
+        judge(site.topology, site.client)
+    bug = ("--reason", "the handler raised")
+    assert run(["dead-letters", "drop", "runner", *bug]) == USAGE
+    assert code_of(capsys.readouterr().err, "why") is Code.ARGUMENT_WRONG
+    assert run(["dead-letters", "drop", "runner", *bug, "--because", "x" * 501]) == USAGE
+    assert code_of(capsys.readouterr().err, "501 characters, and a receipt keeps 500") is Code.ARGUMENT_WRONG
+    because = (*bug, "--because", "a test event")
+    (place,) = said(capsys, "dead-letters", "drop", "runner", *because, "--dry-run")["would"]
+    assert site.topology.replays not in connect(site.client).list_topics().topics
+    assert said(capsys, "dead-letters", "drop", "runner", *because) == {
+        "dropped": [place],
+        "done_before": 0,
+        "failed": {},
+    }
+    assert run(["dead-letters", "show", place]) == 0
+    assert f"since then   dropped by {whoami()}: a test event, " in capsys.readouterr().out
+    counts = judge(site.topology, site.client).counts
+    assert counts.dead == len(BROKEN) + 1
+
+    derived = (*site.topology.outputs, *site.topology.dead.values(), site.topology.changelog)
+    delete_topics(connect(site.client), derived)
+    create_topics(site.topology, 2, site.client)
+    site.fold()
+    assert judge(site.topology, site.client).counts == counts
+    (letter,) = site.letters.select(Wanted(reason=f"this record was dropped by {whoami()}: a test event"))
+    assert letter.source is not None
+    assert said(capsys, "dead-letters", "list", "runner", "--key", "2", "--open") == []
+
+
+@pytest.mark.promise("dead-letters-dropped")
+@pytest.mark.promise("dead-letters-once")
+def test_the_original_of_a_copy_that_was_dropped_or_replayed_is_not_copied_again(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reset copies repartitioned records anew, and the receipts name the copies of before."""
+    producer = Producer(site.client)
+    for user in (2, 3):
+        astray = 1 - partition_of(str(user), 2)
+        producer.produce("runner.updates", update(user, 1, POISON_METERS), b"astray", astray)
+    assert producer.flush(20) == 0
+    site.fold(version="with_bug")
+    for user, command in ((2, ("drop", "--because", "a test event")), (3, ("replay",))):
+        because = (*command, "runner", "--reason", "the handler raised", "--key", str(user))
+        assert len(said(capsys, "dead-letters", *because)[f"{command[0]}ped" if user == 2 else "replayed"]) == 1
+    site.fold()
+    before = judge(site.topology, site.client).counts
+    assert (before.repartitioned, before.dead) == (2, len(BROKEN) + 2)
+
+    derived = (*site.topology.outputs, *site.topology.dead.values(), site.topology.changelog)
+    delete_topics(connect(site.client), derived)
+    create_topics(site.topology, 2, site.client)
+    site.fold()
+    after = judge(site.topology, site.client).counts
+    assert (after.accepted, after.dead, after.repartitioned) == (before.accepted, before.dead, 0)
+    assert len(said(capsys, "dead-letters", "list", "runner", "--open")) == len(BROKEN)
+    assert replay.replay(site.letters, Wanted(reason="this record was")).done == []
 
 
 @pytest.mark.promise("dead-letters-once")
@@ -362,6 +487,8 @@ def test_what_retention_has_removed_comes_from_the_dead_letter_or_not_at_all(
     shown = said(capsys, "dead-letters", "show", place)
     assert bytes.fromhex(shown["value_hex"]) == LARGE[:65_536]
     assert shown["lacks"] == why
+    dropped = said(capsys, "dead-letters", "drop", "runner", "--all", "--because", "it is lost")
+    assert (dropped["dropped"], dropped["done_before"], dropped["failed"]) == ([place], 3, {})
 
 
 @pytest.mark.promise("dead-letters-once")
@@ -371,8 +498,9 @@ def test_a_record_of_a_topic_that_was_made_again_is_not_taken_for_the_original(s
     produce(site.client, "runner.updates", [(b"1", update(1, number)) for number in range(1, 30)])
     report = replay.replay(site.letters, Wanted())
 
-    assert report.replayed == []
+    assert report.done == []
     assert all("runner.updates was made again since" in why for why in report.failed.values())
+    assert replay.drop(site.letters, Wanted(), DROPPED) == report, "a receipt would withdraw what lies there now"
 
 
 def test_receipts_that_cannot_be_read_are_refused_with_a_sentence(

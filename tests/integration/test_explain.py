@@ -114,6 +114,11 @@ def test_a_row_that_is_not_there(campaigns: Explained, onefold: Callable[..., in
     told = campaigns.explain("campaigns.totals", id="5")
     assert any("is a dead letter: campaigns.sends.dead/" in note for note in told.notes), told.notes
     assert not any("is written" in note for note in told.notes)
+    assert onefold("dead-letters", "drop", "campaigns", "--all", "--because", "a test event") == 0
+    told = campaigns.explain("campaigns.totals", id="5")
+    assert any("is a dead letter, dropped by " in note and ": a test event: " in note for note in told.notes), (
+        told.notes
+    )
 
     (output,) = records(campaigns.client, "campaigns.totals")
     with psycopg.connect(campaigns.dsn) as connection:

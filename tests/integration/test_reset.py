@@ -11,10 +11,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
+from onefold.operate.dead_letters import replay
+from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.errors import UserError
 from onefold.operate.replicas import replicas_of_all
 from onefold.operate.reset.reset import RECENT_S, STEPS, Reset
@@ -22,6 +25,8 @@ from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity
+from onefold.processor.io.partitioner import partition_of
+from onefold.processor.io.replays import Dropped
 from onefold.proof.verify import verify
 from onefold.proof.workloads import runner
 from tests.support.coded import code_of, raises
@@ -30,6 +35,7 @@ from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, nobody_in, opened, produce, records
 from tests.support.rooms import ROOT
 from tests.support.sink import SinkHere, supervised
+from tests.support.versions import POISON_METERS
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
@@ -47,6 +53,10 @@ class Site:
 
     def reset(self, *, inputs: bool = False, **settings: Any) -> Reset:
         return Reset("runner", Settings(**self.options, **settings), inputs=inputs)
+
+    @property
+    def letters(self) -> DeadLetters:
+        return DeadLetters("runner", Settings(**self.options))
 
     def fold(self) -> None:
         with instance(self.topology, self.client, self.home / "log"):
@@ -279,6 +289,19 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     with psycopg.connect(site.dsn) as connection:
         connection.execute("CREATE TABLE runner.shoes (name text)")
         connection.execute("INSERT INTO runner.shoes VALUES ('left')")
+    astray = Producer(site.client)
+    fields = dict.fromkeys(("user_id", "timestamp_utc", "sequence_id", "run_id"), 1)
+    poison = json.dumps({**fields, "distance_meters": POISON_METERS}).encode()
+    astray.produce("runner.updates", poison, b"1", 1 - partition_of("1", 2))
+    assert astray.flush(20) == 0
+    produce(site.client, "runner.updates", [(b"1", b"no update")])
+    with instance(site.topology, site.client, site.home / "log", version="with_bug"):
+        drained(site.topology, site.client)
+    (first,) = (str(letter.place) for letter in site.letters.select(Wanted(reason="the handler raised")))
+    (second,) = (str(letter.place) for letter in site.letters.select(Wanted(reason="not JSON")))
+    assert run(["dead-letters", "drop", "runner", first, "--because", "a test event"]) == 0
+    assert run(["dead-letters", "replay", "runner", second]) == 0
+    capsys.readouterr()
     assert run(["reset", "runner", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     mine = [*site.topology.outputs, "runner.updates.dead", "runner.changelog"]
@@ -288,10 +311,12 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     assert [*plan["tables"]] == [*TABLES]
     assert (plan["kept"], [*plan["inputs"]], plan["positions"]) == (["runner.shoes"], ["runner.updates"], 1)
     assert (plan["group"], plan["done"]) == ("onefold-runner", False)
+    assert (plan["replayed"], plan["dropped"]) == (1, 1)
 
     assert run(["reset", "runner"]) == USAGE
     told = capsys.readouterr()
     assert "`onefold reset runner` deletes:\n  topic runner." in told.out
+    assert "1 dropped records of the inputs count no more" in told.out
     assert code_of(told.err) is Code.NOT_CONFIRMED
     ids = site.ids(*mine, "runner.updates")
     assert run(["reset", "runner", "--yes", "--json"]) == 0
@@ -326,17 +351,22 @@ def test_without_servers_it_says_which(
     assert run(["reset", "nobody"]) == USAGE
 
 
+@pytest.mark.promise("dead-letters-dropped")
 def test_afterwards_the_tables_are_the_same(site: Site, sink_here: SinkHere) -> None:
-    """From Kafka through Spark to Postgres, before and after; verify says valid both times."""
+    """From Kafka through Spark to Postgres, before and after; verify says valid both times, also of dropped dead letters."""
     site.reset().run()
+    produce(site.client, "runner.updates", [(b"1", b"no update"), (b"1", b"nor this")])
     site.fold()
     found = []
-    for _ in range(2):
+    for open_letters in (2, 0):
         sink = sink_here("runner")
         judged = eventually(supervised(sink, lambda: valid(site)), 120, "all is landed")
         sink.query.stop()
         assert judged["accepted"] > 100
         found.append([site.rows(f"SELECT {COLUMNS[table]} FROM {table} ORDER BY 1, 2") for table in TABLES])
+        dropped = replay.drop(site.letters, Wanted(), Dropped("ada@laptop", "a test event"))
+        assert (len(dropped.done), len(dropped.before)) == (open_letters, 2 - open_letters)
+        assert valid(site) == judged
         eventually(lambda: not sinks_left(site), 20, "the sink's sessions have ended")
         site.reset().run()
         assert site.rows("SELECT count(*) FROM runner.messages") == [(0,)]

@@ -3,23 +3,27 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from onefold.cli.commands.dead_letters import common, show
 from onefold.error_codes import Code
 from onefold.operate import merges
+from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place, time_ms
+from onefold.operate.dead_letters.replay import Report, in_order
 from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.values import Record
-from onefold.processor.io import contracts
+from onefold.processor.io import contracts, replays
 from onefold.processor.io.avro_reader import Writer
 from onefold.processor.io.contracts import FOLDER as CONTRACTS
-from onefold.processor.io.replays import Receipt, WithoutReplayed
+from onefold.processor.io.replays import Copied, Dropped, Receipt, WithoutWithdrawn
 from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
@@ -27,7 +31,7 @@ from onefold.processor.runtime.changelog import Progress
 from onefold.proof.owner import PIPELINE_HEADER, REPLAYS_HEADER, Owner
 from onefold.proof.record import Record as Judged
 from onefold.proof.record import Source
-from onefold.proof.replays import Replays
+from onefold.proof.replays import Receipts, Replays
 from tests.support.coded import raises
 from tests.support.single_object import single_object
 
@@ -116,7 +120,15 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     key, value = receipt.encode()
     assert Receipt.decode(key, value) == receipt
     body = json.loads(value)
+    dropped = receipt._replace(dropped=Dropped("ada@laptop", "a test event"))
+    assert Receipt.decode(*dropped.encode()) == dropped
+    assert str(dropped) == "dropped by ada@laptop: a test event"
+    of_a_copy = receipt._replace(copied=Copied(("runner.updates", 0, 5), "cluster/runner/life"))
+    assert Receipt.decode(*of_a_copy.encode()) == of_a_copy
     others = [{"topic_id": {}}, {"letter": 1}, {"at_ms": "now"}, {"version": None}]
+    others += [{"copied": None}, {"copied": {}}, {"copied": {"original": "x", "signature": "y"}}]
+    others += [{"copied": {"original": "runner.updates/0/5", "signature": 1}}]
+    others += [{"dropped": None}, {"dropped": {}}, {"dropped": {"by": 1, "reason": "x"}}]
     changed = [(key, json.dumps(body | other).encode()) for other in others]
     for broken in ((b"x", value), (key, b"{}"), (key, b"[]"), (key, b"[" * 100_000), (None, None), *changed):
         with pytest.raises(ValueError, match=r"it has no place as its key|its fields are of other types"):
@@ -124,6 +136,47 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     with pytest.raises(ValueError, match="written by a newer Onefold"):
         Receipt.decode(key, json.dumps(body | {"version": 2}).encode())
     assert Receipt.decode(key, json.dumps(body | {"more": 1}).encode()) == receipt, "what is only added is passed over"
+    more = {"dropped": {"by": "ada@laptop", "reason": "a test event", "more": 1}}
+    assert Receipt.decode(key, json.dumps(body | more).encode()) == dropped
+
+
+@pytest.mark.promise("dead-letters-dropped")
+def test_what_comes_again_with_a_reset_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = LETTER._replace(source=Place("bank.deposits", 0, 7))
+    letters = DeadLetters.__new__(DeadLetters)
+    letters.name, letters.topology = "bank", topology_of("bank")
+    monkeypatch.setattr(letters, "select", lambda wanted: iter([letter]))
+    replayed, dropped = Report(), Report()
+    assert len(in_order(letters, Wanted(), replayed)) == 1
+    assert in_order(letters, Wanted(), dropped, Dropped("ada@laptop", "a test event")) == []
+    assert "a reset deletes bank.deposits" in dropped.failed[letter.place]
+
+
+def test_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a drop that is the receipt; of a replay also the record with its headers."""
+
+    def refuse(*given: object) -> Report:
+        raise replay._TooLarge("MSG_SIZE_TOO_LARGE")
+
+    monkeypatch.setattr(replay, "_together", refuse)
+    letters: Any = SimpleNamespace(topology=topology_of("runner"))
+    for dropped, topic in ((None, "runner.updates"), (Dropped("ada@laptop", "a test event"), "runner.replays")):
+        report, receipts = Report(), replays.Receipts.__new__(replays.Receipts)
+        replay._in_parts(letters, [LETTER], receipts, report, dropped, lambda name: None)
+        assert report.failed[LETTER.place].startswith(f"{topic} does not take ")
+
+
+@pytest.mark.promise("dead-letters-dropped")
+def test_a_tick_is_dropped_and_never_replayed() -> None:
+    tick = LETTER._replace(source=Place("meters.ticks", 0, 7))
+    letters: Any = SimpleNamespace(
+        select=lambda wanted: [tick], topology=SimpleNamespace(ticks="meters.ticks"), deleted_by_reset=()
+    )
+    replayed, dropped = Report(), Report()
+    assert in_order(letters, Wanted(), replayed) == []
+    assert "it is a tick" in replayed.failed[tick.place]
+    (one,) = in_order(letters, Wanted(), dropped, Dropped("ada@laptop", "a test event"))
+    assert (one.place, dropped.failed) == (tick.place, {})
 
 
 SEND = {"id": 1, "email": "a", "subject": "s", "sent": 2, "date": "no date\0", "version": 0}
@@ -163,11 +216,11 @@ def test_what_breaks_a_rule_is_shown_as_it_was_written(value: bytes | None, says
     letter = LETTER._replace(source=Place("campaigns.sends", 0, 7), value=value)
     original = Original(letter.key, value, None)
 
-    data = show._data(letters, letter, original, False)
+    data = show._data(letters, letter, original, None)
     assert data["refused_now"]
     assert data["decoded"] is None
     assert bool(data["says"]) == bool(says)
-    printed = [line for line in show._lines(letters, letter, original, False, 512) if line.startswith("it says")]
+    printed = [line for line in show._lines(letters, letter, original, None, 512) if line.startswith("it says")]
     assert len(printed) == bool(says)
     assert all(says in line.replace("\n" + " " * 13, " ") and line.replace("\n", "").isprintable() for line in printed)
 
@@ -178,19 +231,25 @@ def test_what_is_admitted_is_not_said_twice() -> None:
     vars(letters)["codec"] = codec_of(letters.topology)
     value = json.dumps({**SEND, "date": "2026-01-02"}).encode()
     letter = LETTER._replace(source=Place("campaigns.sends", 0, 7), value=value)
-    data = show._data(letters, letter, Original(letter.key, value, None), False)
+    data = show._data(letters, letter, Original(letter.key, value, None), None)
     assert (data["refused_now"], data["says"]) == ("", None)
 
 
-def test_a_record_that_was_put_back_is_a_dead_letter_where_it_lay_first() -> None:
+def test_a_record_that_was_replayed_or_dropped_is_a_dead_letter_where_it_lay_first() -> None:
     codec = codec_of(topology_of("runner"))
     fields = ("user_id", "distance_meters", "timestamp_utc", "sequence_id", "run_id")
     record = Record("runner.updates", 0, 7, b"1", json.dumps(dict.fromkeys(fields, 1)).encode())
-    wrapped = WithoutReplayed(codec, frozenset({("runner.updates", 0, 7)}))
+    replayed = Receipt(("runner.updates", 0, 7), "id", "runner.updates.dead/0/3", 5)
+    dropped = Receipt(
+        ("runner.updates", 0, 9), "id", "runner.updates.dead/0/4", 5, Dropped("ada@laptop", "a test event")
+    )
+    wrapped = WithoutWithdrawn(codec, {one.place: one for one in (replayed, dropped)})
 
     assert wrapped.decode(record._replace(offset=8)) == codec.decode(record)
-    with raises(Rejected, Code.REPLAYED):
+    with raises(Rejected, Code.REPLAYED, "the replayed copy counts"):
         wrapped.decode(record)
+    with raises(Rejected, Code.REPLAYED, "this record was dropped by ada@laptop: a test event"):
+        wrapped.decode(record._replace(offset=9))
 
 
 def test_nobody_goes_on_from_the_mark_of_a_reset() -> None:
@@ -224,7 +283,7 @@ class TestJudge:
 
     FIRST = Source("t", 0, 1)
 
-    def kinds(self, *records: Judged, receipts: frozenset[Source] = frozenset({FIRST})) -> list[str]:
+    def kinds(self, *records: Judged, receipts: Receipts = MappingProxyType({FIRST: False})) -> list[str]:
         replays = Replays(receipts, Owner("", "p"))
         for record in records:
             replays.withdrawn(record, Source(*record[:3]))
@@ -243,9 +302,24 @@ class TestJudge:
         original = self.record(1, first=None)
         assert self.kinds(original) == ["missing replay"]
         assert self.kinds(original, self.record(2), self.record(3)) == ["doubled replay"]
-        assert self.kinds(original, self.record(2), receipts=frozenset()) == ["doubled replay"]
+        assert self.kinds(original, self.record(2), receipts={}) == ["doubled replay"]
         assert self.kinds(original, self.record(2, b"w")) == ["changed replay"]
         assert self.kinds(original, self.record(2, partition=1)) == ["changed replay"]
+
+    def test_what_was_dropped_is_not_there_again(self) -> None:
+        original, dropped = self.record(1, first=None), {self.FIRST: True}
+        assert self.kinds(original, receipts=dropped) == []
+        assert self.kinds(original, self.record(2), receipts=dropped) == ["doubled replay"]
+
+    def test_the_original_of_a_copy_of_an_earlier_life_stands_for_the_copy(self) -> None:
+        """The copy itself is of that life, and is not read; what was replayed of it is."""
+        original = self.record(7, first=None)
+        for receipts, again in (({self.FIRST: True}, []), ({self.FIRST: False}, [self.record(2)])):
+            both: dict[Source, bool | Source] = {**receipts, Source("t", 0, 7): receipts[self.FIRST] or self.FIRST}
+            assert Replays(both).withdrawn(original, Source("t", 0, 7))
+            assert self.kinds(original, *again, receipts=both) == []
+            assert self.kinds(original, *again, self.record(3), receipts=both) == ["doubled replay"]
+        assert self.kinds(original, receipts=both) == ["missing replay"]
 
     def test_it_has_the_time_and_the_headers_of_the_first(self) -> None:
         trace: list[tuple[str, bytes | None]] = [("traceparent", b"00-1-2-01")]

@@ -210,7 +210,7 @@ def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> No
     for topic in topics_of(work).all:
         log.create(topic, PARTITIONS)
     seen = JudgesLog(log, topics_of(work).all)
-    state = begin(work, seen, None, frozenset())
+    state = begin(work, seen, None, {})
     state.progresses[0], state.read, order = {"transactions": 3}, 1, state.order
     assert order is not None
     take = order.take = lambda record: seen  # as a bound method of the auditor, no other judge has it
@@ -220,7 +220,7 @@ def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> No
     assert Proved(folder, work, None, seen).keep(state, {**seen.positions, place: 1}) == ""
     assert order.take is take, "the auditor goes on"
 
-    found = Proved(folder, work, None, seen).find(frozenset())
+    found = Proved(folder, work, None, seen).find({})
     assert found is not None
     checkpoint, state = found
     assert (checkpoint.positions[place], checkpoint.records, state.progresses) == (1, 1, {0: {"transactions": 3}})
@@ -253,7 +253,7 @@ def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
     assert store.keep(head, SimpleNamespace(oracle=oracle, replays=replays), environment) == ""
 
     def found(*offsets: int) -> Any:
-        receipts = frozenset(Source(UPDATES, place, offset) for offset in offsets)
+        receipts = {Source(UPDATES, place, offset): False for offset in offsets}
         return store.holding((HEAD.judge, {UPDATES: "id"}), receipts, positions, positions, environment)
 
     assert found() is not None
@@ -262,6 +262,10 @@ def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
     assert found(2) is None, "whether all of it was put back cannot be known from a dead letter that is cut"
     _, state = found(0)
     assert [one.kind for one in state.replays.findings()] == ["missing replay"]
+    dropped = {Source(UPDATES, place, offset): True for offset in (0, 2)}
+    checkpoint = store.holding((HEAD.judge, {UPDATES: "id"}), dropped, positions, positions, environment)
+    assert checkpoint is not None, "of a dropped one nothing has to be compared"
+    assert [*checkpoint[1].replays.findings()] == []
     for offset, (sent, wrong) in enumerate([(b"junk", []), (b"other", ["doubled replay", "changed replay"])]):
         again = [(REPLAYED, f"{UPDATES}/{place}/0".encode()), (PIPELINE_HEADER, b"/runner/id")]
         state.oracle.feed(Record(UPDATES, place, 3 + offset, b"1", sent, [*again]))

@@ -257,7 +257,7 @@ def test_what_was_read_too_late_for_plain_rows_is_counted(plain: SimulatedStage)
     plain.play([update(ONE, 2)])
     topics = topics_of(plain.workload)
     log = JudgesLog(plain.log, topics.all)
-    state = begin(plain.workload, log, None, frozenset())
+    state = begin(plain.workload, log, None, {})
     records: list[Record] = []
     log.read(log.stable_ends(), records.append)
     for record in sorted(records, key=lambda record: record.topic not in plain.workload.reads):
@@ -293,7 +293,7 @@ def test_no_more_is_read_of_one_side_than_may_wait_for_the_other(
             )
 
     log = Uneven(stage.log, topics.all)
-    state = begin(stage.workload, log, None, frozenset())
+    state = begin(stage.workload, log, None, {})
 
     def take(record: Record) -> None:
         nonlocal most

@@ -21,6 +21,7 @@ from onefold.proof.model import model
 from onefold.proof.order import Order
 from onefold.proof.outputs import Outputs
 from onefold.proof.record import Record, Source
+from onefold.proof.replays import Replays
 from onefold.proof.verdict import INVALID, CannotTell
 from onefold.proof.workloads import runner
 from onefold.testing import TopologyDriver
@@ -104,6 +105,18 @@ def test_of_the_ticks_of_a_partition_each_is_later_than_the_last(contracts: None
     fates = [oracle.feed(tick(here, 1 + offset, at_ms)) for offset, at_ms in enumerate(ticks)]
     assert fates == [*[Fate.IGNORED] * 2, *[Fate.DEAD] * 4, Fate.ACCEPTED, Fate.IGNORED]
     assert oracle.feed(tick(1 - here, 0, 2000)) == Fate.ACCEPTED
+
+
+@pytest.mark.promise("dead-letters-dropped")
+def test_a_dropped_tick_is_a_dead_letter_and_has_not_set_the_time(contracts: None) -> None:
+    """A bug had set it aside, which the model does not expect; and it cannot be replayed."""
+    oracle = Oracle(WORKLOAD, 2)
+    here = bids(oracle, "a")["a"]
+    dropped = Source("bids.ticks", here, 0)
+    oracle.withdrawn = Replays({dropped: True}).withdrawn
+    assert oracle.feed(tick(here, 0, 5000)) == Fate.DEAD
+    assert set(oracle.expected.dead) == {dropped}
+    assert oracle.feed(tick(here, 1, 4000)) == Fate.ACCEPTED
 
 
 def test_a_workload_with_ticks_needs_a_model_with_a_tick(contracts: None) -> None:

@@ -293,7 +293,7 @@ def test_output_records_of_an_input_that_changes_many_rows_are_found_by_their_ro
         __hash__ = int.__hash__
 
     count, stage = 1_000, InMemoryStage(runner.WORKLOAD)
-    state = begin(stage.workload, JudgesLog(stage.log, topics_of(stage.workload).all), None, frozenset())
+    state = begin(stage.workload, JudgesLog(stage.log, topics_of(stage.workload).all), None, {})
     matching, source = state.matching, Source(runner.TOPIC, 0, 0)
     rows: Any = state.oracle.expected.model.rows[TENDENCY.name]
     fields = dict.fromkeys(contracts()[TENDENCY.topic].fields, 0)

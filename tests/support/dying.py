@@ -11,17 +11,17 @@ from tests.support.forks import Process
 
 
 def dies(work: str, domain: str, settings: dict[str, Any], after: str, *, inputs: bool = False) -> None:
-    """Replay, with a transaction a record, or reset, until that step was taken; it is killed then, and has left nothing in
-    good order.
+    """Replay or drop, with a transaction a record, or reset, until that step was taken; it is killed then, and has left nothing
+    in good order.
     """
     given: dict[str, Any] = {"domain": domain, "settings": settings, "dies_after": after}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_")}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        if work == "replay":
-            process = Process(forked.replay, given, log, environment, Path.cwd())
-        else:
+        if work == "reset":
             process = Process(forked.reset, {**given, "inputs": inputs}, log, environment, Path.cwd())
+        else:
+            process = Process(getattr(forked, work), given, log, environment, Path.cwd())
         try:
             assert process.wait(90) == -signal.SIGKILL, f"killed after {after}: {log.read_text(encoding='utf-8')}"
         finally:

@@ -14,6 +14,7 @@ from onefold.dashboard import serve as _serve  # noqa: F401 - and that one the w
 from onefold.operate.dead_letters import replay as replaying
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.settings import Settings
+from onefold.processor.io.replays import Dropped
 
 
 def run(what: Callable[..., int], given: dict[str, Any], log: Path, environment: dict[str, str], folder: Path) -> None:
@@ -39,6 +40,14 @@ def replay(domain: str, settings: dict[str, Any], dies_after: str) -> int:
     replaying.RECORDS_MAX = 1
     asked = DeadLetters(domain, Settings(**settings))
     replaying.replay(asked, Wanted(), _killed_after(dies_after))
+    return 0
+
+
+def drop(domain: str, settings: dict[str, Any], dies_after: str) -> int:
+    """A drop of all dead letters, with a transaction a record, that is killed after a step."""
+    replaying.RECORDS_MAX = 1
+    asked = DeadLetters(domain, Settings(**settings))
+    replaying.drop(asked, Wanted(), Dropped("ada@laptop", "a test event"), _killed_after(dies_after))
     return 0
 
 

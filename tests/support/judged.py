@@ -31,7 +31,7 @@ def judged(
     """
     order_topic = [f"{workload.name}.order"] if driver.topology.order else []
     topics = [*workload.reads, *workload.outputs, *workload.queues, driver.topology.changelog, *order_topic]
-    state = begin(workload, JudgesLog(driver.log, topics), None, frozenset())
+    state = begin(workload, JudgesLog(driver.log, topics), None, {})
     oracle, order = state.oracle, state.order
     for topic in workload.queues:
         for record in records(driver, topic):

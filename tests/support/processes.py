@@ -203,17 +203,18 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     """Every row, dead letter, repartitioned copy and state is there, and none twice. Returns what was expected."""
     workload = workloads.workload(topology.name)
     partitions = {name: len(found.partitions) for name, found in AdminClient({**client}).list_topics().topics.items()}
-    with closing(Log(client, topology.inputs)) as log:
-        owner = Owner(log.cluster_id, topology.name)
+    with closing(Log(client, [*topology.inputs, topology.changelog])) as log:
+        owner = Owner(log.cluster_id, topology.name, log.topics[topology.changelog].topic_id)
         oracle = Oracle(workload, partitions[topology.inputs[0]], owner=owner, queues=partitions)
-        receipts = read(client, topology.name, {name: topic.topic_id for name, topic in log.topics.items()})
+        receipts = read(client, owner, {name: topic.topic_id for name, topic in log.topics.items()})
         replays = Replays(receipts, owner)
     matching = Matching(workload, partitions, oracle.expected.model, oracle.expected.fate)
     oracle.withdrawn, oracle.changed = replays.withdrawn, matching.changed
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
         for record in records(client, topic):
-            order.feed(record) if order else oracle.feed(record)
+            if not owner.is_of_another(record):
+                order.feed(record) if order else oracle.feed(record)
     if order and topology.order:
         for record in records(client, topology.order):
             order.add(record)

@@ -122,7 +122,7 @@ def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
     topology, work = driver.topology, workload(driver.topology.name)
     assert topology.order is not None
     topics = [*work.reads, *work.outputs, *work.queues, topology.changelog]
-    state = begin(work, JudgesLog(driver.log, topics), None, frozenset())
+    state = begin(work, JudgesLog(driver.log, topics), None, {})
     oracle, outputs, order = state.oracle, state.outputs, state.order
     assert order is not None
     hand_in: dict[str, Callable[[Record], object]] = dict.fromkeys(outputs.records, outputs.feed)

@@ -79,10 +79,10 @@ class JudgesLog(Log):
 
 
 def kafka_of(log: SimulatedLog, opened: type[JudgesLog] = JudgesLog) -> Kafka:
-    """A simulated log, for a verifier. No dead letters were replayed."""
+    """A simulated log, for a verifier. No dead letters were replayed or dropped."""
     return Kafka(
         log=lambda client, topics: opened(log, topics),
-        receipts=lambda client, domain, topic_ids: frozenset(),
+        receipts=lambda client, owner, topic_ids: {},
     )
 
 
@@ -132,7 +132,7 @@ class InMemoryStage(SimulatedStage):
         """What `verify` finds in the topics, and what compared their output records."""
         work, topics = self.workload, topics_of(self.workload)
         log = opened(self.log, topics.all)
-        state = begin(work, log, None, frozenset())
+        state = begin(work, log, None, {})
         order = state.order
         if order is not None:
             order.go_on(state.oracle.feed, stops=False)

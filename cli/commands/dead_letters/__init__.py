@@ -1,6 +1,6 @@
-"""`onefold dead-letters`: what was refused, why, and putting it back."""
+"""`onefold dead-letters`: rejected records, why they were rejected, and what becomes of them."""
 
-HELP = """Show rejected records, and replay them after the fix.
+HELP = """Show rejected records, and replay them after the fix, or drop them.
 
 Example: onefold dead-letters list runner --since 2h
 """
@@ -8,4 +8,5 @@ VERBS = {
     "list": "List them, by reason, time, key or topic.",
     "show": "Show one: bytes, origin, reason.",
     "replay": "Write them to their inputs again, each once.",
+    "drop": "Decide that they never count.",
 }

@@ -10,18 +10,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onefold.error_codes import Code
+from onefold.exit_codes import USAGE
+from onefold.operate.errors import UserError
+
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import Letter, Wanted
+    from onefold.processor.io.replays import Receipt
 
 Reason = Annotated[str, typer.Option(help="Only those whose reason has this text in it.")]
 Since = Annotated[str, typer.Option(help="Only those from then on: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")]
 Until = Annotated[str, typer.Option(help="Only those before then.")]
 Key = Annotated[str, typer.Option(help="Only those of this key.")]
 Topic = Annotated[str, typer.Option(help="Only those of this input.")]
+Places = Annotated[
+    list[str] | None, typer.Argument(help="TOPIC/PARTITION/OFFSET of dead letters, or of their sources.")
+]
+Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the outcome of each.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
 
 WIDTH_MAX = 120
 # Below this nothing can be read any more, whatever is done.
 _WIDTH_MIN = 40
+
+
+def check_chosen(*chosen: object) -> None:
+    """Raises UserError (exit code 2) if no option says which dead letters are meant."""
+    if not any(chosen):
+        raise UserError(
+            Code.ARGUMENT_WRONG,
+            "it is not said which",
+            "Name places, filter with --reason, --key and so on, or say --all.",
+            USAGE,
+        )
 
 
 def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Sequence[str] = ()) -> Wanted:
@@ -64,8 +86,9 @@ def entry(letter: Letter, remark: str) -> str:
     return f"{first}\n{wrapped(letter.reason)}"
 
 
-def as_data(letter: Letter) -> dict[str, Any]:
+def as_data(letter: Letter, receipt: Receipt | None) -> dict[str, Any]:
     """A dead letter for a program, without what it holds."""
+    dropped = receipt.dropped if receipt is not None else None
     return {
         "place": str(letter.place),
         "source": str(letter.source) if letter.source else None,
@@ -73,4 +96,6 @@ def as_data(letter: Letter) -> dict[str, Any]:
         "key": None if letter.key is None else letter.key.decode(errors="backslashreplace"),
         "reason": letter.reason,
         "bytes": letter.length,
+        "replayed": receipt is not None and dropped is None,
+        "dropped": None if dropped is None else dropped._asdict(),
     }

@@ -19,7 +19,7 @@ def command(
     until: Until = "",
     key: Key = "",
     topic: Topic = "",
-    waiting: Annotated[bool, typer.Option("--open", help="Only those that were not replayed.")] = False,
+    waiting: Annotated[bool, typer.Option("--open", help="Only those that were neither replayed nor dropped.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Print this many, the newest. 0: all.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, all of them.")] = False,
 ) -> None:
@@ -36,14 +36,16 @@ def command(
     # Their values are not shown here, and a million would not fit.
     found = sorted((one._replace(value=None) for one in letters.select(wanted)), key=lambda one: (one.at_ms, one.place))
     receipts = letters.receipts()
-    replayed = {one.place for one in found if letters.is_replayed(one, receipts)}
+    known = {one.place: receipt for one in found if (receipt := letters.receipt(one.source, receipts)) is not None}
     if as_json:
-        data = [{**common.as_data(one), "replayed": one.place in replayed} for one in found]
+        data = [common.as_data(one, known.get(one.place)) for one in found]
         typer.echo(json.dumps(data, indent=1))
         return
     shown = found[-limit:] if limit else found
     for one in shown:
-        typer.echo(common.entry(one, "replayed" if one.place in replayed else ""))
+        typer.echo(common.entry(one, str(known.get(one.place, ""))))
     more = f", the newest {len(shown):,} are shown (--limit 0: all)" if len(shown) < len(found) else ""
-    told = f"{len(found):,} dead letters of {letters.name}, {len(replayed):,} of them replayed{more}."
+    dropped = sum(receipt.dropped is not None for receipt in known.values())
+    replayed = len(known) - dropped
+    told = f"{len(found):,} dead letters of {letters.name}, {replayed:,} replayed, {dropped:,} dropped{more}."
     typer.echo(common.wrapped(told, ""))

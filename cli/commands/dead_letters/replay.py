@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold.cli.commands.dead_letters import common
-from onefold.cli.commands.dead_letters.common import Key, Reason, Since, Topic, Until
-from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, USAGE
-from onefold.operate.errors import UserError
+from onefold.cli.commands.dead_letters.common import (
+    AsJson,
+    DryRun,
+    Everything,
+    Key,
+    Places,
+    Reason,
+    Since,
+    Topic,
+    Until,
+)
+from onefold.exit_codes import FAILED
 from onefold.operate.progress import Progress
 from onefold.operate.settings import load
 
@@ -21,17 +29,15 @@ if TYPE_CHECKING:
 
 def command(
     domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
-    places: Annotated[
-        list[str] | None, typer.Argument(help="TOPIC/PARTITION/OFFSET of dead letters, or of their sources.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    places: Places = None,
+    everything: Everything = False,
     reason: Reason = "",
     since: Since = "",
     until: Until = "",
     key: Key = "",
     topic: Topic = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the outcome of each.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the original records of dead letters to their input topics again, each exactly once: a second replay does
     nothing. The replayed records come after later records of their keys.
@@ -43,13 +49,7 @@ def command(
     """
     from onefold.operate.dead_letters.letters import DeadLetters
 
-    if not (everything or places or reason or since or until or key or topic):
-        raise UserError(
-            Code.ARGUMENT_WRONG,
-            "it is not said which",
-            "Name places, filter with --reason, --key and so on, or say --all.",
-            USAGE,
-        )
+    common.check_chosen(everything, places, reason, since, until, key, topic)
     wanted = common.wanted(reason, since, until, key, topic, places or ())
     letters = DeadLetters(domain, load())
     code = _rehearse(letters, wanted, as_json) if dry_run else _replay(letters, wanted, as_json)
@@ -67,14 +67,14 @@ def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
     lacking = {str(place): lacks for place, lacks in report.lacking.items()}
     failed = {str(place): why for place, why in report.failed.items()}
     if as_json:
-        replayed = [str(letter.place) for letter in report.replayed]
+        replayed = [str(letter.place) for letter in report.done]
         data = {"replayed": replayed, "replayed_before": len(report.before), "lacking": lacking, "failed": failed}
         typer.echo(json.dumps(data, indent=1))
     else:
         for place, why in (lacking | failed).items():
             typer.echo(common.wrapped(f"{place}: {why}", ""))
         typer.echo(
-            f"{len(report.replayed):,} replayed, {len(report.before):,} had been replayed before, "
+            f"{len(report.done):,} replayed, {len(report.before):,} had been replayed or dropped before, "
             f"{len(failed):,} cannot be."
         )
     return FAILED if failed else 0
@@ -88,7 +88,7 @@ def _rehearse(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
     if as_json:
         typer.echo('{\n "would": {', nl=False)
     # One by one, as they come: there may be a million of them.
-    for letter, what in rehearse(letters, replay.would_be_replayed(letters, wanted, report)):
+    for letter, what in rehearse(letters, replay.would_be_done(letters, wanted, report)):
         if as_json:
             typer.echo(f"{',' if would else ''}\n  {json.dumps(str(letter.place))}: {json.dumps(what)}", nl=False)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from onefold.operate.settings import load
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original
+    from onefold.processor.io.replays import Receipt
 
 # The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
 _SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
@@ -39,11 +41,11 @@ def command(
     letters = of_place(at, load())
     letter = letters.one(at)
     found = letters.originals([letter])[letter.place]
-    replayed = letters.is_replayed(letter, letters.receipts())
+    receipt = letters.receipt(letter.source, letters.receipts())
     if as_json:
-        typer.echo(json.dumps(_data(letters, letter, found, replayed), indent=1, default=str))
+        typer.echo(json.dumps(_data(letters, letter, found, receipt), indent=1, default=str))
         return
-    typer.echo("\n".join(_lines(letters, letter, found, replayed, None if show_all else BYTES_SHOWN)))
+    typer.echo("\n".join(_lines(letters, letter, found, receipt, None if show_all else BYTES_SHOWN)))
 
 
 def _held(letter: Letter, found: Original | str) -> Original:
@@ -67,16 +69,19 @@ def _spelling(value: bytes | None) -> str:
         return f"no JSON ({first_line(error)}), and neither Avro nor Confluent's format by its first byte"
 
 
+def _when(receipt: Receipt) -> datetime:
+    return datetime.fromtimestamp(receipt.at_ms / 1000, UTC)
+
+
 def _headers(original: Original) -> list[tuple[str, bytes | None]]:
     return list(original.envelope.headers() or []) if original.envelope is not None else []
 
 
-def _data(letters: DeadLetters, letter: Letter, found: Original | str, replayed: bool) -> dict[str, Any]:
+def _data(letters: DeadLetters, letter: Letter, found: Original | str, receipt: Receipt | None) -> dict[str, Any]:
     original = _held(letter, found)
     value, problem = letters.decoded(letter, original.value)
     return {
-        **common.as_data(letter),
-        "replayed": replayed,
+        **common.as_data(letter, receipt),
         "sha256": letter.sha256,
         "sent_ms": original.envelope.timestamp()[1] if original.envelope is not None else None,
         "headers": [[name, None if held is None else held.hex()] for name, held in _headers(original)],
@@ -91,12 +96,14 @@ def _data(letters: DeadLetters, letter: Letter, found: Original | str, replayed:
 
 
 def _lines(
-    letters: DeadLetters, letter: Letter, found: Original | str, replayed: bool, shown: int | None
+    letters: DeadLetters, letter: Letter, found: Original | str, receipt: Receipt | None, shown: int | None
 ) -> Iterator[str]:
     original = _held(letter, found)
     yield f"dead letter  {letter.place}"
     yield f"source       {letter.source or 'its headers do not say'}"
-    yield f"rejected     {letter.at:%Y-%m-%d %H:%M:%S} UTC{', and replayed since' if replayed else ''}"
+    yield f"rejected     {letter.at:%Y-%m-%d %H:%M:%S} UTC"
+    if receipt is not None:
+        yield f"since then   {common.wrapped(str(receipt), ' ' * 13).strip()}, {_when(receipt):%Y-%m-%d %H:%M:%S} UTC"
     yield f"reason       {common.wrapped(letter.reason, ' ' * 13).strip()}"
     yield f"key          {common.key_text(original.key).removeprefix('key ')}"
     for name, held in _headers(original):
