@@ -198,12 +198,15 @@ class Judge:
         """Records that were processed in an order that nobody wrote down, as by a version of the pipeline with one input. The
         processor has counted them, and has not counted what it passed over.
         """
-        assert self._state.order is not None
-        counted, known = (
-            sum(self._state.counted().values()),
-            sum(self._state.oracle.expected.counts.as_stored().values()),
-        )
-        return self._state.order.left_over(passed_over=counted <= known)
+        order = self._state.order
+        assert order is not None
+
+        def uncounted() -> int:
+            known = self._state.oracle.expected.counts.as_stored()
+            return sum(self._state.counted().values()) - sum(known.values())
+
+        order.begin(uncounted())
+        return order.left_over(passed_over=uncounted() <= 0)
 
     def _unmade(self) -> str:
         """What a worker has still to make."""

@@ -4,7 +4,7 @@ What depends on the order between two topics (which record changed a row last, a
 the order that was. The processor writes it to the topic `<domain>.order`, in the transaction that commits the results: a record
 for each transaction, with runs [topic, first offset, last offset + 1). Whether the *results* agree with it is what the
 judge finds out. Runs of a topic only go on: a record that lies between two of them was never processed. What lies before the
-first run of a topic may have been processed while the pipeline had one input, and no order: nothing is known about it.
+first run of a topic may have been processed while the pipeline had one input, and no order: only the processor's counts tell.
 """
 
 import json
@@ -99,14 +99,7 @@ class Order:
             in_order: how many of the records that wait the processor has counted. If these are more than its order has, it has
                 processed records without an order, and none is passed over.
         """
-        waiting = sum(map(len, self._waiting.values()))
-        ordered = sum(
-            start <= record.offset < end
-            for partition, runs in self._runs.items()
-            for topic, start, end in runs
-            for record in self._waiting.get((topic, partition), ())
-        )
-        if waiting == ordered or in_order > ordered:
+        if sum(map(len, self._waiting.values())) == self._in_runs() or not self.begin(in_order):
             return []
         self.go_on(self.take, stops=False)
         found = self.findings(drained=True)
@@ -117,6 +110,26 @@ class Order:
         self.skipped.clear()
         self._stops = True
         return found
+
+    def begin(self, in_order: int) -> bool:
+        """Take what lies before the first run of each topic for passed over, if the processor has counted no more of the records
+        that wait than its order has: then it has processed none without an order. Returns whether that is so.
+        """
+        if in_order > self._in_runs():
+            return False
+        self._begun |= self._waiting.keys()
+        for partition in self._runs:
+            self._go_on(partition)
+        return True
+
+    def _in_runs(self) -> int:
+        """How many of the records that wait are in the order."""
+        return sum(
+            start <= record.offset < end
+            for partition, runs in self._runs.items()
+            for topic, start, end in runs
+            for record in self._waiting.get((topic, partition), ())
+        )
 
     def left_over(self, *, passed_over: bool = True) -> str:
         """A sentence about records before every order, or that are in the order and not in the log; else nothing.

@@ -210,13 +210,13 @@ class OrderedStage(SimulatedStage):
                 self.log.append(f"{self.workload.name}.order", b"o", body, partition=source.partition)
 
 
-@pytest.mark.parametrize("place", ["between others", "last"])
+@pytest.mark.parametrize("place", ["first", "between others", "last"])
 def test_a_record_that_a_pipeline_of_two_inputs_has_lost_for_good_is_wrong(module_database: str, place: str) -> None:
     """The progress says that it was read; the order of the inputs leaves it out."""
     stage = OrderedStage(module_database, averages.WORKLOAD)
     stage.play(averages.generate(3, 60))
     of_one = [source for source in stage.originals if source[:2] == next(iter(stage.originals))[:2]]
-    lost = of_one[-1 if place == "last" else 1]
+    lost = of_one[{"first": 0, "between others": 1, "last": -1}[place]]
     stage.order(skipped=lost)
     fate = {Fate.ACCEPTED: "accepted", Fate.IGNORED: "ignored"}[stage.expected.fate(lost)]
     stage.report_progress(**{fate: stage.expected.counts.as_stored()[fate] - 1})
@@ -226,15 +226,20 @@ def test_a_record_that_a_pipeline_of_two_inputs_has_lost_for_good_is_wrong(modul
     assert [(one.where, one.source) for one in found] == [(lost.topic, str(lost))]
 
 
-def test_a_record_that_was_processed_without_an_order_is_unknown(module_database: str) -> None:
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_record_that_was_processed_without_an_order_is_unknown(module_database: str, at: int) -> None:
     """As by a version of the pipeline with one input, between two with both: the processor has counted the record."""
     stage = OrderedStage(module_database, averages.WORKLOAD)
     stage.play(averages.generate(3, 60))
-    lost = [source for source in stage.originals if source[:2] == next(iter(stage.originals))[:2]][1]
+    lost = [source for source in stage.originals if source[:2] == next(iter(stage.originals))[:2]][at]
     stage.order(skipped=lost)
     verdict = stage.judge()
     assert verdict.outcome == UNKNOWN
-    assert f"leaves out records that were processed, the first one at {lost}" in verdict.reason
+    told = [
+        f"the recorded merge order of {lost.topic}/{lost.partition} is missing from offset 0 on",
+        f"the recorded merge order leaves out records that were processed, the first one at {lost}",
+    ]
+    assert told[at] in verdict.reason
 
 
 def test_a_pipeline_of_two_inputs_is_valid_in_its_order(module_database: str) -> None:

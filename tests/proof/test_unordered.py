@@ -57,6 +57,19 @@ class Losing(SimulatedSession):
         return [one for one in super().poll(count_max, timeout_s) if one[:3] != (TOPIC, 0, self.lost)]
 
 
+@pytest.mark.parametrize("began", ["before", "behind"])
+def test_the_first_record_of_an_input_that_was_read_past_is_named(began: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies before every run of its topic, as what was processed without an order does; the counts tell the two apart."""
+    monkeypatch.setattr(driver, "SimulatedSession", Losing)
+    monkeypatch.setattr(Losing, "lost", 0)
+    made = inputs()
+    followed = sent(made[:1] if began == "before" else made[:800])
+    followed.begin()
+    followed.send(made[1:] if began == "before" else made[800:])
+    assert [(one.kind, one.source) for one in followed.found()] == [("skipped input", f"{TOPIC}/0/0")]
+    assert followed.following.unordered == ""
+
+
 @pytest.mark.promise("audit-names-wrong")
 @pytest.mark.parametrize("began", ["before", "behind", "at last"])
 def test_a_record_that_the_processor_has_read_past_is_named_and_no_other(
