@@ -152,7 +152,7 @@ def test_what_a_redrive_writes_with_asks_for_its_session(
         seen.stills.append(still)
         return SimpleNamespace(put=None)
 
-    monkeypatch.setattr(work, "prepare", lambda dsn: None)
+    monkeypatch.setattr(work, "prepare", lambda *given: None)
     monkeypatch.setattr(work, "context_of", lambda pipeline, settings, client: context)
     monkeypatch.setattr(pending, "PostgresPending", Session)
     monkeypatch.setattr(loading, "effect_of", seen.effect_of)

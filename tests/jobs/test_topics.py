@@ -47,7 +47,7 @@ class Refusing:
             raise self.error
         return SimpleNamespace(topics={"sheets.jobs": SimpleNamespace(partitions=[0])})
 
-    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[None]]:
+    def describe_topics(self, topics: Any, request_timeout: float, **more: Any) -> dict[str, Future[None]]:
         future: Future[None] = Future()
         future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
         return {"sheets.jobs": future}

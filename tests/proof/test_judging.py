@@ -20,6 +20,7 @@ from tests.support.coded import raises
 from tests.support.simulated_stage import SimulatedStage
 from tests.support.stage import PARTITIONS
 
+PYTHONS_OWN = 700  # threshold of the collector of garbage
 WRONG = [Finding(next(iter(KINDS)), "somewhere")]
 
 
@@ -253,6 +254,6 @@ def test_cycles_of_objects_are_looked_for_seldom_while_it_runs() -> None:
     """And as before afterwards, also after an error."""
     before = gc.get_threshold()
     with suppress(KeyError), seldom():
-        assert gc.get_threshold()[0] > 100 * before[0]
+        assert gc.get_threshold()[0] > 100 * PYTHONS_OWN  # an earlier test may have run a processor, which has others
         raise KeyError
     assert gc.get_threshold() == before
