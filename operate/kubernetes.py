@@ -74,7 +74,9 @@ class Base:
     strimzi: str | None = None
 
     def files(self) -> dict[str, list[Resource]]:
-        """The resources, by the names of their files. Raises UserError if no Kafka is named, or a pipeline does not load."""
+        """The resources, by the names of their files. Raises UserError if no Kafka is named, and `Faulty` if topics are wanted
+        of a pipeline that does not load.
+        """
         files = {
             "prepare.yaml": [self._prepare()],
             "processors.yaml": [one for pipeline in self.pipelines for one in self._processor(pipeline)],

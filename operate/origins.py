@@ -78,14 +78,14 @@ def java_client(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) ->
 
 
 def outranked(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> dict[str, str]:
-    """Settings that do not count, with an empty value: a source that wins names a file for them."""
+    """Settings that do not count, with an empty value: a source that wins has them empty, or names a file for them."""
     sources = [EnvSettingsSource(kind).env_vars]
     sources += [DotEnvSettingsSource(kind, env_file=file).env_vars for file in reversed(files)]
     found = {}
     for name in ("postgres_dsn", "kafka_options"):
         variable = f"{prefix}{name}".lower()
         first = next((given for given in sources if given.get(variable) or given.get(f"{variable}_file")), {})
-        if not first.get(variable) and first.get(f"{variable}_file"):
+        if first and first.get(variable) in (None, "", "{}"):
             found[name] = ""  # and no {}, which would be merged with what other sources have
     return found
 

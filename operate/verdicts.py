@@ -11,11 +11,14 @@ from psycopg.types.json import Jsonb
 
 from onefold import pauses, postgres
 from onefold.error_codes import Code
+from onefold.operate import grants
 from onefold.operate.errors import first_line
+from onefold.pipelines import find
 from onefold.printable import printable
 from onefold.proof.judge import Progress
 from onefold.proof.verdict import UNKNOWN
 from onefold.proof.verify import verify
+from onefold.rights import Role
 
 if TYPE_CHECKING:
     from onefold.operate.settings import Settings
@@ -94,10 +97,6 @@ def ask(
 
 def lacking(domain: str, dsn: str) -> str:
     """The rights of a verifier that are missing, in one sentence, or ""."""
-    from onefold.operate import grants  # the processor, as above
-    from onefold.pipelines import find
-    from onefold.rights import Role
-
     try:
         known = find().pipelines
         return grants.lacking(Role.VERIFIER, dsn, [known[domain]] if domain in known else [], "onefold verify")

@@ -12,6 +12,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.operate.errors import UserError
 from onefold.operate.settings import INSTANCES_MAX, load
+from onefold.pipelines import Faulty
 
 
 def command(
@@ -36,7 +37,10 @@ def command(
     found = pipelines.found().pipelines
     names = pipelines.checked(domains or pipelines.domains())
     base = Base(load(), [found[name] for name in names], processors, strimzi)
-    files = base.files()
+    try:
+        files = base.files()
+    except Faulty as fault:
+        raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     for name in files:
         _check_ours(folder / name, HEADER)
     try:

@@ -284,7 +284,7 @@ def test_a_worker_ends_without_its_rights(granted: Granted) -> None:
 def test_verify_status_audit_and_prepare_name_the_right(granted: Granted, monkeypatch: pytest.MonkeyPatch) -> None:
     """The verifier cannot tell, and everything else is refused."""
     name = granted.pipeline.name
-    monkeypatch.setattr("onefold.pipelines.find", lambda: Found({name: granted.pipeline}))
+    monkeypatch.setattr(verdicts, "find", lambda: Found({name: granted.pipeline}))
     monkeypatch.setattr(pipelines, "find", lambda: Found({name: granted.pipeline}))
 
     def settings(role: Role) -> Settings:

@@ -150,6 +150,18 @@ def test_a_sink_has_as_many_tasks_as_its_memory_is_for_or_a_cluster(
     assert not any(one["name"] == "ONEFOLD_SPARK_MASTER" for one in env(files))
 
 
+def test_a_pipeline_that_does_not_load_is_one_sentence(
+    tmp_path: Path, made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "orders"]) == OK
+    with (tmp_path / "orders.py").open("a", encoding="utf-8") as handler:
+        handler.write("raise RuntimeError\n")
+    assert run(["kubernetes", "base", "orders", "--strimzi", "main"]) == USAGE
+    assert "orders.py" in capsys.readouterr().err
+    assert not (tmp_path / "base").exists()
+
+
 def test_pipelines_that_share_a_topic_have_one_resource_for_it(tmp_path: Path) -> None:
     settings, runner = Settings(home=tmp_path, bootstrap_servers="kafka:9092"), find()["runner"]
     topics = Base(settings, [runner, runner], strimzi="main").files()["strimzi/topics.yaml"]

@@ -221,11 +221,24 @@ def test_a_secret_of_the_environment_wins_over_a_file_of_settings(
     assert found.postgres() == "postgresql://me:hunter2@db/events"
     assert found.librdkafka == {}
     assert "hunter2" not in json.dumps(found.as_environment())
+    with monkeypatch.context() as child:
+        for name, value in found.as_environment().items():
+            child.setenv(name, value)
+        assert settings.load().librdkafka == {}
+        assert settings.load().postgres() == "postgresql://me:hunter2@db/events"
     (tmp_path / "onefold.env").write_text("ONEFOLD_POSTGRES_DSN_FILE=nowhere\n", encoding="utf-8")
     monkeypatch.delenv("ONEFOLD_POSTGRES_DSN_FILE")
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://you@db/others")
     with raises(UserError, Code.SETTING_WRONG, "nowhere"):
         settings.load()
+
+
+def test_no_options_in_the_environment_unset_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `demo` does, whose Kafka asks for no login."""
+    (tmp_path / "onefold.env").write_text('ONEFOLD_KAFKA_OPTIONS={"client.id": "mine"}\n', encoding="utf-8")
+    assert settings.load().librdkafka == {"client.id": "mine"}
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS", "{}")
+    assert settings.load().librdkafka == {}
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
