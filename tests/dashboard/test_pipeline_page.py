@@ -154,12 +154,18 @@ def test_it_says_what_was_compared_and_what_nobody_judges(site: Site, floor: Flo
     """Of an older verdict nothing is known."""
     wrong(floor.connection)
     assert "Compared:" not in site.get("/pipelines/runner")[1]
+    begins = {"runner.updates": {"0": 0, "1": 7}}
     covered = {"from": {}, "outputs": 1234, "rows": 5, "not_judged": [["runner.extra", HOSTILE], ["runner.x", ""]]}
     floor.connection.execute("UPDATE onefold.verdict SET coverage = %s", (json.dumps(covered),))
     text = html.unescape(site.get("/pipelines/runner")[1])
-    assert "Compared: 1,234 output records and 5 rows." in text
+    assert "Compared: 1,234 output records and 5 rows. Read from the beginning of the log." in text
     named = f"<code>runner.extra</code> ({SHOWN}); <code>runner.x</code> (the model does not say why)."
     assert f"Not judged: {named}" in text
+    covered |= {"from": begins, "uncompared": 3}
+    floor.connection.execute("UPDATE onefold.verdict SET coverage = %s", (json.dumps(covered),))
+    text = html.unescape(site.get("/pipelines/runner")[1])
+    assert "5 rows; 3 output records could not be compared." in text
+    assert "Read from offset 7 of <code>runner.updates/1</code>, else from the beginning of the log." in text
 
 
 def test_a_row_is_found_by_its_key(site: Site, floor: Floor) -> None:
