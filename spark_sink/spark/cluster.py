@@ -52,7 +52,7 @@ class Cluster:
         self._clock = clock
         self._session: SparkSession | None = None
         self._had_at = self._look_at = clock()
-        self._started_at: float | None = None
+        self._has_started = self._had_any = False
         self._why = ""
 
     def session(self) -> SparkSession:
@@ -95,9 +95,9 @@ class Cluster:
             return sentence(error)
         self._session, self._master = session, session.sparkContext.master or self._master
         now = self._clock()
-        if self._started_at is None:  # until now it had no session that could have executors
+        if not self._has_started:  # until now it had no session that could have executors
             self._had_at = now
-        self._started_at = now
+        self._has_started, self._had_any = True, False
         return ""
 
     def _without_executors(self, session: SparkSession, now: float) -> str:
@@ -105,11 +105,12 @@ class Cluster:
         self._telemetry.put(EXECUTORS, executors)
         with suppress(Py4JError):  # the driver's JVM has ended, and a query says so
             if executors or _idles(session):
-                self._had_at = now
+                self._had_at, self._had_any = now, True
         if now - self._had_at < NONE_FOR_S:
             return ""
         silent = self._silent_master()
-        if hosts(self._master) and not silent and now - (self._started_at or now) > NONE_FOR_S:
+        # A session that never had any may have slow workers: another one would wait as long again.
+        if hosts(self._master) and not silent and self._had_any:
             with suppress(PySparkException, Py4JError):  # the session is of no use, however it ends
                 session.stop()
             self._session = None

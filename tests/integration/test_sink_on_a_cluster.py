@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from onefold.exit_codes import UNAVAILABLE
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.ports import free_ports
 from tests.support.made_up_domain import MadeUp
@@ -15,10 +14,8 @@ from tests.support.spark_cluster import NO_PYTHON, OPTIONS, PROTECTED, SPARK_HOM
 from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
-# JVMs on cores that others use too.
-SOON_S = 120.0
-# Beyond the 30 s after which the sink says that no executor is there.
-PATIENCE_S = 35.0
+# JVMs on cores that others use too. The sink loses patience no sooner.
+SOON_S = 300.0
 
 
 @pytest.fixture
@@ -29,21 +26,21 @@ def cluster(infrastructure: Infrastructure) -> Iterator[SparkCluster]:
 
 @pytest.mark.spark
 @pytest.mark.promise("spark-clusters")
-def test_executors_need_only_spark_and_a_sink_without_executors_ends(
+def test_executors_need_only_spark_and_a_sink_without_executors_says_so(
     cluster: SparkCluster, made_up: MadeUp, sink_of: SinkOf, database: str, tmp_path: Path
 ) -> None:
-    """It goes on after kill -9 of an executor. Without workers, its status, its health and its metrics say so, and then it ends
-    with the exit code of a service that is not there.
+    """It goes on after kill -9 of an executor. Without workers, its status, its health and its metrics say so.
+    `tests/sink/test_cluster.py` and `test_sink_process.py` show what comes after its patience.
     """
     made_up.create_topics(partitions=2)
     made_up.send(range(100))
     port = free_ports(1)[0]
     child = sink_of(made_up.name, tmp_path)(
-        spark={"master": cluster.master, "options": OPTIONS}, patience_s=PATIENCE_S, metrics_port=port, stall_s=120.0
+        spark={"master": cluster.master, "options": OPTIONS}, patience_s=SOON_S, metrics_port=port, stall_s=SOON_S
     )
     eventually(lambda: made_up.is_landed(database), SOON_S, "executors take part in a batch")
-    assert sums(port)["onefold_sink_executors"] == 2
-    assert asked(port, "/healthz")[0] == 200
+    eventually(lambda: sums(port)["onefold_sink_executors"] == 2, SOON_S, "two executors")
+    eventually(lambda: asked(port, "/healthz")[0] == 200, SOON_S, "the sink is healthy")
     executors_have_only_spark(cluster, tmp_path, database)
 
     cluster.executors()[0].kill()
@@ -57,8 +54,6 @@ def test_executors_need_only_spark_and_a_sink_without_executors_ends(
     assert asked(port, "/healthz")[0] == 503
     assert sums(port)["onefold_sink_executors"] == 0
     assert (child.status()["state"], child.status()["detail"]) == ("waiting", sentence)
-    assert child.process.wait(SOON_S) == UNAVAILABLE
-    assert f"gave up after {PATIENCE_S:.0f} s: {sentence}" in child.status()["detail"]
 
 
 def executors_have_only_spark(cluster: SparkCluster, home: Path, dsn: str) -> None:

@@ -94,6 +94,7 @@ def test_a_cluster_with_executors_is_well(world: World) -> None:
     assert world.told.wrong == {}
 
 
+@pytest.mark.promise("spark-clusters")
 def test_executors_that_are_gone_are_said_after_30_seconds_and_given_up_after_the_patience(world: World) -> None:
     """In the status, in the health and by a metric."""
     cluster = world.cluster("yarn")
@@ -156,6 +157,16 @@ def test_a_master_that_does_not_know_the_application_any_more_gets_a_new_one(wor
     assert session(cluster) is world.sessions[1]
 
 
+def test_executors_that_are_slow_to_start_are_waited_for(world: World) -> None:
+    """A new session would have to wait for them as long again."""
+    world.executors = 0
+    cluster = world.cluster()
+    assert after(world, cluster, 100) == f"Spark has had no executors at {world.master} for 30 s"
+    world.sessions[0].executors = 1
+    assert after(world, cluster, 3) == ""
+    assert len(world.sessions) == 1
+
+
 def test_a_master_that_is_gone_is_said_at_once_and_found_again(world: World) -> None:
     """Before the first session, and after the executors have ended with it."""
     cluster = world.cluster()
@@ -167,12 +178,12 @@ def test_a_master_that_is_gone_is_said_at_once_and_found_again(world: World) -> 
     assert world.sessions == []
     port = int(world.master.rpartition(":")[2])
     with closing(socket.create_server(("127.0.0.1", port))):
-        assert after(world, cluster, 3) == ""
+        assert after(world, cluster, 6) == ""
     world.sessions[0].executors = 0
     assert after(world, cluster, NONE_FOR_S + 4) == sentence
     assert not world.sessions[0].stopped, "executors may run on without a master"
     with closing(socket.create_server(("127.0.0.1", port))):
-        assert after(world, cluster, 3) == ""
+        assert after(world, cluster, 5) == ""
     assert world.sessions[0].stopped
     assert session(cluster) is world.sessions[1]
 
