@@ -262,7 +262,8 @@ class Judge:
         unkept = list(snapshot.invariants(rules))
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
         findings += [*self._state.matching.findings, *self._state.matching.left()]
-        findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected)]
+        findings += [*expected.fed.findings(), *expected.mistimed]
+        findings += self._state.wrong_counts(self._state.counted(), self._topics.changelog)
         if self._ask_receipts() != self._state.replays.receipts:
             raise CannotTell(
                 Code.CHANGED_MEANWHILE, "dead letters were replayed or dropped while this was going on; ask again"
@@ -280,19 +281,6 @@ class Judge:
         verdict.not_judged = unjudged(self._work, snapshot)
         verdict.uncompared = self._state.matching.passed_over
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
-        return findings
-
-    def _judge_counts(self, expected: Expected) -> list[Finding]:
-        """The processor counts for itself how records ended; it must have counted the same."""
-        counted = self._state.counted()
-        findings = []
-        for name, wanted in expected.counts.as_stored().items():
-            found = counted.get(name, 0)
-            if found != wanted:
-                difference = {name: (wanted, found)}
-                findings.append(
-                    Finding("wrong count", self._topics.changelog, {}, difference, weight=abs(wanted - found))
-                )
         return findings
 
 

@@ -19,7 +19,7 @@ from onefold.proof.owner import Owner
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Receipts, Replays
-from onefold.proof.verdict import CannotTell
+from onefold.proof.verdict import CannotTell, Finding
 
 # Offsets of each partition that are read before it is asked whether others are far behind.
 _STEP = 10_000
@@ -99,6 +99,14 @@ class State:
         for progress in self.progresses.values():
             counted.update(progress.get("counts", {}))
         return counted
+
+    def wrong_counts(self, counted: Mapping[str, int], changelog: str) -> list[Finding]:
+        """The processor counts how records ended. Name where the model, which has taken the same records, has other counts."""
+        found = []
+        for name, wanted in self.oracle.expected.counts.as_stored().items():
+            if (has := counted.get(name, 0)) != wanted:
+                found.append(Finding("wrong count", changelog, {}, {name: (wanted, has)}, weight=abs(wanted - has)))
+        return found
 
 
 def owner_of(work: Workload, log: Log) -> Owner:

@@ -10,7 +10,7 @@ What was there at the start is read as `verify` reads it: the model runs ahead, 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -82,6 +82,7 @@ class Following:
         self.unordered = ""
         self._gate: Gate | None = None
         self.findings = list[Finding]()
+        self._off: dict[str, int] = {}  # how many more records the model had counted than the processor, by their fate
         # The inputs of which the processor claims to have read more than there is.
         self._beyond = set[tuple[str, int]]()
         # When all was read that the processor had said of how far it is.
@@ -136,7 +137,7 @@ class Following:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
         state = self._state
         reached, self.began_at = dict(self._progress), self._ends_of_written()
-        counted = self._counted
+        counted = state.counted()
         if ahead := state.matching.beyond(reached) or state.outputs.beyond(reached):
             raise CannotTell(
                 Code.PROGRESS_UNKNOWN,
@@ -273,12 +274,7 @@ class Following:
             self.findings.append(beyond)
             self._beyond.add((beyond.key["topic"], beyond.key["partition"]))
         written = {place: ends[place] for place in self._written}
-        return Gate(dict(self._progress), self._counted, written, self._told_at, time.monotonic())
-
-    @property
-    def _counted(self) -> int:
-        """How many records the processor had counted when it was where its progress is."""
-        return sum(self._state.counted().values())
+        return Gate(dict(self._progress), self._state.counted(), written, self._told_at, time.monotonic())
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()
@@ -311,13 +307,12 @@ class Following:
                 )
             self._progress[topic, task] = at["next_offset"]
 
-    def _take_inputs(self, reached: Offsets, deadline: float, counted: int | None) -> bool:
+    def _take_inputs(self, reached: Offsets, deadline: float, counted: Counter[str] | None) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
 
         Args:
             deadline: until when, in monotonic seconds; one record is taken at least.
-            counted: how many records the processor has counted up to `reached`; None: a transaction of it may have inputs before
-                and behind.
+            counted: what the processor has counted up to `reached`; None: a transaction of it may have inputs before and behind.
         """
         self._is_applied = False
         for place, waiting in self._waiting.items():
@@ -341,11 +336,21 @@ class Following:
         if not self._state.oracle.owner.is_of_another(record):
             (self._state.order.feed if self._state.order else self._apply)(record)
 
-    def _pass_over(self, counted: int) -> None:
-        """Name inputs that the processor passed over; or say which it has processed in an order that it did not record."""
+    def _pass_over(self, counted: Counter[str]) -> None:
+        """Name inputs that the processor passed over, and counts that differ from the model's; or say which inputs it has
+        processed in an order that it did not record.
+        """
+        counts = self._state.oracle.expected.counts
         if (order := self._state.order) is not None:
-            self.findings += order.pass_over(counted - sum(self._state.oracle.expected.counts.as_stored().values()))
+            self.findings += order.pass_over(counted.total() - sum(counts.as_stored().values()))
             self.unordered = order.unordered()
+        off = {name: wanted - counted[name] for name, wanted in counts.as_stored().items()}
+        # The processor goes on counting when it reads an input no more.
+        of_all = all("counts" in one and "former_inputs" not in one for one in self._state.progresses.values())
+        if of_all and not self.unordered and off != self._off:
+            self._off = off
+            if any(off.values()) and not self._log.compacted(self._work.reads):
+                self.findings += self._state.wrong_counts(counted, self._topics.changelog)
 
     @property
     def _taken(self) -> Offsets:
