@@ -115,6 +115,7 @@ class Judge:
 
     def keep(self) -> str:
         """Keep what was proved; says why it could not, or ""."""
+        self._state.matching.forget(self._log.positions)
         return self._proved.keep(self._state, self._log.positions)
 
     def close(self) -> None:
@@ -261,7 +262,7 @@ class Judge:
         rules = invariants(self._work.name)
         unkept = list(snapshot.invariants(rules))
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
-        findings += [*self._state.matching.findings, *self._state.matching.left()]
+        findings += [*self._state.matching.findings, *self._state.unwritten(self._log), *self._state.matching.left()]
         findings += [*expected.fed.findings(), *expected.mistimed]
         findings += self._state.wrong_counts(self._state.counted(), self._topics.changelog)
         if self._ask_receipts() != self._state.replays.receipts:

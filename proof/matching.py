@@ -3,19 +3,22 @@
 Topics are read side by side, so the model is ahead of the output records of one row and behind those of another. A change of a
 row waits until its output record is read; an output record waits until the model takes the input record that it names. Of several
 changes of a row in one transaction the processor may write the last one alone: a change is dropped when a later one of the same
-row was written. What waits of a row in the end is an output record that is missing.
+row was written. It is missing if `commits` knows that its transaction had ended by then. What waits of a row in the end is
+an output record that is missing.
 
 Memory: what waits. A model whose rows do not note their changes (`models.TrackedRows`) has only the last change of each row: an
 output record that is read when the row has changed again is counted as not compared.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Context, Decimal
 from enum import Enum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from onefold.proof.additions import may_add
+from onefold.proof.commits import Commits
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Table, Workload
 from onefold.proof.fates import FATES, Fate
@@ -45,12 +48,13 @@ UNTOLD: Any = _Untold.UNTOLD
 
 class Change(NamedTuple):
     """What an input record made of a row. `values`: None: it removed the row. `key`: the state key of the input; None: it was a
-    tick.
+    tick. `before`: the values before; None: there was no row, or they are not known.
     """
 
     source: Source
     values: Values | None
     key: str | None
+    before: Values | None = None
 
 
 class Early(NamedTuple):
@@ -91,6 +95,10 @@ class Matching:
         #: How many changes wait for an output record.
         self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
+        #: Where transactions of the processor end.
+        self.commits = Commits()
+        # The last changes of a row in their transactions whose output record was not read before that of a later transaction.
+        self._unwritten: dict[tuple[str, Key, Source], Change] = {}
         # Per row and output partition what was written last of tables with columns that grow; None: it is not known.
         may = may_add(workload)
         self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
@@ -164,16 +172,18 @@ class Matching:
         for table, rows in self._rows():
             if not (keys := rows.changed):
                 continue
-            waiting = self._changes[table.name]
+            waiting, rows_before = self._changes[table.name], getattr(rows, "before", {})
             for row in dict.fromkeys(keys) if len(keys) > 1 else keys:
                 values, changed_by = rows.get(row, (None, source))
                 if changed_by != source:
                     self._late.add(table.name)
                     continue
-                change = Change(source, values, key)
+                row_before = rows_before.get(row)
+                change = Change(source, values, key, row_before and row_before[0])
                 if early and (ones := early.get((table.name, row))):
                     both.append((ones.pop(0), change))
-                    self.ahead -= len(waiting.pop(row, ()))
+                    if over := waiting.pop(row, ()):
+                        self._drop(table, row, over, change)
                     continue
                 self.ahead += 1
                 if (before := waiting.get(row)) is None:
@@ -181,6 +191,7 @@ class Matching:
                 else:
                     before.append(change)
             keys.clear()
+            rows_before.clear()
         for one, change in both:
             self._compare(one, change)
         for one in (one for ones in early.values() for one in ones):
@@ -212,6 +223,7 @@ class Matching:
             if rows.changed:
                 self._late.add(table.name)
                 rows.changed.clear()
+                getattr(rows, "before", {}).clear()
 
     def wrote(
         self,
@@ -225,6 +237,8 @@ class Matching:
     ) -> None:
         """Take an output record; the arguments are those of `outputs.Heard`."""
         source = written.source
+        if self._unwritten:
+            self._unwritten.pop((table.name, row, source), None)  # it lies in a partition that was read later
         version = self.versions(table, row, fields, written, before) if self.versions and is_last else None
         if is_last and before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
             return self._judged(table, row, version, None)  # a doubled output, which is named already
@@ -262,14 +276,41 @@ class Matching:
             return None
         for at, change in enumerate(waiting):
             if change.source == source:
-                self.ahead -= at + 1
-                if at + 1 == len(waiting):
+                self._drop(table, row, [waiting.popleft() for _ in range(at)], waiting.popleft())
+                self.ahead -= 1
+                if not waiting:
                     del self._changes[table.name][row]
-                else:
-                    for _ in range(at + 1):
-                        waiting.popleft()
                 return change
         return None
+
+    def _drop(self, table: Table, row: Key, over: Collection[Change], written: Change) -> None:
+        """Changes of the row wait no longer, for a later one was written. The last one of each transaction before was, too."""
+        self.ahead -= len(over)
+        before = next(iter(over)).before if over else None
+        for one, after in pairwise((*over, written)):
+            if self.commits.part(one.source, after.source):
+                if one.values is not None and self._differs(table, before, one.values):
+                    self._unwritten[table.name, row, one.source] = one
+                before = after.before
+
+    def _differs(self, table: Table, before: Values | None, after: Values) -> bool:
+        """Whether an output record of the row tells the two apart."""
+        if before is None:
+            return True
+        told, names = contracts()[table.topic].fields, tuple(column.name for column in table.columns)
+        generated = {column.name for column in table.columns if column.generated}
+        return any(name in told and name not in generated for name in differing(table, names, before, after))
+
+    def unwritten(self) -> Iterator[Finding]:
+        """The output records that are missing though later ones of their rows were written."""
+        for (name, row, _), change in self._unwritten.items():
+            table = next(table for table in self._tables if table.name == name)
+            yield from self._missing(table, row, change)
+
+    def forget(self, reached: Mapping[tuple[str, int], int]) -> None:
+        """Forget what is unwritten, and where transactions end below these offsets: no change there waits any more."""
+        self._unwritten.clear()
+        self.commits.forget(reached)
 
     def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
         if self.judged is not None and version is not None:  # None: it was read before anybody asked for versions

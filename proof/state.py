@@ -80,7 +80,7 @@ class State:
             self.outputs.feed(record)
         elif record.topic == topics.order:
             assert self.order is not None, "read only where there are several inputs"
-            self.order.add(record)
+            self.matching.commits.add(record.partition, record.offset, self.order.add(record))
         else:
             self.oracle.take_job(record)
 
@@ -91,7 +91,16 @@ class State:
         found: dict[str, Any] = json.loads(record.value or b"{}")
         self.progresses[record.partition] = found
         log.check_states(work.name, found, work.reads[0])
+        if self.order is None:
+            ends = {topic: at["next_offset"] for topic, at in found.get("inputs", {}).items()}
+            self.matching.commits.add(record.partition, record.offset, ends)
         return found
+
+    def unwritten(self, log: Log) -> list[Finding]:
+        """As `Matching.unwritten`, without those that Kafka may have removed from a compacted topic."""
+        found = [*self.matching.unwritten()]
+        compacted = log.compacted({finding.where for finding in found}) if found else ()
+        return [finding for finding in found if finding.where not in compacted]
 
     def counted(self) -> Counter[str]:
         """What the processor has counted for itself."""

@@ -364,7 +364,8 @@ class Following:
         matching.before(applied)
         self._collect()
         if ends_whole:  # else the output record of a row may name a later input of the same transaction
-            self.findings += matching.missing(applied)
+            self.findings += [*matching.missing(applied), *self._state.unwritten(self._log)]
+            matching.forget(applied)
         self.findings += [*matching.take_doubtful(), *matching.misplaced()]
         self.findings += self._state.oracle.expected.fed.take_misplaced()
 
