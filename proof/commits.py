@@ -32,8 +32,13 @@ class Commits:
 
     def part(self, one: Source, other: Source) -> bool:
         """Whether it is known that a transaction ended between an input record and a later one of the same partition."""
-        number = self._number(one)
-        return number is not None and one.partition == other.partition and number != self._number(other)
+        ends, numbers = self._ends.get(one[:2], ((), ()))
+        at = bisect_right(ends, one.offset)
+        if at == len(ends):
+            return False
+        if one.topic == other.topic:
+            return one.partition == other.partition and ends[at] <= other.offset
+        return one.partition == other.partition and numbers[at] != self._number(other)
 
     def _number(self, source: Source) -> int | None:
         ends, numbers = self._ends.get(source[:2], ((), ()))

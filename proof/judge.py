@@ -18,8 +18,9 @@ from onefold.proof.objects import open_store
 from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
-from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.tables import Comparison
 from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import (
     INVALID,

@@ -11,9 +11,8 @@ output record that is read when the row has changed again is counted as not comp
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
-from enum import Enum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,22 +27,11 @@ from onefold.proof.models import Model
 from onefold.proof.outputs import Written
 from onefold.proof.placement import Layout, misplaced, partition_of
 from onefold.proof.record import Record, Source
-from onefold.proof.tables import differing, row_of
+from onefold.proof.tables import UNTOLD, Key, Values, differing, row_of, without_untold
 from onefold.proof.verdict import Finding
-
-Key = tuple[Any, ...]
-Values = tuple[Any, ...]
 
 # Exact for all digits of a `numeric`.
 _EXACT = Context(prec=150_000)
-
-
-class _Untold(Enum):
-    UNTOLD = "untold"
-
-
-# A column that an output record says nothing of, as one that Postgres computes; also in a state that was kept.
-UNTOLD: Any = _Untold.UNTOLD
 
 
 class Change(NamedTuple):
@@ -169,16 +157,17 @@ class Matching:
         for one in self._early.pop(source, ()) if self._early else ():
             early.setdefault((one.table.name, one.row), []).append(one)
         both: list[tuple[Early, Change]] = []
+        gone = None, source
         for table, rows in self._rows():
             if not (keys := rows.changed):
                 continue
-            waiting, rows_before = self._changes[table.name], getattr(rows, "before", {})
+            waiting, rows_before = self._changes[table.name], getattr(rows, "before", None)
             for row in dict.fromkeys(keys) if len(keys) > 1 else keys:
-                values, changed_by = rows.get(row, (None, source))
+                values, changed_by = rows.get(row, gone)
                 if changed_by != source:
                     self._late.add(table.name)
                     continue
-                row_before = rows_before.get(row)
+                row_before = rows_before.get(row) if rows_before else None
                 change = Change(source, values, key, row_before and row_before[0])
                 if early and (ones := early.get((table.name, row))):
                     both.append((ones.pop(0), change))
@@ -191,7 +180,8 @@ class Matching:
                 else:
                     before.append(change)
             keys.clear()
-            rows_before.clear()
+            if rows_before:
+                rows_before.clear()
         for one, change in both:
             self._compare(one, change)
         for one in (one for ones in early.values() for one in ones):
@@ -276,17 +266,19 @@ class Matching:
             return None
         for at, change in enumerate(waiting):
             if change.source == source:
-                self._drop(table, row, [waiting.popleft() for _ in range(at)], waiting.popleft())
+                if at:
+                    self._drop(table, row, [waiting.popleft() for _ in range(at)], change)
+                waiting.popleft()
                 self.ahead -= 1
                 if not waiting:
                     del self._changes[table.name][row]
                 return change
         return None
 
-    def _drop(self, table: Table, row: Key, over: Collection[Change], written: Change) -> None:
+    def _drop(self, table: Table, row: Key, over: Sequence[Change], written: Change) -> None:
         """Changes of the row wait no longer, for a later one was written. The last one of each transaction before was, too."""
         self.ahead -= len(over)
-        before = next(iter(over)).before if over else None
+        before = over[0].before
         for one, after in pairwise((*over, written)):
             if self.commits.part(one.source, after.source):
                 if one.values is not None and self._differs(table, before, one.values):
@@ -512,11 +504,6 @@ def told_of(table: Table) -> Callable[[dict[str, Any]], Values]:
 
 def _spread(values: Values, places: list[int]) -> Values:
     return tuple([UNTOLD if at < 0 else values[at] for at in places])
-
-
-def without_untold(correct: Values, told: Values) -> Values:
-    """The values, and where nothing is told of a column the other one's."""
-    return tuple(one if value is UNTOLD else value for one, value in zip(correct, told, strict=True))
 
 
 def finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
