@@ -185,14 +185,7 @@ class Judge:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
         for topic in self._work.reads:
             for partition in range(self._log.topics[topic].partitions):
-                at = self._state.progresses.get(partition, {}).get("inputs", {}).get(topic, {})
-                if at and at["topic_id"] != self._log.topics[topic].topic_id:
-                    raise CannotTell(
-                        Code.TOPIC_RECREATED,
-                        f"the processor has read another topic {topic}, which has been recreated since",
-                    )
-                if at.get("next_offset", 0) < ends[topic, partition]:
-                    done = at.get("next_offset", 0)
+                if (done := self._state.reached.get((topic, partition), 0)) < ends[topic, partition]:
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
         return self._unlanded(ends) or self._unmade()
 
@@ -249,13 +242,8 @@ class Judge:
     def _beyond(self, snapshot: Snapshot) -> list[Finding]:
         """Where sink or processor claim more than there is. Asked afterwards, the topics end nowhere before."""
         landed = {place: offset for place, (offset, _) in snapshot.ledger(self._work.name).items()}
-        read = {
-            (topic, partition): int(at["next_offset"])
-            for partition, progress in self._state.progresses.items()
-            for topic, at in progress.get("inputs", {}).items()
-        }
         ends = self._log.high_ends()
-        return [*beyond_ledger(landed, ends), *beyond_progress(read, ends)]
+        return [*beyond_ledger(landed, ends), *beyond_progress(self._state.reached, ends)]
 
     def _conclude(self, verdict: Verdict, snapshot: Snapshot, checks: list[Check], expected: Expected) -> list[Finding]:
         """What is wrong beside the tables; and the checks and counts of the verdict."""

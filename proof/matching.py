@@ -345,8 +345,8 @@ class Matching:
         for several in self._early.values():
             yield from map(self._phantom_of, several)
         yield from self._first_wrong.values()
-        for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout.misplaced())
+        self.findings += (found := [*self.misplaced()])
+        yield from found
 
     def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
         """Rows without the output record of an input below these offsets, whose output records were all read. It is said once."""
@@ -372,7 +372,7 @@ class Matching:
     def misplaced(self) -> Iterator[Finding]:
         """Output records that do not lie in the partition of their Kafka key. It is said once."""
         for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout.take_misplaced())
+            yield from misplaced(topic, layout.misplaced())
 
     def _phantom(self, one: Early, fate: int | None = None) -> None:
         self.findings.append(self._phantom_of(one, fate))

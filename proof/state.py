@@ -63,6 +63,7 @@ class State:
         order: in which order several inputs were processed; None: there is one input.
         replays: the dead letters that were replayed or dropped.
         progresses: the last progress of each task.
+        reached: by input and partition, what the processor reads next, as it says there.
         read: how many records were taken, from the beginning of the log.
     """
 
@@ -72,6 +73,7 @@ class State:
     order: Order | None
     replays: Replays
     progresses: dict[int, dict[str, Any]] = field(default_factory=dict)
+    reached: dict[Place, int] = field(default_factory=dict)
     read: int = 0
 
     def take_written(self, record: Record, topics: Topics) -> None:
@@ -84,17 +86,24 @@ class State:
         else:
             self.oracle.take_job(record)
 
-    def take_progress(self, record: Record, work: Workload, log: Log) -> dict[str, Any] | None:
-        """Take a record of the changelog. Returns the progress that it says; None: it says none. Raises `CannotTell`."""
+    def take_progress(self, record: Record, work: Workload, log: Log) -> None:
+        """Take a record of the changelog; of most it takes nothing. Raises `CannotTell`."""
         if record.key != b"p":
-            return None
+            return
         found: dict[str, Any] = json.loads(record.value or b"{}")
         self.progresses[record.partition] = found
         log.check_states(work.name, found, work.reads[0])
+        inputs = {topic: at for topic, at in found.get("inputs", {}).items() if topic in log.topics}
+        for topic, at in inputs.items():
+            if at["topic_id"] != log.topics[topic].topic_id:
+                raise CannotTell(
+                    Code.TOPIC_RECREATED,
+                    f"the processor has read another topic {topic}, which has been recreated since",
+                )
+            self.reached[topic, record.partition] = at["next_offset"]
         if self.order is None:
-            ends = {topic: at["next_offset"] for topic, at in found.get("inputs", {}).items()}
+            ends = {topic: at["next_offset"] for topic, at in inputs.items()}
             self.matching.commits.add(record.partition, record.offset, ends)
-        return found
 
     def unwritten(self, log: Log) -> list[Finding]:
         """As `Matching.unwritten`, without those that Kafka may have removed from a compacted topic."""

@@ -70,7 +70,6 @@ class Following:
         self._log = kafka.log(client, topics.all)
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
-        self._progress: Offsets = {}
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
@@ -130,13 +129,11 @@ class Following:
         self._owed = Owed(work, self._state.oracle.expected.fed)
         check_beginnings(self._log, work, positions)
         self._log.go_on(positions | read_progress(self._state, work, self._log, self._kafka, self._client))
-        for task, progress in self._state.progresses.items():
-            self._reach(task, progress)
 
     def begin(self) -> None:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
         state = self._state
-        reached, self.began_at = dict(self._progress), self._ends_of_written()
+        reached, self.began_at = dict(self._state.reached), self._ends_of_written()
         counted = state.counted()
         if ahead := state.matching.beyond(reached) or state.outputs.beyond(reached):
             raise CannotTell(
@@ -269,12 +266,12 @@ class Following:
 
     def _next_gate(self) -> Gate:
         ends = self._owed.open(self._log.high_ends)
-        known = {place: end for place, end in self._progress.items() if place not in self._beyond}  # named once
+        known = {place: end for place, end in self._state.reached.items() if place not in self._beyond}  # named once
         for beyond in beyond_progress(known, ends):
             self.findings.append(beyond)
             self._beyond.add((beyond.key["topic"], beyond.key["partition"]))
         written = {place: ends[place] for place in self._written}
-        return Gate(dict(self._progress), self._state.counted(), written, self._told_at, time.monotonic())
+        return Gate(dict(self._state.reached), self._state.counted(), written, self._told_at, time.monotonic())
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()
@@ -285,27 +282,12 @@ class Following:
         if (waiting := self._waiting.get((topic, record.partition))) is not None:
             waiting.append(record)
         elif topic == self._topics.changelog:
-            self._take_progress(record)
+            self._state.take_progress(record, self._work, self._log)
         else:
             if topic.endswith(".dead") and (source := source_of(record.header(SOURCE_HEADER))) is not None:
                 self._letters.append(source)
             self._state.take_written(record, self._topics)
             self._collect()
-
-    def _take_progress(self, record: Record) -> None:
-        if (progress := self._state.take_progress(record, self._work, self._log)) is not None:
-            self._reach(record.partition, progress)
-
-    def _reach(self, task: int, progress: dict[str, Any]) -> None:
-        for topic, at in progress.get("inputs", {}).items():
-            if topic not in self._log.topics:
-                continue
-            if at["topic_id"] != self._log.topics[topic].topic_id:
-                raise CannotTell(
-                    Code.TOPIC_RECREATED,
-                    f"the processor has read another topic {topic}, which has been recreated since",
-                )
-            self._progress[topic, task] = at["next_offset"]
 
     def _take_inputs(self, reached: Offsets, deadline: float, counted: Counter[str] | None) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
@@ -367,7 +349,7 @@ class Following:
             self.findings += [*matching.missing(applied), *self._state.unwritten(self._log)]
             matching.forget(applied)
         self.findings += [*matching.take_doubtful(), *matching.misplaced()]
-        self.findings += self._state.oracle.expected.fed.take_misplaced()
+        self.findings += self._state.oracle.expected.fed.misplaced()
 
     def _collect(self) -> None:
         for found in (self._state.outputs.findings, self._state.matching.findings):
