@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -123,10 +123,18 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
     order = [topology.order] if topology.order else []
     with closing(kafka.log(client, [*topology.reads, *order, topology.changelog])) as log:
         log.check_partitions((*topology.reads, topology.changelog))
-        _check_whole(log, topology)
+        _check_whole(log, order)
         for one in stored.values():
             one.check(topology, log)
-        tasks = _processed(topology, codec, log, stored, dead, told)
+        gone = _gone(topology, log, stored)
+        try:
+            tasks = _processed(topology, codec, log, stored, dead, told)
+        except CannotTell:
+            if gone:
+                raise gone from None
+            raise
+        if gone and any(task.taken != sum(task.stored.progress.counts) for task in tasks):
+            raise gone
         told("comparing the states", log.records)
         compacted = log.compacted(topology.inputs)
     check = Check("states", sum(len(task.store) for task in tasks), sum(len(one.states) for one in stored.values()))
@@ -153,17 +161,20 @@ class _Stored:
     Attributes:
         states: by the state key, where the last record lies, and its value.
         is_cut: whether Kafka has deleted its beginning.
+        progress_at: where the progress lies.
     """
 
     is_cut: bool
     states: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     others: dict[bytes, bytes | None] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
+    progress_at: int = 0
 
     def take(self, read: record.Record) -> None:
         key = read.key or b""
         if not key.startswith(STATE):
             self.others[key] = read.value
+            self.progress_at = read.offset if key == PROGRESS_KEY else self.progress_at
         elif read.value is None:
             self.states.pop(_key(key), None)
         else:
@@ -208,7 +219,7 @@ def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> set[recor
     """The input records that are dead letters. They are as many as the progress in the changelog says, or more."""
     found = set[record.Source]()
     with closing(kafka.log(client, [*topology.dead.values()])) as log:
-        _check_whole(log, topology)
+        _check_whole(log, topology.dead.values())
         ours = owner.Owner(log.cluster_id, topology.name)
 
         def take(read: record.Record) -> None:
@@ -220,13 +231,30 @@ def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> set[recor
     return found
 
 
-def _check_whole(log: Log, topology: Topology) -> None:
+def _check_whole(log: Log, topics: Collection[str]) -> None:
+    """Raises `CannotTell` where Kafka has deleted the beginning of one of these topics."""
     for (topic, partition), start in log.starts().items():
-        if start and topic != topology.changelog:
+        if start and topic in topics:
             raise CannotTell(
                 Code.RECORDS_DELETED,
                 f"{topic}/{partition} starts at offset {start}: the states of what was before cannot be made again",
             )
+
+
+def _gone(topology: Topology, log: Log, stored: Mapping[int, _Stored]) -> CannotTell | None:
+    """Why the states can be made again only if the processor has counted no more records than there are, as after a reset; None:
+    the inputs are whole. Raises `CannotTell` if it has counted more.
+    """
+    try:
+        _check_whole(log, topology.reads)
+    except CannotTell as gone:
+        starts = log.starts()
+        for at, one in stored.items():
+            there = sum(max(0, end - starts[topic, at]) for topic, end in one.progress.offsets_next.items())
+            if there < sum(one.progress.counts):
+                raise
+        return gone
+    return None
 
 
 class _Task:
@@ -246,7 +274,7 @@ class _Task:
         self._codec = codec
         self._partition_of = partial(partition_of, partitions=partitions)
         self._records: list[Record] = []
-        self._ticked_ms = 0
+        self.taken = self.ticked_ms = 0
         self.partition = partition
         self.stored = stored
         self.store = Store()
@@ -254,6 +282,7 @@ class _Task:
 
     def take(self, taken: Record) -> None:
         """The next input record."""
+        self.taken += 1
         self._records.append(taken)
         if len(self._records) == _BATCH:
             self.flush()
@@ -262,7 +291,7 @@ class _Task:
         """Process what was taken. Raises `CannotTell` if the handler cannot."""
         records, self._records = self._records, []
         try:
-            made = fold(self._topology, self.store, records, self._decode, self._partition_of, self._ticked_ms)
+            made = fold(self._topology, self.store, records, self._decode, self._partition_of, self.ticked_ms)
         except ProcessorError:
             raise
         except Exception as error:
@@ -277,7 +306,7 @@ class _Task:
                 f"today's schema or handler rejects {letter.record.source.decode()}, which is no dead letter: {letter.reason}",
             )
         self.store.apply(made.changes)
-        self._ticked_ms = made.ticked_ms
+        self.ticked_ms = made.ticked_ms
 
     def _decode(self, taken: Record) -> Any:
         if record.Source(*taken[:3]) in self._dead:
@@ -334,45 +363,69 @@ def _processed(
 
 
 def _differences(topology: Topology, codec: Codec, task: _Task) -> Iterator[Finding]:
-    stored = task.stored.states
+    stored, partition = task.stored.states, task.partition
     for key in sorted({key for key, _ in task.store.items()} | stored.keys()):
         state, (offset, found) = task.store.get(key), stored.get(key, (0, None))
         made = None if state is None else codec.encode_state(state)
         if made == found:
             continue
-        text = "the handler makes another state of the input records"
-        try:
-            if found is not None and codec.decode_state(topology, found) == state:
-                continue  # a set has no order, and some members cannot be put into one
-            right, is_ = (data and _canonical(topology, codec, data) for data in (made, found))
-        except Corrupted as error:
-            right, is_, text = made, found, str(error)
-        if right != is_:
-            where = f"{topology.changelog}/{task.partition}/{offset}" if found is not None else None
-            row = {"key": key, "partition": task.partition}
-            yield Finding("wrong state", topology.changelog, row, _columns(right, is_), where, text=text)
+        columns, text = (
+            {"state": (readable(made), readable(found))},
+            "the handler makes another state of the input records",
+        )
+        if made is not None and found is not None:
+            try:
+                right, is_ = codec.decode_state(topology, made), codec.decode_state(topology, found)
+            except Corrupted as error:
+                text = str(error)
+            else:
+                if is_same(right, is_):
+                    continue
+                columns = _columns(right, is_) or columns
+        where = f"{topology.changelog}/{partition}/{offset}" if found is not None else None
+        yield Finding(
+            "wrong state", topology.changelog, {"key": key, "partition": partition}, columns, where, text=text
+        )
+    if topology.tick is not None and task.ticked_ms != (ticked_ms := task.stored.progress.ticked_ms):
+        where = f"{topology.changelog}/{partition}/{task.stored.progress_at}"
+        text = "the time of the last tick: the processor ignores each tick that is not later"
+        yield Finding(
+            "wrong state",
+            topology.changelog,
+            {"partition": partition},
+            {"ticked_ms": (task.ticked_ms, ticked_ms)},
+            where,
+            text=text,
+        )
 
 
-def _canonical(topology: Topology, codec: Codec, data: bytes) -> bytes:
-    """The same bytes for the same state: of fields that an earlier version did not have, and of sets in any order."""
-    plain = msgspec.to_builtins(codec.decode_state(topology, data), str_keys=True, order="deterministic")
-    return msgspec.json.encode(plain)
+def is_same(one: Any, other: Any) -> bool:
+    """Whether a handler cannot tell two values apart that were read by one type. It sees the order in which a dict has its keys;
+    of a set it can know none.
+    """
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return is_same([*one.items()], [*other.items()])
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, float):
+        return repr(one) == repr(other)  # a NaN is not equal to itself, and -0.0 is to 0.0
+    names = _fields(one)
+    return all(is_same(getattr(one, name), getattr(other, name)) for name in names) if names else bool(one == other)
 
 
-def _columns(right: bytes | None, found: bytes | None) -> dict[str, tuple[Any, Any]]:
-    """The fields that differ, of two states with fields; else the states."""
-    try:
-        should, is_ = json.loads(right or b"null"), json.loads(found or b"null")
-    except ValueError:
-        should = is_ = None
-    if isinstance(should, dict) and isinstance(is_, dict):
-        names = [name for name in {**should, **is_} if should.get(name) != is_.get(name)]
-    else:
-        names = []
-    if names:
-        return {name: (_shown(should.get(name)), _shown(is_.get(name))) for name in names}
-    return {"state": (readable(right), readable(found))}
+def _fields(value: Any) -> Sequence[str]:
+    """The names of the fields that a state, or a part of it, declares; of another value none."""
+    return getattr(value, "__struct_fields__", ()) or [*getattr(value, "__dataclass_fields__", ())]
+
+
+def _columns(right: Any, found: Any) -> dict[str, tuple[Any, Any]]:
+    """The fields that differ, of two states of one class with fields."""
+    names = _fields(right) if type(right) is type(found) else ()
+    both = {name: (getattr(right, name), getattr(found, name)) for name in names}
+    return {name: (_shown(one), _shown(other)) for name, (one, other) in both.items() if not is_same(one, other)}
 
 
 def _shown(value: Any) -> Any:
-    return value if value is None or isinstance(value, int | float) else readable(json.dumps(value).encode())
+    return value if value is None or isinstance(value, int | float) else readable(msgspec.json.encode(value))

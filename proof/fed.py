@@ -106,24 +106,19 @@ class Fed:
 
     def findings(self) -> Iterator[Finding]:
         """Everything wrong, now that all input has been read."""
+        self._findings += self.misplaced()
         yield from self._findings
         asked = {cause: list(fields) for cause, fields in self._asked.items()}
         for cause, written in self._written.items():
             yield from self._wrong(cause, written, asked.get(cause, []))
         yield from self._invented(self._put_back)
-        yield from self.misplaced()
         for cause, missing in asked.items():
             yield from _missing(cause, missing)
 
     def misplaced(self) -> Iterator[Finding]:
-        """Jobs that do not lie in the partition of their Kafka key."""
+        """Jobs that do not lie in the partition of their Kafka key. It is said once."""
         for topic, layout in self._layouts.items():
             yield from misplaced(topic, layout.misplaced())
-
-    def take_misplaced(self) -> Iterator[Finding]:
-        """The same, and they are not given again."""
-        for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout.take_misplaced())
 
     def known(self, is_applied: Callable[[Source], bool]) -> Iterator[Finding]:
         """Everything wrong with the records of which the input record that they name was applied. It is said once."""

@@ -18,8 +18,9 @@ from onefold.proof.objects import open_store
 from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
-from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.tables import Comparison
 from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import (
     INVALID,
@@ -115,6 +116,7 @@ class Judge:
 
     def keep(self) -> str:
         """Keep what was proved; says why it could not, or ""."""
+        self._state.matching.forget(self._log.positions)
         return self._proved.keep(self._state, self._log.positions)
 
     def close(self) -> None:
@@ -183,14 +185,7 @@ class Judge:
                 return f"a transaction is open on {topic}/{partition}, from offset {stable[topic, partition]} on"
         for topic in self._work.reads:
             for partition in range(self._log.topics[topic].partitions):
-                at = self._state.progresses.get(partition, {}).get("inputs", {}).get(topic, {})
-                if at and at["topic_id"] != self._log.topics[topic].topic_id:
-                    raise CannotTell(
-                        Code.TOPIC_RECREATED,
-                        f"the processor has read another topic {topic}, which has been recreated since",
-                    )
-                if at.get("next_offset", 0) < ends[topic, partition]:
-                    done = at.get("next_offset", 0)
+                if (done := self._state.reached.get((topic, partition), 0)) < ends[topic, partition]:
                     return f"the processor has read {topic}/{partition} up to {done} of {ends[topic, partition]}"
         return self._unlanded(ends) or self._unmade()
 
@@ -247,13 +242,8 @@ class Judge:
     def _beyond(self, snapshot: Snapshot) -> list[Finding]:
         """Where sink or processor claim more than there is. Asked afterwards, the topics end nowhere before."""
         landed = {place: offset for place, (offset, _) in snapshot.ledger(self._work.name).items()}
-        read = {
-            (topic, partition): int(at["next_offset"])
-            for partition, progress in self._state.progresses.items()
-            for topic, at in progress.get("inputs", {}).items()
-        }
         ends = self._log.high_ends()
-        return [*beyond_ledger(landed, ends), *beyond_progress(read, ends)]
+        return [*beyond_ledger(landed, ends), *beyond_progress(self._state.reached, ends)]
 
     def _conclude(self, verdict: Verdict, snapshot: Snapshot, checks: list[Check], expected: Expected) -> list[Finding]:
         """What is wrong beside the tables; and the checks and counts of the verdict."""
@@ -261,8 +251,9 @@ class Judge:
         rules = invariants(self._work.name)
         unkept = list(snapshot.invariants(rules))
         findings = [*snapshot.rejected(self._work.name), *unkept, *outputs.judge(expected), *judge_copies(expected)]
-        findings += [*self._state.matching.findings, *self._state.matching.left()]
-        findings += [*expected.fed.findings(), *expected.mistimed, *self._judge_counts(expected)]
+        findings += [*self._state.matching.findings, *self._state.unwritten(self._log), *self._state.matching.left()]
+        findings += [*expected.fed.findings(), *expected.mistimed]
+        findings += self._state.wrong_counts(self._state.counted(), self._topics.changelog)
         if self._ask_receipts() != self._state.replays.receipts:
             raise CannotTell(
                 Code.CHANGED_MEANWHILE, "dead letters were replayed or dropped while this was going on; ask again"
@@ -280,19 +271,6 @@ class Judge:
         verdict.not_judged = unjudged(self._work, snapshot)
         verdict.uncompared = self._state.matching.passed_over
         verdict.counts = {"records": expected.counts.records, **expected.counts.as_stored()}
-        return findings
-
-    def _judge_counts(self, expected: Expected) -> list[Finding]:
-        """The processor counts for itself how records ended; it must have counted the same."""
-        counted = self._state.counted()
-        findings = []
-        for name, wanted in expected.counts.as_stored().items():
-            found = counted.get(name, 0)
-            if found != wanted:
-                difference = {name: (wanted, found)}
-                findings.append(
-                    Finding("wrong count", self._topics.changelog, {}, difference, weight=abs(wanted - found))
-                )
         return findings
 
 

@@ -3,19 +3,21 @@
 Topics are read side by side, so the model is ahead of the output records of one row and behind those of another. A change of a
 row waits until its output record is read; an output record waits until the model takes the input record that it names. Of several
 changes of a row in one transaction the processor may write the last one alone: a change is dropped when a later one of the same
-row was written. What waits of a row in the end is an output record that is missing.
+row was written. It is missing if `commits` knows that its transaction had ended by then. What waits of a row in the end is
+an output record that is missing.
 
 Memory: what waits. A model whose rows do not note their changes (`models.TrackedRows`) has only the last change of each row: an
 output record that is read when the row has changed again is counted as not compared.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
-from enum import Enum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from onefold.proof.additions import may_add
+from onefold.proof.commits import Commits
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Table, Workload
 from onefold.proof.fates import FATES, Fate
@@ -25,32 +27,22 @@ from onefold.proof.models import Model
 from onefold.proof.outputs import Written
 from onefold.proof.placement import Layout, misplaced, partition_of
 from onefold.proof.record import Record, Source
-from onefold.proof.tables import differing, row_of
+from onefold.proof.tables import UNTOLD, Key, Values, differing, row_of, without_untold
 from onefold.proof.verdict import Finding
-
-Key = tuple[Any, ...]
-Values = tuple[Any, ...]
 
 # Exact for all digits of a `numeric`.
 _EXACT = Context(prec=150_000)
 
 
-class _Untold(Enum):
-    UNTOLD = "untold"
-
-
-# A column that an output record says nothing of, as one that Postgres computes; also in a state that was kept.
-UNTOLD: Any = _Untold.UNTOLD
-
-
 class Change(NamedTuple):
     """What an input record made of a row. `values`: None: it removed the row. `key`: the state key of the input; None: it was a
-    tick.
+    tick. `before`: the values before; None: there was no row, or they are not known.
     """
 
     source: Source
     values: Values | None
     key: str | None
+    before: Values | None = None
 
 
 class Early(NamedTuple):
@@ -91,6 +83,10 @@ class Matching:
         #: How many changes wait for an output record.
         self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
+        #: Where transactions of the processor end.
+        self.commits = Commits()
+        # The last changes of a row in their transactions whose output record was not read before that of a later transaction.
+        self._unwritten: dict[tuple[str, Key, Source], Change] = {}
         # Per row and output partition what was written last of tables with columns that grow; None: it is not known.
         may = may_add(workload)
         self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
@@ -161,19 +157,22 @@ class Matching:
         for one in self._early.pop(source, ()) if self._early else ():
             early.setdefault((one.table.name, one.row), []).append(one)
         both: list[tuple[Early, Change]] = []
+        gone = None, source
         for table, rows in self._rows():
             if not (keys := rows.changed):
                 continue
-            waiting = self._changes[table.name]
+            waiting, rows_before = self._changes[table.name], getattr(rows, "before", None)
             for row in dict.fromkeys(keys) if len(keys) > 1 else keys:
-                values, changed_by = rows.get(row, (None, source))
+                values, changed_by = rows.get(row, gone)
                 if changed_by != source:
                     self._late.add(table.name)
                     continue
-                change = Change(source, values, key)
+                row_before = rows_before.get(row) if rows_before else None
+                change = Change(source, values, key, row_before and row_before[0])
                 if early and (ones := early.get((table.name, row))):
                     both.append((ones.pop(0), change))
-                    self.ahead -= len(waiting.pop(row, ()))
+                    if over := waiting.pop(row, ()):
+                        self._drop(table, row, over, change)
                     continue
                 self.ahead += 1
                 if (before := waiting.get(row)) is None:
@@ -181,6 +180,8 @@ class Matching:
                 else:
                     before.append(change)
             keys.clear()
+            if rows_before:
+                rows_before.clear()
         for one, change in both:
             self._compare(one, change)
         for one in (one for ones in early.values() for one in ones):
@@ -212,6 +213,7 @@ class Matching:
             if rows.changed:
                 self._late.add(table.name)
                 rows.changed.clear()
+                getattr(rows, "before", {}).clear()
 
     def wrote(
         self,
@@ -225,6 +227,8 @@ class Matching:
     ) -> None:
         """Take an output record; the arguments are those of `outputs.Heard`."""
         source = written.source
+        if self._unwritten:
+            self._unwritten.pop((table.name, row, source), None)  # it lies in a partition that was read later
         version = self.versions(table, row, fields, written, before) if self.versions and is_last else None
         if is_last and before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
             return self._judged(table, row, version, None)  # a doubled output, which is named already
@@ -262,14 +266,43 @@ class Matching:
             return None
         for at, change in enumerate(waiting):
             if change.source == source:
-                self.ahead -= at + 1
-                if at + 1 == len(waiting):
+                if at:
+                    self._drop(table, row, [waiting.popleft() for _ in range(at)], change)
+                waiting.popleft()
+                self.ahead -= 1
+                if not waiting:
                     del self._changes[table.name][row]
-                else:
-                    for _ in range(at + 1):
-                        waiting.popleft()
                 return change
         return None
+
+    def _drop(self, table: Table, row: Key, over: Sequence[Change], written: Change) -> None:
+        """Changes of the row wait no longer, for a later one was written. The last one of each transaction before was, too."""
+        self.ahead -= len(over)
+        before = over[0].before
+        for one, after in pairwise((*over, written)):
+            if self.commits.part(one.source, after.source):
+                if one.values is not None and self._differs(table, before, one.values):
+                    self._unwritten[table.name, row, one.source] = one
+                before = after.before
+
+    def _differs(self, table: Table, before: Values | None, after: Values) -> bool:
+        """Whether an output record of the row tells the two apart."""
+        if before is None:
+            return True
+        told, names = contracts()[table.topic].fields, tuple(column.name for column in table.columns)
+        generated = {column.name for column in table.columns if column.generated}
+        return any(name in told and name not in generated for name in differing(table, names, before, after))
+
+    def unwritten(self) -> Iterator[Finding]:
+        """The output records that are missing though later ones of their rows were written."""
+        for (name, row, _), change in self._unwritten.items():
+            table = next(table for table in self._tables if table.name == name)
+            yield from self._missing(table, row, change)
+
+    def forget(self, reached: Mapping[tuple[str, int], int]) -> None:
+        """Forget what is unwritten, and where transactions end below these offsets: no change there waits any more."""
+        self._unwritten.clear()
+        self.commits.forget(reached)
 
     def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
         if self.judged is not None and version is not None:  # None: it was read before anybody asked for versions
@@ -312,8 +345,8 @@ class Matching:
         for several in self._early.values():
             yield from map(self._phantom_of, several)
         yield from self._first_wrong.values()
-        for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout.misplaced())
+        self.findings += (found := [*self.misplaced()])
+        yield from found
 
     def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
         """Rows without the output record of an input below these offsets, whose output records were all read. It is said once."""
@@ -339,7 +372,7 @@ class Matching:
     def misplaced(self) -> Iterator[Finding]:
         """Output records that do not lie in the partition of their Kafka key. It is said once."""
         for topic, layout in self._layouts.items():
-            yield from misplaced(topic, layout.take_misplaced())
+            yield from misplaced(topic, layout.misplaced())
 
     def _phantom(self, one: Early, fate: int | None = None) -> None:
         self.findings.append(self._phantom_of(one, fate))
@@ -471,11 +504,6 @@ def told_of(table: Table) -> Callable[[dict[str, Any]], Values]:
 
 def _spread(values: Values, places: list[int]) -> Values:
     return tuple([UNTOLD if at < 0 else values[at] for at in places])
-
-
-def without_untold(correct: Values, told: Values) -> Values:
-    """The values, and where nothing is told of a column the other one's."""
-    return tuple(one if value is UNTOLD else value for one, value in zip(correct, told, strict=True))
 
 
 def finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:

@@ -20,20 +20,27 @@ class TrackedRows(dict[Key, Row]):
     holds them in memory.
     """
 
-    __slots__ = ("changed",)
+    __slots__ = ("before", "changed")
 
     def __init__(self, rows: Mapping[Key, Row] = MappingProxyType({})) -> None:
         super().__init__(rows)
-        #: The keys, since they were taken from here.
+        #: The keys, since they were taken from here; and what their rows were before, None where there was none.
         self.changed: list[Key] = []
+        self.before: dict[Key, Row | None] = {}
+
+    def _note(self, key: Key) -> None:
+        self.changed.append(key)
+        self.before.setdefault(key, self.get(key))
 
     def __setitem__(self, key: Key, row: Row) -> None:
+        self.changed.append(key)  # as `_note`: a call takes as long as all the rest
+        self.before.setdefault(key, self.get(key))
         super().__setitem__(key, row)
-        self.changed.append(key)
 
     def __delitem__(self, key: Key) -> None:
+        if key in self:
+            self._note(key)
         super().__delitem__(key)
-        self.changed.append(key)
 
     def __ior__(self, rows: Any, /) -> Any:  # type: ignore[misc]  # the operator `|` gives a dict
         self.update(rows)
@@ -53,18 +60,18 @@ class TrackedRows(dict[Key, Row]):
     def pop(self, key: Key, *default: Any) -> Any:
         """Remove the row, and return it."""
         if key in self:
-            self.changed.append(key)
+            self._note(key)
         return super().pop(key, *default)
 
     def popitem(self) -> tuple[Key, Row]:
         """Remove the row that was set last, and return its key and itself."""
-        key, row = super().popitem()
-        self.changed.append(key)
-        return key, row
+        key = next(reversed(self))
+        return key, self.pop(key)
 
     def clear(self) -> None:
         """Remove all rows."""
-        self.changed += self
+        for key in self:
+            self._note(key)
         super().clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -75,7 +82,7 @@ def _restored(kind: type[TrackedRows], rows: dict[Key, Row], attributes: dict[st
     """What a checkpoint has, of a class whose `__init__` may want anything."""
     found = kind.__new__(kind)
     dict.update(found, rows)
-    found.changed = []
+    found.changed, found.before = [], {}
     for name, value in attributes.items():
         setattr(found, name, value)
     return found

@@ -49,9 +49,11 @@ class Order:
         self._read[place] = record.offset + 1
         self._go_on(record.partition)
 
-    def add(self, record: Record) -> None:
-        """A record of the order topic. Raises `CannotTell` when it makes no sense."""
-        runs = self._runs.setdefault(record.partition, deque())
+    def add(self, record: Record) -> dict[str, int]:
+        """A record of the order topic, which is of one transaction. Returns by input the offset behind what that has processed.
+        Raises `CannotTell` when it makes no sense.
+        """
+        runs, ends = self._runs.setdefault(record.partition, deque()), dict[str, int]()
         for topic, start, end in _decode(record):
             place = (topic, record.partition)
             if topic not in self._inputs or not self._ordered.get(place, 0) <= start < end:
@@ -60,9 +62,10 @@ class Order:
                     f"{record.topic}/{record.partition}/{record.offset} has {topic} processed from {start} to {end}, "
                     f"which cannot follow the records processed before",
                 )
-            self._ordered[place] = end
+            self._ordered[place] = ends[topic] = end
             runs.append((topic, start, end))
         self._go_on(record.partition)
+        return ends
 
     def go_on(self, take: Callable[[Record], object], *, stops: bool) -> None:
         """Hand the records to somebody else from now on."""

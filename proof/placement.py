@@ -86,14 +86,9 @@ class Layout:
         elif len(self._doubtful) < _DOUBTFUL_MAX:
             self._doubtful.append((one, fitting))
 
-    def misplaced(self) -> Iterator[Misplaced]:
-        """Those that are in the wrong place by all that is known now."""
-        yield from self._wrong
-        yield from (one for one, fitting in self._doubtful if not self._may_be(one, fitting))
-
-    def take_misplaced(self) -> list[Misplaced]:
-        """The same, and they are not given again."""
-        found = [*self.misplaced()]
+    def misplaced(self) -> list[Misplaced]:
+        """Those that are in the wrong place by all that is known now. They are given once."""
+        found = [*self._wrong, *(one for one, fitting in self._doubtful if not self._may_be(one, fitting))]
         self._wrong.clear()
         self._doubtful = [(one, fitting) for one, fitting in self._doubtful if self._may_be(one, fitting)]
         return found

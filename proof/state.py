@@ -19,7 +19,7 @@ from onefold.proof.owner import Owner
 from onefold.proof.record import Record
 from onefold.proof.registry import Registry
 from onefold.proof.replays import Receipts, Replays
-from onefold.proof.verdict import CannotTell
+from onefold.proof.verdict import CannotTell, Finding
 
 # Offsets of each partition that are read before it is asked whether others are far behind.
 _STEP = 10_000
@@ -63,6 +63,7 @@ class State:
         order: in which order several inputs were processed; None: there is one input.
         replays: the dead letters that were replayed or dropped.
         progresses: the last progress of each task.
+        reached: by input and partition, what the processor reads next, as it says there.
         read: how many records were taken, from the beginning of the log.
     """
 
@@ -72,6 +73,7 @@ class State:
     order: Order | None
     replays: Replays
     progresses: dict[int, dict[str, Any]] = field(default_factory=dict)
+    reached: dict[Place, int] = field(default_factory=dict)
     read: int = 0
 
     def take_written(self, record: Record, topics: Topics) -> None:
@@ -80,18 +82,34 @@ class State:
             self.outputs.feed(record)
         elif record.topic == topics.order:
             assert self.order is not None, "read only where there are several inputs"
-            self.order.add(record)
+            self.matching.commits.add(record.partition, record.offset, self.order.add(record))
         else:
             self.oracle.take_job(record)
 
-    def take_progress(self, record: Record, work: Workload, log: Log) -> dict[str, Any] | None:
-        """Take a record of the changelog. Returns the progress that it says; None: it says none. Raises `CannotTell`."""
+    def take_progress(self, record: Record, work: Workload, log: Log) -> None:
+        """Take a record of the changelog; of most it takes nothing. Raises `CannotTell`."""
         if record.key != b"p":
-            return None
+            return
         found: dict[str, Any] = json.loads(record.value or b"{}")
         self.progresses[record.partition] = found
         log.check_states(work.name, found, work.reads[0])
-        return found
+        inputs = {topic: at for topic, at in found.get("inputs", {}).items() if topic in log.topics}
+        for topic, at in inputs.items():
+            if at["topic_id"] != log.topics[topic].topic_id:
+                raise CannotTell(
+                    Code.TOPIC_RECREATED,
+                    f"the processor has read another topic {topic}, which has been recreated since",
+                )
+            self.reached[topic, record.partition] = at["next_offset"]
+        if self.order is None:
+            ends = {topic: at["next_offset"] for topic, at in inputs.items()}
+            self.matching.commits.add(record.partition, record.offset, ends)
+
+    def unwritten(self, log: Log) -> list[Finding]:
+        """As `Matching.unwritten`, without those that Kafka may have removed from a compacted topic."""
+        found = [*self.matching.unwritten()]
+        compacted = log.compacted({finding.where for finding in found}) if found else ()
+        return [finding for finding in found if finding.where not in compacted]
 
     def counted(self) -> Counter[str]:
         """What the processor has counted for itself."""
@@ -99,6 +117,14 @@ class State:
         for progress in self.progresses.values():
             counted.update(progress.get("counts", {}))
         return counted
+
+    def wrong_counts(self, counted: Mapping[str, int], changelog: str) -> list[Finding]:
+        """The processor counts how records ended. Name where the model, which has taken the same records, has other counts."""
+        found = []
+        for name, wanted in self.oracle.expected.counts.as_stored().items():
+            if (has := counted.get(name, 0)) != wanted:
+                found.append(Finding("wrong count", changelog, {}, {name: (wanted, has)}, weight=abs(wanted - has)))
+        return found
 
 
 def owner_of(work: Workload, log: Log) -> Owner:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from onefold import pipelines
 from onefold.proof.contracts import contracts
 from onefold.proof.expect import Workload
-from onefold.proof.tables import ORIGIN, Snapshot, cut
+from onefold.proof.snapshot import ORIGIN, Snapshot, cut
 
 
 def unjudged(work: Workload, snapshot: Snapshot) -> dict[str, str]:

@@ -15,7 +15,6 @@ from typing import Any
 
 from onefold.error_codes import Code, CodedError
 from onefold.proof.audit.following import Following
-from onefold.proof.audit.live import Live
 from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.audit.tables import Ledger, Tables
 from onefold.proof.checkpoints import Checkpoints
@@ -24,6 +23,7 @@ from onefold.proof.judge import by_topic, seldom
 from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.unjudged import unjudged
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, doubted
 from onefold.proof.workloads import workload
@@ -225,14 +225,14 @@ class Auditor:
     def _begin(self) -> None:
         self.standing.reads = 0
         registry = Registry(self._registry_url) if self._registry_url else None
-        with Live(self._dsn) as snapshot:
+        with Snapshot(self._dsn) as snapshot:
             snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
         following = Following(self._work, self._client, registry, self._kept, self._reads, self._kafka, self._pace)
         try:
             following.begin()
             self._tables = Tables(self._work, following.versions)
             self._ledger = Ledger(following.topic_ids)
-            with Live(self._dsn) as snapshot:
+            with Snapshot(self._dsn) as snapshot:
                 wrong = list(self._tables.columns(snapshot))
                 self.standing.not_judged = unjudged(self._work, snapshot)
             if self._work.made:
@@ -258,7 +258,7 @@ class Auditor:
         assert following is not None, "it has begun"
         began_at, wrong = time.monotonic(), list[Finding]()
         try:
-            with Live(self._dsn) as snapshot:
+            with Snapshot(self._dsn) as snapshot:
                 wrong += self._ledger.take(snapshot.ledger(self._work.name), following.high_ends())
                 landed = self._ledger.landed
                 for (topic, partition), end in following.began_at.items():

@@ -10,7 +10,7 @@ What was there at the start is read as `verify` reads it: the model runs ahead, 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -70,7 +70,6 @@ class Following:
         self._log = kafka.log(client, topics.all)
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
-        self._progress: Offsets = {}
         self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
@@ -82,6 +81,7 @@ class Following:
         self.unordered = ""
         self._gate: Gate | None = None
         self.findings = list[Finding]()
+        self._off: dict[str, int] = {}  # how many more records the model had counted than the processor, by their fate
         # The inputs of which the processor claims to have read more than there is.
         self._beyond = set[tuple[str, int]]()
         # When all was read that the processor had said of how far it is.
@@ -133,14 +133,12 @@ class Following:
         self._owed = Owed(work, self._state.oracle.expected.fed)
         check_beginnings(self._log, work, positions)
         self._log.go_on(positions | read_progress(self._state, work, self._log, self._kafka, self._client))
-        for task, progress in self._state.progresses.items():
-            self._reach(task, progress)
 
     def begin(self) -> None:
         """Read what is there, up to where the processor is. Raises `CannotTell`."""
         state = self._state
-        reached, self.began_at = dict(self._progress), self._ends_of_written()
-        counted = self._counted
+        reached, self.began_at = dict(self._state.reached), self._ends_of_written()
+        counted = state.counted()
         if ahead := state.matching.beyond(reached) or state.outputs.beyond(reached):
             raise CannotTell(
                 Code.PROGRESS_UNKNOWN,
@@ -272,17 +270,12 @@ class Following:
 
     def _next_gate(self) -> Gate:
         ends = self._owed.open(self._log.high_ends)
-        known = {place: end for place, end in self._progress.items() if place not in self._beyond}  # named once
+        known = {place: end for place, end in self._state.reached.items() if place not in self._beyond}  # named once
         for beyond in beyond_progress(known, ends):
             self.findings.append(beyond)
             self._beyond.add((beyond.key["topic"], beyond.key["partition"]))
         written = {place: ends[place] for place in self._written}
-        return Gate(dict(self._progress), self._counted, written, self._told_at, time.monotonic())
-
-    @property
-    def _counted(self) -> int:
-        """How many records the processor had counted when it was where its progress is."""
-        return sum(self._state.counted().values())
+        return Gate(dict(self._state.reached), self._state.counted(), written, self._told_at, time.monotonic())
 
     def _ends_of_written(self) -> Offsets:
         ends = self._log.high_ends()
@@ -293,35 +286,19 @@ class Following:
         if (waiting := self._waiting.get((topic, record.partition))) is not None:
             waiting.append(record)
         elif topic == self._topics.changelog:
-            self._take_progress(record)
+            self._state.take_progress(record, self._work, self._log)
         else:
             if topic.endswith(".dead") and (source := source_of(record.header(SOURCE_HEADER))) is not None:
                 self._letters.append(source)
             self._state.take_written(record, self._topics)
             self._collect()
 
-    def _take_progress(self, record: Record) -> None:
-        if (progress := self._state.take_progress(record, self._work, self._log)) is not None:
-            self._reach(record.partition, progress)
-
-    def _reach(self, task: int, progress: dict[str, Any]) -> None:
-        for topic, at in progress.get("inputs", {}).items():
-            if topic not in self._log.topics:
-                continue
-            if at["topic_id"] != self._log.topics[topic].topic_id:
-                raise CannotTell(
-                    Code.TOPIC_RECREATED,
-                    f"the processor has read another topic {topic}, which has been recreated since",
-                )
-            self._progress[topic, task] = at["next_offset"]
-
-    def _take_inputs(self, reached: Offsets, deadline: float, counted: int | None) -> bool:
+    def _take_inputs(self, reached: Offsets, deadline: float, counted: Counter[str] | None) -> bool:
         """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
 
         Args:
             deadline: until when, in monotonic seconds; one record is taken at least.
-            counted: how many records the processor has counted up to `reached`; None: a transaction of it may have inputs before
-                and behind.
+            counted: what the processor has counted up to `reached`; None: a transaction of it may have inputs before and behind.
         """
         self._is_applied = False
         for place, waiting in self._waiting.items():
@@ -345,11 +322,21 @@ class Following:
         if not self._state.oracle.owner.is_of_another(record):
             (self._state.order.feed if self._state.order else self._apply)(record)
 
-    def _pass_over(self, counted: int) -> None:
-        """Name inputs that the processor passed over; or say which it has processed in an order that it did not record."""
+    def _pass_over(self, counted: Counter[str]) -> None:
+        """Name inputs that the processor passed over, and counts that differ from the model's; or say which inputs it has
+        processed in an order that it did not record.
+        """
+        counts = self._state.oracle.expected.counts
         if (order := self._state.order) is not None:
-            self.findings += order.pass_over(counted - sum(self._state.oracle.expected.counts.as_stored().values()))
+            self.findings += order.pass_over(counted.total() - sum(counts.as_stored().values()))
             self.unordered = order.unordered()
+        off = {name: wanted - counted[name] for name, wanted in counts.as_stored().items()}
+        # The processor goes on counting when it reads an input no more.
+        of_all = all("counts" in one and "former_inputs" not in one for one in self._state.progresses.values())
+        if of_all and not self.unordered and off != self._off:
+            self._off = off
+            if any(off.values()) and not self._log.compacted(self._work.reads):
+                self.findings += self._state.wrong_counts(counted, self._topics.changelog)
 
     @property
     def _taken(self) -> Offsets:
@@ -363,9 +350,10 @@ class Following:
         matching.before(applied)
         self._collect()
         if ends_whole:  # else the output record of a row may name a later input of the same transaction
-            self.findings += matching.missing(applied)
+            self.findings += [*matching.missing(applied), *self._state.unwritten(self._log)]
+            matching.forget(applied)
         self.findings += [*matching.take_doubtful(), *matching.misplaced()]
-        self.findings += self._state.oracle.expected.fed.take_misplaced()
+        self.findings += self._state.oracle.expected.fed.misplaced()
 
     def _collect(self) -> None:
         for found in (self._state.outputs.findings, self._state.matching.findings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,13 +16,13 @@ class Gate(NamedTuple):
     """The inputs up to `reached` are taken when what was written has been read up to `ends`. Times are monotonic seconds.
 
     Attributes:
-        counted: how many records the processor had counted then.
+        counted: how many records of each fate the processor had counted then.
         as_of: what the processor had written then is all before that.
         since: since when nothing more could be read of what was written.
     """
 
     reached: Offsets
-    counted: int
+    counted: Counter[str]
     ends: Offsets
     as_of: float
     since: float

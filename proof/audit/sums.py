@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from onefold.proof.expect import Table, Workload
+from onefold.proof.kinds import taking
 from onefold.proof.summed import Gathered, Key, Row, Sums
 
 
@@ -29,6 +30,8 @@ class Added:
         self._places = [names.index(name) for name in table.key]
         amounts = dict(sums.amounts)
         added = [column.name for column in table.columns if column.name not in table.key]
+        told = [*table.key, *added]
+        self._row = taking([told.index(column.name) for column in table.columns])
         self._amounts = [names.index(amounts[name]) if amounts[name] else None for name in added]
         self._leaves: dict[Key, list[Any]] = {}
         # A sum of nothing may be there: of rows that have all moved away, long ago.
@@ -45,14 +48,14 @@ class Added:
                     leaf[number] += sign * (1 if at is None else values[at])
 
     def wanted(self) -> dict[Key, tuple[Any, ...]]:
-        """By key the amounts, of sums of nothing too."""
+        """By key the row, of sums of nothing too."""
         found: dict[Key, list[Any]] = {key: [0] * len(self._amounts) for key in self._known}
         for leaf, amounts in self._leaves.items():
             for key in product(*((name, None) for name in leaf)) if self._levels else (leaf,):
                 sums = found.setdefault(key, [0] * len(amounts))
                 for number, amount in enumerate(amounts):
                     sums[number] += amount
-        return {key: tuple(amounts) for key, amounts in found.items()}
+        return {key: self._row((*key, *amounts)) for key, amounts in found.items()}
 
 
 class Together:

@@ -8,17 +8,15 @@ And some blocks of the rest are read, one after the other, so that every row com
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from onefold.proof.audit.live import Live, Row
 from onefold.proof.audit.sums import Added
-from onefold.proof.audit.versions import Key, Place, Versions
-from onefold.proof.expect import Table, Workload
+from onefold.proof.audit.versions import Place, Versions
+from onefold.proof.expect import Workload
 from onefold.proof.invariants import invariants
-from onefold.proof.kinds import taking
-from onefold.proof.matching import without_untold
-from onefold.proof.tables import ORIGIN, different, differing, extra, joined, row_of
+from onefold.proof.snapshot import ORIGIN, Row, Snapshot
+from onefold.proof.tables import Comparer, Key, Wanted, extra
 from onefold.proof.verdict import Finding, beyond_ledger
 
 # Half a megabyte: some thousand rows, which are compared in some tens of milliseconds.
@@ -27,17 +25,6 @@ _BLOCKS = 64
 _NO_BLOCK = 2**32 - 2
 # What somebody's own queries ask is asked again when it has cost no more than so much of the time since.
 _RARE_SHARE = 0.03
-
-
-class _Columns:
-    """A table, and where its columns are in its rows."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.names = tuple(column.name for column in table.columns)
-        self.width = len(self.names)
-        #: The key of a row.
-        self.key: Callable[[Row], Key] = taking([self.names.index(name) for name in table.key])
 
 
 class Tables:
@@ -50,7 +37,7 @@ class Tables:
 
     def __init__(self, workload: Workload, versions: Versions) -> None:
         self._name = workload.name
-        self._tables = [_Columns(table) for table in versions.tables]
+        self._tables = [Comparer(table) for table in versions.tables]
         self._versions = versions
         self._rules = invariants(workload.name)
         self._at = (0, 0)  # the table by number, and the block
@@ -62,12 +49,12 @@ class Tables:
         self.rows = 0
         self.cycle_s: float | None = None
 
-    def columns(self, snapshot: Live) -> Iterator[Finding]:
+    def columns(self, snapshot: Snapshot) -> Iterator[Finding]:
         """Columns of other types than agreed: asked once, as rows cannot be read where one is missing."""
         for one in self._tables:
             yield from snapshot.column_types(one.table)
 
-    def look(self, snapshot: Live, budget_s: float) -> Iterator[Finding]:
+    def look(self, snapshot: Snapshot, budget_s: float) -> Iterator[Finding]:
         """Everything wrong that is seen now.
 
         Args:
@@ -91,7 +78,7 @@ class Tables:
         for one in self._tables:
             self._versions.changed[one.table.name].clear()
 
-    def _changed(self, one: _Columns, snapshot: Live) -> Iterator[Finding]:
+    def _changed(self, one: Comparer, snapshot: Snapshot) -> Iterator[Finding]:
         """What was written since the last look, and what should have been."""
         if not self._horizon:
             return
@@ -103,9 +90,9 @@ class Tables:
         for row in snapshot.by_keys(one.table, left) if left else ():
             missing.discard(one.key(row))
             yield from self._row(one, row)
-        yield from self._missing(one.table, missing)
+        yield from self._missing(one, missing)
 
-    def _blocks(self, snapshot: Live, deadline: float) -> Iterator[Finding]:
+    def _blocks(self, snapshot: Snapshot, deadline: float) -> Iterator[Finding]:
         number, block = self._at
         while True:
             one = self._tables[number]
@@ -122,7 +109,7 @@ class Tables:
             if self.cycle_s is not None and time.monotonic() >= deadline:
                 return
 
-    def _counted(self, one: _Columns, snapshot: Live) -> Iterator[Finding]:
+    def _counted(self, one: Comparer, snapshot: Snapshot) -> Iterator[Finding]:
         table = one.table
         # One that is too many would hide one that is missing.
         known = len(self._extra[table.name])
@@ -135,64 +122,28 @@ class Tables:
                     self._extra[table.name].add(key)
                     yield extra(table, key, origin)
                 missing.discard(key)
-            yield from self._missing(table, missing)
+            yield from self._missing(one, missing)
             self._off[table.name] = off - len(self._extra[table.name]) + known
 
-    def _row(self, one: _Columns, row: Row) -> Iterator[Finding]:
+    def _row(self, one: Comparer, row: Row) -> Iterator[Finding]:
         self.rows += 1
-        table, values, origin = one.table, row[: one.width], row[one.width :]
         key = one.key(row)
-        wanted = self._versions.wanted(table, key)
+        wanted = self._versions.wanted(one.table, key)
         if wanted is None:
-            self._extra[table.name].add(key)
-            yield extra(table, key, origin)
-            return
-        written, topic = wanted.written, table.topic
-        if values != wanted.values and (
-            wrong := differing(table, one.names, without_untold(values, wanted.values), values)
-        ):
-            yield different(table, key, wrong, origin, wanted.source)
-        elif written is None:
-            if origin[0] != topic:
-                text = f"its rows are made of records of {topic}"
-                yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), text=text)
-        elif origin != (topic, written.partition, written.offset):
-            text = f"the last output record of this row is {topic}/{written.partition}/{written.offset}"
-            yield Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), str(wanted.source), text)
-        elif written.source != wanted.source:
-            text = f"the last output record of this row names {written.source}"
-            yield Finding(
-                "missing output", table.topic, row_of(table, key), {}, joined(origin), str(wanted.source), text
-            )
+            self._extra[one.table.name].add(key)
+        if (wrong := one.row(key, row, wanted)) is not None:
+            yield wrong
 
-    def _missing(self, table: Table, keys: Iterable[Key]) -> Iterator[Finding]:
+    def _missing(self, one: Comparer, keys: Iterable[Key]) -> Iterator[Finding]:
         for key in keys:
-            if (wanted := self._versions.wanted(table, key)) is not None:
-                written, source = wanted.written, str(wanted.source) if wanted.source else None
-                spot = f"{table.topic}/{written.partition}/{written.offset}" if written else None
-                text = "it was written, and is not in the table"
-                yield Finding("missing row", table.name, row_of(table, key), {}, spot, source, text)
+            if (wanted := self._versions.wanted(one.table, key)) is not None:
+                yield from one.missing(key, wanted)
 
-    def _sums(self, added: Added, snapshot: Live) -> Iterator[Finding]:
-        table, wanted = added.table, added.wanted()
-        columns = _Columns(table)
-        names = columns.names
-        for row in snapshot.rows(table.name, (*names, *ORIGIN)):
-            self.rows += 1
-            key, origin = columns.key(row), row[len(names) :]
-            amounts = wanted.pop(key, None)
-            if amounts is None:
-                yield extra(table, key, origin)
-                continue
-            left = iter(amounts)
-            right = tuple(value if name in table.key else next(left) for name, value in zip(names, row, strict=False))
-            values = row[: len(names)]
-            if values != right and (wrong := differing(table, names, right, values)):
-                # Without its origin, which moves on: a sum that stays wrong is named once, and not at each look.
-                yield different(table, key, wrong, None, None)
-        for key, amounts in wanted.items():
-            if any(amounts):
-                yield Finding("missing row", table.name, row_of(table, key), text="a level of the sums")
+    def _sums(self, added: Added, snapshot: Snapshot) -> Iterator[Finding]:
+        comparer = Comparer(added.table)
+        wanted: dict[Key, Wanted] = {key: (row, None, None) for key, row in added.wanted().items()}
+        yield from comparer.whole(snapshot, wanted, wanted.get)
+        self.rows += comparer.found
 
 
 class Ledger:

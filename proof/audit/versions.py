@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from onefold.proof.audit.sums import Added, Together
 from onefold.proof.expect import Table, Workload
@@ -17,8 +17,8 @@ from onefold.proof.matching import told_of
 from onefold.proof.outputs import Written
 from onefold.proof.record import Source
 from onefold.proof.summed import Gathered, Sums
+from onefold.proof.tables import Key, Wanted
 
-Key = tuple[Any, ...]
 #: (topic, partition)
 Place = tuple[str, int]
 Rows = Mapping[str, Mapping[Key, tuple[tuple[Any, ...], Source]]]
@@ -34,16 +34,6 @@ class Version:
         self.fields = fields
         self.values = values
         self.judged = self.landed = values is not None
-
-
-class Wanted(NamedTuple):
-    """A row that must be in a table: its values, the output record that it is from, and the input record behind that; both None
-    for a row that is gathered from others.
-    """
-
-    values: tuple[Any, ...]
-    written: Written | None
-    source: Source | None
 
 
 class Versions:
@@ -145,15 +135,15 @@ class Versions:
     def wanted(self, table: Table, key: Key) -> Wanted | None:
         """What the row must be now; None: there must be none."""
         if (together := self._together.get(table.name)) is not None:
-            return Wanted(together.rows[key], None, None) if key in together.rows else None
+            return (together.rows[key], None, None) if key in together.rows else None
         versions = self._recent[table.name].get(key)
         if versions:
             version = versions[0]
             if not version.landed:
                 return None
-            return Wanted(self._values(table, version), version.written, version.written.source)
+            return self._values(table, version), version.written, version.written.source
         written, row = self._last[table.name].get(key), self._rows[table.name].get(key)
-        return None if written is None or row is None else Wanted(row[0], written, row[1])
+        return None if written is None or row is None else (row[0], written, row[1])
 
     def keys(self, table: Table) -> Iterator[Key]:
         """Those of all rows that must be there: as `wanted` says, without making the rows."""

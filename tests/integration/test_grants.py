@@ -30,7 +30,7 @@ from onefold.pipelines import Found, Pipeline
 from onefold.postgres import NoConnect
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused
-from onefold.proof.tables import Snapshot
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.verdict import VALID, Verdict
 from onefold.rights import ALL_TABLES, Right, Role
 from onefold.spark_sink.contracts import ENGINE_SQL

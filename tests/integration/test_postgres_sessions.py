@@ -22,7 +22,7 @@ from onefold.operate.explain import rows
 from onefold.operate.rebuild import rebuild
 from onefold.operate.rebuild.table_diff import described
 from onefold.postgres import keeps
-from onefold.proof.tables import Snapshot
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.verdict import VALID, CannotTell, Verdict
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.migrated import migrate_all

@@ -1,8 +1,10 @@
 """`verify --states`: real handlers on a simulated log, and states in their changelog that are none of theirs."""
 
 import json
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +15,13 @@ from msgspec import Struct
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import state_check
-from onefold.operate.state_check import Compared, add_to, compare
+from onefold.operate.state_check import Compared, add_to, compare, is_same
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.changelog import Progress
 from onefold.proof.log import Place
+from onefold.proof.placement import partition_of
 from onefold.proof.record import Record
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
 from onefold.proof.workloads import averages, bank, campaigns, runner
@@ -404,3 +407,109 @@ def test_sets_without_an_order_are_the_same_in_any() -> None:
     state["seen"].reverse()
     driver.log.append("runner.changelog", b"s1", json.dumps(state).encode(), partition=partition)
     assert compared(driver, topology)[::2] == ([], None)
+
+
+@dataclass
+class Visits:
+    """A state whose handler can see in which order places came, and what their comparison leaves out."""
+
+    places: dict[int, int]
+    seen: int = field(default=0, compare=False)
+
+
+@pytest.mark.promise("verify-states")
+@pytest.mark.parametrize(
+    ("places", "seen", "columns"),
+    [
+        ('{"7":1,"900":1}', 3, {"places": ('{"900":1,"7":1}', '{"7":1,"900":1}')}),
+        ('{"900":1,"7":1}', 4, {"seen": (2, 4)}),
+    ],
+)
+def test_what_the_handler_can_tell_apart_is_another_state(
+    places: str, seen: int, columns: dict[str, tuple[Any, Any]]
+) -> None:
+    """The order of a dict, for the handler may take the first key, and a field that `==` does not compare."""
+
+    def handle(state: Visits | None, event: Any) -> tuple[Visits, tuple[()]]:
+        before = state or Visits({})
+        return Visits(before.places | {event.value.sequence_id: 1}, before.seen + 1), ()
+
+    topology = replace(APPS[runner].TOPOLOGY, state=Visits, handle=handle)
+    driver = TopologyDriver(topology)
+    for number in (900, 7):
+        update = {"user_id": 1, "distance_meters": 1, "timestamp_utc": 1, "sequence_id": number, "run_id": 1}
+        driver.send("runner.updates", update)
+    driver.run()
+    assert compared(driver)[::2] == ([], None)
+    value = f'{{"places":{places},"seen":{seen if "seen" in columns else 2}}}'.encode()
+    partition = partition_of("1", driver.log.partitions("runner.changelog"))
+    driver.log.append("runner.changelog", b"s1", value, partition=partition)
+    (wrong,) = compared(driver).findings
+    assert (wrong.key, wrong.columns) == ({"key": "1", "partition": partition}, columns)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({1: 2, 3: 4}, {3: 4, 1: 2}, False),
+        ([{1: {2, 3}}], [{1: {3, 2}}], True),
+        ((1, [2]), (1, [2]), True),
+        ([1], [1, 2], False),
+        (1, True, False),
+        (1, 1.0, False),
+        (math.nan, math.nan, True),
+        (0.0, -0.0, False),
+        (Decimal("1.0"), Decimal("1.0"), True),
+        (Visits({}, 1), Visits({}, 1), True),
+        (Visits({}, 1), Visits({}, 2), False),
+        (New(set(), 1), New(set(), 2), False),
+    ],
+)
+def test_two_values_are_the_same_if_no_handler_tells_them_apart(one: Any, other: Any, same: bool) -> None:
+    assert is_same(one, other) is same
+
+
+@pytest.mark.promise("verify-states")
+@pytest.mark.parametrize("more_ms", [-1, 1])
+def test_another_time_of_the_last_tick_is_a_wrong_state(contracts: Path, more_ms: int) -> None:
+    """Later ticks would be ignored, or an earlier one would be processed again."""
+    driver = TopologyDriver(METERS, contracts=contracts, partitions=PARTITIONS)
+    feed(driver)
+    beat(driver, ("m", 1))
+    driver.tick(60_000)
+    driver.run()
+    assert_right(driver)
+    entries = driver.log.read("meters.changelog", 1, 0)[0]
+    said = json.loads(next(entry.value or b"" for _, entry in reversed(entries) if entry.key == b"p"))
+    told = said | {"ticked_ms": said["ticked_ms"] + more_ms}
+    offset = driver.log.append("meters.changelog", b"p", json.dumps(told).encode(), partition=1)
+    (wrong,) = compared(driver).findings
+    assert (wrong.key, wrong.output) == ({"partition": 1}, f"meters.changelog/1/{offset}")
+    assert wrong.columns == {"ticked_ms": (said["ticked_ms"], told["ticked_ms"])}
+
+
+@pytest.mark.promise("verify-states")
+def test_states_since_a_reset_are_compared_though_the_input_had_lost_its_beginning_by_then() -> None:
+    """The processor has counted as many records as there are. When more are gone, the states cannot be made again."""
+    followed = Followed(APPS[campaigns].TOPOLOGY, campaigns.WORKLOAD)
+    for given in inputs(campaigns):
+        followed.driver.send(given.topic, given.value, key=given.key)
+    for partition in range(PARTITIONS):
+        followed.driver.log.truncate(campaigns.TOPIC, partition, 20)
+    followed.driver.run()
+    assert_right(followed.driver)
+
+    class Less(JudgesLog):
+        """Without a record: as if aborted ones lay where those are that the processor has counted."""
+
+        def read(self, ends: dict[Place, int], take: Callable[[Record], None], *more: Any) -> None:
+            super().read(ends, lambda one: None if one[:3] == (campaigns.TOPIC, 1, 30) else take(one), *more)
+
+    with raises(CannotTell, Code.RECORDS_DELETED, f"{campaigns.TOPIC}/0 starts at offset 20"):
+        compared(followed.driver, opened=Less)
+    key, partition, state, _ = quiet(followed)
+    put(followed, key, partition, json.dumps(state | {"changes": -1}).encode())
+    assert [one.key["key"] for one in compared(followed.driver).findings] == [key]
+    followed.driver.log.truncate(campaigns.TOPIC, 1, 21)
+    with raises(CannotTell, Code.RECORDS_DELETED, f"{campaigns.TOPIC}/0 starts at offset 20"):
+        compared(followed.driver)

@@ -14,12 +14,12 @@ import psycopg
 import pytest
 
 from onefold.proof.audit.auditor import Auditor, Standing
-from onefold.proof.audit.live import Live, Row
 from onefold.proof.audit.pace import Pace
 from onefold.proof.audit.tables import Tables
 from onefold.proof.audit.versions import Versions
 from onefold.proof.expect import Table
 from onefold.proof.outputs import Written
+from onefold.proof.snapshot import Row, Snapshot
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
 from onefold.proof.workloads import campaigns, trades
 from onefold.proof.workloads.shaping import Input, Shape
@@ -316,14 +316,14 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(
     assert ({path.name for path in tmp_path.rglob("*") if path.is_file()} != first) == often
 
 
-class Asked(Live):
+class Asked(Snapshot):
     """Notes the keys that are asked for; PostgreSQL may hide what is new."""
 
     keys: list[Row]
     hides = False
 
-    def newer(self, table: Table, horizon: str) -> Iterator[Row]:
-        return iter(()) if self.hides else super().newer(table, horizon)
+    def newer(self, table: Table, horizon: str) -> list[Row]:
+        return [] if self.hides else super().newer(table, horizon)
 
     def by_keys(self, table: Table, keys: Iterable[Row]) -> Iterator[Row]:
         asked = [*keys]
@@ -376,7 +376,7 @@ def test_a_large_table_is_read_whole_at_the_first_look_and_then_in_parts(stage: 
     # A transaction's own updates leave their predecessors where they are.
     bloat = f"UPDATE {table.name} SET email = email WHERE id % 2 = 0"
     execute(stage.dsn, f"DO $$ BEGIN FOR i IN 1..600 LOOP {bloat}; END LOOP; END $$")
-    with Live(stage.dsn) as snapshot:
+    with Snapshot(stage.dsn) as snapshot:
         assert snapshot.blocks(table) > 64
     tables, _ = tables_of(stage)
     assert look(tables, stage.dsn, budget_s=0.0) == ([], [])

@@ -5,6 +5,7 @@ count and every sum is compared with what the records below the ledger's offsets
 """
 
 import random
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import product
 from typing import Any, cast
@@ -12,10 +13,12 @@ from typing import Any, cast
 import pytest
 
 from onefold.proof.audit.tables import Tables
-from onefold.proof.audit.versions import Version, Versions, Wanted
+from onefold.proof.audit.versions import Version, Versions
+from onefold.proof.expect import Table
 from onefold.proof.matching import told_of
 from onefold.proof.outputs import Written
 from onefold.proof.record import Source
+from onefold.proof.tables import Wanted
 from onefold.proof.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
 
 pytestmark = pytest.mark.promise("audit-of-any-offset")
@@ -88,7 +91,8 @@ class History:
 
 
 def in_table(wanted: Wanted | None) -> Any:
-    return wanted and wanted.written and (wanted.values, wanted.written.partition, wanted.written.offset)
+    values, written, _ = wanted or (None, None, None)
+    return written and (values, written.partition, written.offset)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -102,7 +106,7 @@ def test_rows_counts_and_sums_are_those_below_the_ledgers_offsets(seed: int) -> 
         assert {key: in_table(versions.wanted(CURRENT, key)) for key in keys} == {key: table.get(key) for key in keys}
         assert versions.counts[CURRENT.name] == len(table)
         assert set(versions.keys(CURRENT)) == table.keys()
-        assert {key: sums for key, sums in versions.sums[0].wanted().items() if any(sums)} == added(table)
+        assert {key: row[3:] for key, row in versions.sums[0].wanted().items() if any(row[3:])} == added(table)
     while history.unjudged:
         history.judge()
     history.landed = {place: len(history.log[place[1]]) for place in history.landed}
@@ -139,8 +143,11 @@ def test_a_sum_that_stays_wrong_is_one_finding_wherever_its_row_comes_from() -> 
             self.origin = RISK.topic, 0, offset
 
         def rows(self, name: str, columns: tuple[str, ...]) -> Any:
-            for number, (key, (value, trades)) in enumerate(sorted(added.wanted().items(), key=repr)):
+            for number, (_, (*key, value, trades)) in enumerate(sorted(added.wanted().items(), key=repr)):
                 yield (*key, value + (not number), trades, *self.origin)
+
+        def doubled(self, table: Table) -> Iterator[tuple[Any, ...]]:
+            return iter(())
 
     first, later = (list(tables._sums(added, cast("Any", Shown(offset)))) for offset in (5, 9))
     assert [found.kind for found in first] == ["different row"]

@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from onefold.proof import matching
+from onefold.proof import matching, tables
 from onefold.proof.audit.following import Following
 from onefold.proof.audit.pace import PACE
 from onefold.proof.contracts import contracts
@@ -254,8 +254,8 @@ def test_an_output_record_whose_key_is_out_of_range_is_unreadable() -> None:
     [
         (1, 3, 2),
         (None, 3, 3),
-        (3, None, matching.UNTOLD),
-        (0.1, 0.1 + 0.2, matching.UNTOLD),  # what is added up in another order has other last digits
+        (3, None, tables.UNTOLD),
+        (0.1, 0.1 + 0.2, tables.UNTOLD),  # what is added up in another order has other last digits
         (Decimal("1E+30"), Decimal("1000000000000000000000000000000.000000001"), Decimal("1E-9")),
     ],
 )

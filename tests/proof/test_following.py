@@ -3,18 +3,22 @@
 What the handlers write is right. Then one record is written or hidden that makes it wrong, and exactly that is named.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from onefold.error_codes import Code
+from onefold.proof.log import Place
 from onefold.proof.owner import SOURCE_HEADER
-from onefold.proof.record import Record
+from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import CannotTell, Finding
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.shaping import Input, Shape
 from tests.proof.test_agreement_bounds import APPS
+from tests.proof.test_each_output_alone import update
 from tests.support.coded import raises
 from tests.support.followed import PARTITIONS, Followed
 
@@ -288,3 +292,70 @@ def test_results_behind_an_open_transaction_are_waited_for_and_that_is_said(topi
     log.end("somebody", epoch, commit=False)
     assert followed.found() == []
     assert followed.following.held(0.0) == ""
+
+
+def hide_between(followed: Followed, topic: str, ends: dict[Place, int]) -> str:
+    """Hide an output record from before these offsets whose row is written again behind them; returns the input that it names."""
+    log, key = followed.driver.log, followed.workload.outputs[topic].key
+    rows = [tuple(row[name] for name in key) for row in followed.driver.read(topic)]
+    entries = [(p, offset, entry) for p in range(PARTITIONS) for offset, entry in log.read(topic, p, 0)[0]]
+    later = {row for row, (p, offset, _) in zip(rows, entries, strict=True) if offset >= ends[topic, p]}
+    for row, (p, offset, entry) in reversed([*zip(rows, entries, strict=True)]):
+        if offset < ends[topic, p] and row in later:
+            followed.hidden.add((topic, p, offset))
+            return str(source_of(dict(entry.headers)[SOURCE_HEADER]))
+    raise AssertionError("no row was written again")
+
+
+AGAIN = [
+    (averages, averages.ALARMS.topic),
+    (campaigns, campaigns.TOTALS.topic),
+    (runner, runner.TENDENCY.topic),
+    (sheets, "sheets.sheets"),
+    (trades, trades.CURRENT.topic),
+]
+
+
+@pytest.mark.parametrize("began", ["before", "behind"])
+@pytest.mark.parametrize(("domain", "topic"), AGAIN, ids=[topic for _, topic in AGAIN])
+@pytest.mark.promise("audit-names-wrong", "verify-finds-wrong")
+def test_an_output_record_that_was_not_written_before_a_later_one_of_its_row_is_named(
+    domain: ModuleType, topic: str, began: str
+) -> None:
+    """Its transaction had ended when the row changed again. Not in a compacted topic, from which Kafka removes such records."""
+    made, followed = inputs(domain, 6), Followed(APPS[domain].TOPOLOGY, domain.WORKLOAD)
+    if began == "before":
+        followed.begin()
+        assert followed.found() == []
+    followed.send(made[: len(made) // 2])
+    ends = followed.ends(topic)
+    followed.send(made[len(made) // 2 :])
+    source = hide_between(followed, topic, ends)
+    for compacted in ({topic}, set[str]()) if began == "behind" else ((set[str](),)):
+        followed.driver.log.compacted = compacted
+        if began == "behind":
+            followed.begin()
+        missing = [one for one in followed.found() if one.kind == "missing output"]
+        assert [(one.where, one.source) for one in missing] == ([] if compacted else [(topic, source)])
+        assert [one for one in followed.found() if one.kind == "missing output"] == [], "once"
+    missing = [one for one in followed.verified() if one.kind == "missing output"]
+    assert [(one.where, one.source) for one in missing] == [(topic, source)]
+
+
+class PutsAgain(runner.Model):
+    """A model that also takes an update that comes twice, and puts the row that is there."""
+
+    def apply(self, value: dict[str, Any], source: Source) -> bool:
+        """Take the update."""
+        taken, key = super().apply(value, source), (value["user_id"],)
+        if not taken:
+            self._tendency[key] = self._tendency[key][0], source
+        return taken
+
+
+def test_a_row_that_the_model_puts_as_it_was_needs_no_output_record() -> None:
+    followed = Followed(APPS[runner].TOPOLOGY, replace(runner.WORKLOAD, model=PutsAgain))
+    followed.begin()
+    for sequence in (1, 1, 2):
+        followed.send([update(1, sequence)])
+    assert followed.found() == followed.verified() == []

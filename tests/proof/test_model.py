@@ -18,7 +18,8 @@ from onefold.proof.fates import Fate
 from onefold.proof.kinds import kind_of
 from onefold.proof.model import model
 from onefold.proof.record import Record, Source
-from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.snapshot import Snapshot
+from onefold.proof.tables import Comparison
 from onefold.proof.verdict import UNKNOWN, CannotTell, Finding
 from onefold.proof.verify import verify
 from tests.integration.test_sink_types import LEAST, MOST, NAMES, ODD, TYPES, record

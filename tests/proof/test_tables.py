@@ -9,8 +9,9 @@ import pytest
 from onefold.error_codes import Code
 from onefold.proof.expect import Column, Expected, Table, Workload
 from onefold.proof.record import Source
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.summed import Gathered
-from onefold.proof.tables import Comparison, Snapshot
+from onefold.proof.tables import Comparison
 from onefold.proof.verdict import CannotTell, Finding
 from onefold.proof.workloads import trades
 from tests.proof.test_model_trades import A, B, applied, message

@@ -42,6 +42,7 @@ def test_all_that_changes_rows_is_noted(change: Callable[[Any], object], changed
     assert rows.changed == []
     change(rows)
     assert rows.changed == changed
+    assert rows.before == {key: ROW if key == 1 else None for key in changed}
     assert all(rows[key] == ROW for key in rows)
 
 

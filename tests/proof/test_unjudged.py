@@ -9,7 +9,7 @@ import pytest
 from onefold import pipelines
 from onefold.proof import judge, unjudged
 from onefold.proof.expect import Column, Table, Workload
-from onefold.proof.tables import Snapshot
+from onefold.proof.snapshot import Snapshot
 from onefold.proof.verdict import VALID, Verdict
 from onefold.proof.workloads import campaigns, runner, trades
 from tests.proof.test_agreement_bounds import APPS

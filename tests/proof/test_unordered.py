@@ -1,14 +1,18 @@
 """The continuous verifier of a pipeline with several inputs whose recorded order does not have all records."""
 
+import json
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from onefold.processor.core.values import Record
 from onefold.processor.testing import SimulatedSession, driver
 from onefold.proof.placement import partition_of
-from onefold.proof.workloads import averages
-from onefold.proof.workloads.shaping import Input
+from onefold.proof.verdict import Finding
+from onefold.proof.workloads import averages, bank, runner, sheets
+from onefold.proof.workloads.shaping import Input, Shape
 from tests.proof.test_agreement_bounds import APPS
 from tests.support.followed import PARTITIONS, Followed
 
@@ -51,17 +55,17 @@ def is_in_0(key: bytes) -> bool:
 class Losing(SimulatedSession):
     """Of a processor that reads past a record."""
 
-    lost = -1
+    lost = (TOPIC, 0, -1)
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
-        return [one for one in super().poll(count_max, timeout_s) if one[:3] != (TOPIC, 0, self.lost)]
+        return [one for one in super().poll(count_max, timeout_s) if one[:3] != self.lost]
 
 
 @pytest.mark.parametrize("began", ["before", "behind"])
 def test_the_first_record_of_an_input_that_was_read_past_is_named(began: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies before every run of its topic, as what was processed without an order does; the counts tell the two apart."""
     monkeypatch.setattr(driver, "SimulatedSession", Losing)
-    monkeypatch.setattr(Losing, "lost", 0)
+    monkeypatch.setattr(Losing, "lost", (TOPIC, 0, 0))
     made = inputs()
     followed = sent(made[:1] if began == "before" else made[:800])
     followed.begin()
@@ -81,7 +85,8 @@ def test_a_record_that_the_processor_has_read_past_is_named_and_no_other(
     followed = sent(made[:400])
     if began == "before":
         followed.begin()
-    monkeypatch.setattr(Losing, "lost", followed.ends(TOPIC)[TOPIC, 0])
+    lost = (TOPIC, 0, followed.ends(TOPIC)[TOPIC, 0])
+    monkeypatch.setattr(Losing, "lost", lost)
     followed.send([next(one for one in made[400:] if one.topic == TOPIC and one.key and is_in_0(one.key))])
     followed.send(made[400:800])
     if began == "behind":
@@ -89,7 +94,56 @@ def test_a_record_that_the_processor_has_read_past_is_named_and_no_other(
     followed.send(made[800:])
     if began == "at last":
         followed.begin()
-    assert [(one.kind, one.source) for one in followed.found()] == [("skipped input", f"{TOPIC}/0/{Losing.lost}")]
+    assert [(one.kind, one.source) for one in followed.found()] == [("skipped input", f"{TOPIC}/0/{lost[2]}")]
     assert followed.following.unordered == ""
     assert followed.following.judged == sum(len(followed.driver.read(topic)) for topic in averages.WORKLOAD.outputs)
+    assert followed.found() == [], "once"
+
+
+@pytest.mark.promise("audit-names-wrong")
+@pytest.mark.parametrize("began", ["before", "behind"])
+@pytest.mark.parametrize("domain", APPS, ids=lambda domain: domain.WORKLOAD.name)
+def test_each_record_that_was_lost_within_a_run_of_the_order_is_named(
+    domain: ModuleType, began: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that changes no row, or whose changes a later record covers: the processor has counted one less."""
+    monkeypatch.setattr(driver, "SimulatedSession", Losing)
+    few = {bank: {"accounts": 20}, sheets: {"sheets": 2, "alone": True}}.get(domain, {})
+    made = [*domain.generate(1, 100, shape=Shape(hostile=0.1, keyless=0.05), **few)]
+    topic = domain.WORKLOAD.inputs[0]
+    for lost in range(3, 100, 16):
+        monkeypatch.setattr(Losing, "lost", (topic, 0, lost))
+        followed = Followed(APPS[domain].TOPOLOGY, domain.WORKLOAD)
+        followed.send(made[:40])
+        if began == "before":
+            followed.begin()
+        followed.send(made[40:80])
+        if began == "behind":
+            followed.begin()
+        followed.send(made[80:])
+        is_there = lost < followed.ends(topic)[topic, 0]
+        kinds = {one.kind for one in followed.found()}
+        assert kinds & {"wrong count", "skipped input"} if is_there else not kinds
+        assert followed.found() == [], "once"
+
+
+def test_counts_of_a_compacted_input_or_of_a_former_one_are_not_compared() -> None:
+    """Records that the processor has counted may be gone from the one, and the model does not read the other."""
+    followed = Followed(APPS[runner].TOPOLOGY, runner.WORKLOAD)
+    followed.send(runner.generate(1, 100))
+    followed.begin()
+    changelog = followed.driver.topology.changelog
+    told = json.loads(followed.last(changelog).value or b"{}")
+    more = {**told, "counts": {**told["counts"], "ignored": told["counts"]["ignored"] + 1}}
+    partition = followed.last(changelog).partition
+
+    def found(progress: dict[str, Any], compacted: set[str]) -> list[Finding]:
+        followed.driver.log.compacted = compacted
+        followed.driver.log.append(changelog, b"p", json.dumps(progress).encode(), partition=partition)
+        return followed.found()
+
+    assert found(more | {"former_inputs": {"others": {"topic_id": "x", "next_offset": 1}}}, set()) == []
+    assert found(more, {*runner.WORKLOAD.inputs}) == []
+    assert found(told, set()) == []
+    assert [(one.kind, one.where) for one in found(more, set())] == [("wrong count", changelog)]
     assert followed.found() == [], "once"

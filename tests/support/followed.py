@@ -10,8 +10,10 @@ from onefold.processor.testing import TopologyDriver
 from onefold.proof.audit.following import Following
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.expect import Workload
+from onefold.proof.kafka import Kafka
 from onefold.proof.log import Place
 from onefold.proof.record import Record
+from onefold.proof.state import begin, read_evenly, read_progress, topics_of
 from onefold.proof.verdict import Finding
 from onefold.proof.workloads.shaping import Input
 from tests.support.simulated_stage import JudgesLog, kafka_of
@@ -43,6 +45,34 @@ class Followed:
 
     def begin(self, checkpoints: Path | None = None) -> None:
         """Verify from here on, and what is there already."""
+        kept = Checkpoints(checkpoints, self.workload.name) if checkpoints else None
+        self.following = Following(self.workload, {}, None, kept, kafka=self.kafka())
+        self.following.begin()
+
+    def verified(self) -> list[Finding]:
+        """What `verify` finds in the output records."""
+        work, kafka, topics = self.workload, self.kafka(), topics_of(self.workload)
+        log = kafka.log({}, topics.all)
+        state = begin(work, log, None, {})
+        order = state.order
+        if order is not None:
+            order.go_on(state.oracle.feed, stops=False)
+
+        def take(record: Record) -> None:
+            if record.topic not in work.reads:
+                if record.topic != topics.changelog:
+                    state.take_written(record, topics)
+            elif not state.oracle.owner.is_of_another(record):
+                (order.feed if order else state.oracle.feed)(record)
+
+        ends, progress = log.stable_ends(), read_progress(state, work, log, kafka, {})
+        log.go_on(log.positions | progress)
+        read_evenly(log, work, state.matching, ends | progress, take)
+        state.oracle.settled()
+        return [*state.outputs.findings, *state.matching.findings, *state.unwritten(log), *state.matching.left()]
+
+    def kafka(self) -> Kafka:
+        """The log as the verifier sees it."""
         hidden = self.hidden
 
         class Seen(JudgesLog):
@@ -51,9 +81,7 @@ class Followed:
             ) -> None:
                 super().read(ends, lambda record: None if record[:3] in hidden else take(record), alive)
 
-        kept = Checkpoints(checkpoints, self.workload.name) if checkpoints else None
-        self.following = Following(self.workload, {}, None, kept, kafka=kafka_of(self.driver.log, Seen))
-        self.following.begin()
+        return kafka_of(self.driver.log, Seen)
 
     def found(self) -> list[Finding]:
         """What is wrong, now that all was read and compared."""
