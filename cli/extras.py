@@ -33,6 +33,7 @@ NEEDS = {
     "status": ("processor", "judge"),
     "dashboard": ("dashboard", "processor"),
     "produce": ("processor",),
+    "consume": ("processor",),
     "sql": ("stack",),
     "kafka": ("stack",),
     "pause": ("processor",),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from onefold.cli import extras, process, troubles
+from onefold.cli import extras, names, process, troubles
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from onefold.operate.errors import UserError
@@ -23,7 +23,10 @@ GROUPS = {
         "demo": "Run the whole product once, with crashes, and verify.",
         "up": "Start a stack in the background.",
         "down": "Stop the stack; --wipe deletes its data.",
+        "stop": "Stop services of the stack.",
+        "start": "Start stopped services of the stack.",
         "restart": "Restart one service of the stack.",
+        "kill": "Kill services of the stack, as a crash would.",
         "pause": "Pause single pipelines.",
         "resume": "End the pause of pipelines.",
         "prepare": "Create missing topics and tables.",
@@ -38,8 +41,10 @@ GROUPS = {
     },
     "Develop": {
         "new": "Create a small working pipeline project.",
+        "ls": "List pipelines, topics and tables.",
         "check": "Check a pipeline's files, without a server.",
         "produce": "Write events to an input topic.",
+        "consume": "Print the records of a topic, decoded.",
         "test": "Run this checkout's tests.",
         "lint": "Check this checkout's code and documents.",
         "bench": "Measure throughput, latency and recovery.",
@@ -67,8 +72,6 @@ GROUPS = {
     },
 }
 VERBS = {verb: line for lines in GROUPS.values() for verb, line in lines.items()}
-# Names of earlier releases, by what they are now. No help lists them, and a module of their own says the new name.
-FORMER = {"replay": "rebuild"}
 # They run for long, are started again after a kill, and draw nothing on a terminal.
 SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
@@ -148,8 +151,6 @@ def group(package: str, verbs: dict[str, str], text: str, callback: Callable[...
     app.callback()(callback)
     for verb, line in verbs.items():
         app.command(verb, help=line)(stand_in)
-    for verb in FORMER if package == COMMANDS else ():
-        app.command(verb, hidden=True)(stand_in)
     made: Any = typer.main.get_command(app)
     made.package, made.lines = package, verbs
     return made
@@ -181,8 +182,11 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command line. Returns the exit code; what a user can put right is one sentence on stderr, never a
     stack trace.
     """
+    arguments, renamed = names.present(arguments)
+    if renamed:
+        sys.stderr.write(f"{renamed}\n")
     try:
-        code = build().main(args=list(arguments), prog_name="onefold", standalone_mode=False)
+        code = build().main(args=arguments, prog_name="onefold", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except CodedError as error:
         _print_error(error, arguments)
@@ -228,7 +232,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> int:
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    return next((FORMER.get(word, word) for word in arguments if word in VERBS or word in FORMER), "")
+    return next((word for word in arguments if word in VERBS), "")
 
 
 def _print_error(error: CodedError, arguments: Sequence[str]) -> None:

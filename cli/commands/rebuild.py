@@ -18,6 +18,7 @@ from onefold.exit_codes import FAILED, REFUSED, USAGE
 from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings, load
+from onefold.operate.times import WRITTEN, time_ms
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.printable import printable
 from onefold.status_file import LEFT_OUT
@@ -34,9 +35,7 @@ def command(
     domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     since: Annotated[
         str | None,
-        typer.Option(
-            help="Fix only rows that records since then have made: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago."
-        ),
+        typer.Option(help=f"Fix only rows that records since then have made: {WRITTEN}."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
@@ -68,8 +67,6 @@ def command(
 
 
 def _passed_ms(since: str) -> int:
-    from onefold.operate.dead_letters.letters import time_ms  # imports Kafka's client, which `--help` does not need
-
     now = datetime.now(UTC)
     at_ms = time_ms(since, now)
     if at_ms > now.timestamp() * 1000:

@@ -258,6 +258,7 @@ ARGUMENTS = {
     "resume": ["runner"],
     "rebuild": ["runner"],
     "produce": ["some.topic"],
+    "consume": ["runner.stats"],
     "verify": ["runner"],
     "process": ["runner"],
     "redrive": ["runner", "--since", "2026-11-23"],
