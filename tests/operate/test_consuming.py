@@ -105,7 +105,7 @@ def test_a_key_is_that_of_the_record_or_of_the_state(capsys: pytest.CaptureFixtu
 
 def test_since_a_time_nothing_older_comes(capsys: pytest.CaptureFixture[str]) -> None:
     """Also a record behind it with an older time, as a producer may set it."""
-    Topic.records_of[1].append(sent(1, 200, 15))
+    Topic.records_of[0].append(sent(0, 400, 15))
     assert times(consumed(capsys, "--since", "1970-01-01T00:00:03.950", "--limit", "0")) == [3960, 3980]
     assert times(consumed(capsys, "--since", "1970-01-01T00:00:03.950")) == [3960, 3980]
 

@@ -114,6 +114,13 @@ def test_a_killed_service_is_started_again(home: Path, capsys: pytest.CaptureFix
     assert not (home / "trace").exists(), "a service was asked to stop"
 
 
+def test_a_stopped_service_keeps_no_later_stage_from_being_started_again(home: Path) -> None:
+    assert run(["stop", "kafka"]) == OK
+    before = entry(home, "one")["pid"]
+    assert run(["kill", "one"]) == OK
+    eventually(lambda: entry(home, "one")["pid"] not in (None, before), 10, "one runs again")
+
+
 def test_a_restart_says_the_new_process(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = entry(home, "one")["pid"]
     assert run(["restart", "one", "--json"]) == OK
