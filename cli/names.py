@@ -14,10 +14,12 @@ class Present(NamedTuple):
     Attributes:
         words: the verb, with its group.
         options: of the verb, by their former names.
+        implied: an argument that the present name says.
     """
 
     words: Words
     options: Mapping[str, str] = {}
+    implied: str = ""
 
 
 #: For users of `docker compose`.
@@ -25,6 +27,12 @@ ALIASES: Mapping[str, str] = {"ps": "status"}
 #: Names of earlier releases. Of an entry whose words are the same only options have another name.
 FORMER: Mapping[Words, Present] = {
     ("replay",): Present(("rebuild",), {"--from": "--since"}),
+    ("redrive",): Present(("jobs", "requeue")),
+    ("prepare",): Present(("migrate",)),
+    ("sheet",): Present(("sheets",)),
+    ("sweep",): Present(("sheets", "sweep"), implied="sheets"),
+    ("config", "show"): Present(("config",)),
+    ("chaos",): Present(("chaos",), {"--workload": "--pipeline"}),
 }
 
 
@@ -36,9 +44,11 @@ def present(arguments: Sequence[str]) -> tuple[list[str], str]:
     for words, now in FORMER.items():
         if tuple(given[: len(words)]) == words:
             rest = given[len(words) :]
-            old = [option for word in rest if (option := word.partition("=")[0]) in now.options]
+            old = dict.fromkeys(option for word in rest if (option := word.partition("=")[0]) in now.options)
             if words == now.words and not old:
                 return given, ""
+            if now.implied in rest:
+                rest.remove(now.implied)
             renamed = [_renamed(word, now.options) for word in rest]
             new = [now.options[option] for option in old]
             was, is_now = " ".join([*words, *old]), " ".join([*now.words, *new])

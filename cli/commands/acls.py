@@ -42,7 +42,7 @@ def command(
     cluster: Annotated[str, typer.Option(help="The name of Strimzi's Kafka resource.")] = "kafka",
 ) -> None:
     """Print the ACLs that give each service the least rights in Kafka: of processor, sink, worker, verifier, auditor, reader
-    (dashboard, status), producer and operator (prepare, reset, pause, rebuild, replay). Run the output as Kafka's administrator.
+    (dashboard, status), producer and operator (migrate, reset, pause, rebuild, replay). Run the output as Kafka's administrator.
 
     Example: onefold acls orders --user sink=orders-sink --servers kafka-1:9093
     """

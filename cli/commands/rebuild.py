@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold import status_file
+from onefold.cli.options import DryRun
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, USAGE
 from onefold.operate.errors import UserError
@@ -37,9 +38,7 @@ def command(
         str | None,
         typer.Option(help=f"Fix only rows that records since then have made: {WRITTEN}."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")] = False,
 ) -> None:
     """Load the output topics into a temporary database, compare it with the live tables, and apply differences and offsets in

@@ -202,7 +202,7 @@ class DeadLetters:
             there = admin.existing(kafka)
             if missing := [topic for topic in topics if topic not in there]:
                 kafka_errors.check_visible(kafka, missing)
-                raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {missing[0]}", "`onefold prepare` makes it.")
+                raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {missing[0]}", "`onefold migrate` makes it.")
             ranges = {
                 (topic, partition): (
                     admin.identity(kafka, topic, partition).start,

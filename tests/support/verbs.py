@@ -16,4 +16,13 @@ def commands(made: Any = None, *words: str) -> Iterator[tuple[str, ...]]:
             yield from commands(inner, *words, verb)
 
 
+def loaded(words: tuple[str, ...]) -> Any:
+    """The command of these words, or the group."""
+    found, package = None, main.COMMANDS
+    for word in words:
+        found = main.load(package, word)
+        package = getattr(found, "package", "")
+    return found
+
+
 COMMANDS = tuple(commands())

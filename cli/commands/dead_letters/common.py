@@ -28,7 +28,6 @@ Places = Annotated[
     list[str] | None, typer.Argument(help="TOPIC/PARTITION/OFFSET of dead letters, or of their sources.")
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the outcome of each.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
 
 WIDTH_MAX = 120
