@@ -22,7 +22,7 @@ from onefold.processor.core import errors as processor
 from onefold.stack import control
 from tests.support.coded import code_of
 from tests.support.rooms import ROOMS
-from tests.support.verbs import COMMANDS, loaded
+from tests.support.verbs import COMMANDS, example, loaded, parsed
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -31,6 +31,15 @@ def test_the_help_of_every_verb_ends_in_an_example(words: tuple[str, ...], capsy
     text = capsys.readouterr().out
     description = text.split("Options:")[0].split("Arguments:")[0]
     assert "Example: " in description.rstrip().splitlines()[-1] or "Example: " in description.rstrip().splitlines()[-2]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_example_of_every_verb_is_a_command_line_of_it(words: tuple[str, ...]) -> None:
+    """With arguments and options that it has, and none that it lacks. A group's is of a verb in it."""
+    found = [*parsed(example(words))]
+    assert any(shown[: len(words)] == words for shown, _ in found), example(words)
+    for shown, arguments in found:
+        loaded(shown).make_context(" ".join(shown), arguments)
 
 
 def test_the_overview_lists_every_verb_with_a_whole_line(capsys: pytest.CaptureFixture[str]) -> None:

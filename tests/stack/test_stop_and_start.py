@@ -14,6 +14,7 @@ from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import state
+from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
 from onefold.operate.settings import Settings
 from onefold.stack import control
@@ -154,7 +155,7 @@ def test_without_a_stack_it_is_one_sentence(
 
 def test_an_older_supervisor_that_stops_no_single_service_is_one_sentence(home: Path) -> None:
     """It knows no stopped service, and runs on with it."""
-    with pytest.raises(control.UserError) as refused:
+    with pytest.raises(UserError) as refused:
         control._refuse_unstopped(home, "one", entry(home, "one"))
     assert refused.value.code is Code.STACK_RUNS
 
