@@ -11,9 +11,9 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code, first_line
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

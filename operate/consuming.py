@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+from onefold.config.errors import SEE_STATUS, UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import SEE_STATUS, UserError
 from onefold.operate.reading import Bounds, LogReader, Silent, Stored
-from onefold.operate.settings import Settings
 from onefold.operate.values import Values, readable
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 #: The help of an option that takes a time.
 WRITTEN = "2026-11-23T12:00, in UTC without a zone, or 90s, 15m, 2h, 3d ago"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.operate.settings import load
+from onefold.config.settings import load
 from onefold.operate.times import WRITTEN, time_ms
 
 

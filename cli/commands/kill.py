@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.operate.settings import load
+from onefold.config.settings import load
 from onefold.stack import control
 
 

@@ -14,11 +14,11 @@ import typer
 
 from onefold import status_file
 from onefold.cli.options import DryRun
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, USAGE
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 from onefold.operate.times import WRITTEN, time_ms
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.printable import printable

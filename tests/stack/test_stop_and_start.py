@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from onefold.cli.main import run
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate import state
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings
 from onefold.stack import control
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready
@@ -30,7 +30,7 @@ NOTED = f"""trap 'echo "stop $0" >> "$TRACE"; exit 0' TERM; {SAY_RUNNING} while 
 
 
 def entry(home: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = state.read(home)["services"][name]
+    found: dict[str, Any] = stack_state.read(home)["services"][name]
     return found
 
 
@@ -48,7 +48,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
     running = lambda: all(entry(tmp_path, name)["state"] == "running" for name in ("kafka", "one", "two"))  # noqa: E731
     try:
-        eventually(lambda: state.read_running(tmp_path).get("services", {}).keys() >= {"one", "two"}, 10, "it runs")
+        eventually(
+            lambda: stack_state.read_running(tmp_path).get("services", {}).keys() >= {"one", "two"}, 10, "it runs"
+        )
         eventually(running, 10, "all services run")
         yield tmp_path
     finally:
@@ -95,10 +97,10 @@ def test_up_starts_what_was_stopped(home: Path, monkeypatch: pytest.MonkeyPatch)
     _, *pipelines = Plan.read(home).stages
     monkeypatch.setattr(control, "pipeline", lambda *of: [list(stage) for stage in pipelines])
     assert run(["stop", "kafka", "two"]) == OK
-    taken_in = control._take_in(Settings(home=home), [], state.read_running(home), Progress())
+    taken_in = control._take_in(Settings(home=home), [], stack_state.read_running(home), Progress())
     assert taken_in[1]
     assert {entry(home, name)["state"] for name in ("kafka", "one", "two")} == {"running"}
-    assert not control._take_in(Settings(home=home), [], state.read_running(home), Progress())[1]
+    assert not control._take_in(Settings(home=home), [], stack_state.read_running(home), Progress())[1]
 
 
 def test_a_killed_service_is_started_again(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.cli.options import DryRun
+from onefold.config.errors import UserError, first_line, of_processor
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError, first_line, of_processor
-from onefold.operate.settings import Settings, load
 from onefold.operate.times import WRITTEN, time_ms
 from onefold.pipelines import Pipeline
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.settings import load
 from onefold.exit_codes import FAILED, OK
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 from onefold.operate.times import duration
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
