@@ -141,5 +141,5 @@ def benchmark_environment(pipeline: str, partitions: int, say: Say) -> Iterator[
                 **dict.fromkeys(("ONEFOLD_OBJECTS", "ONEFOLD_JUDGE_HOME", "ONEFOLD_STATE_HOME"), ""),
             }
             made = BenchmarkEnvironment(running, home, environment, say, children)
-            made.run("prepare", pipeline)
+            made.run("migrate", pipeline)
             yield made

@@ -28,7 +28,7 @@ def measure(environment: BenchmarkEnvironment, names: Sequence[str], events: int
         names: pipelines with a workload, all alike.
         events: of all of them together.
     """
-    environment.run("prepare", *names)
+    environment.run("migrate", *names)
     ends: dict[str, int] = {}
     for name in names:
         one = workload(name)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 
 from onefold import packages
+from onefold.cli import plugins
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
@@ -26,25 +27,25 @@ IMPORTED = {
     "formulas": ("lark",),
     "bench": ("pygal",),
 }
-#: What each verb works with; of several extras that bring the same the first is named. A verb without a row needs none.
+#: What each verb works with; of several extras that bring the same the first is named. A verb without a row needs none, and a
+#: command of an installed package has a list of its own.
 NEEDS = {
     "demo": ("processor", "sink", "judge", "stack"),
     "up": ("stack", "processor", "sink"),
     "status": ("processor", "judge"),
     "dashboard": ("dashboard", "processor"),
     "produce": ("processor",),
+    "consume": ("processor",),
     "sql": ("stack",),
     "kafka": ("stack",),
     "pause": ("processor",),
     "resume": ("processor",),
-    "prepare": ("processor", "sink"),
+    "migrate": ("processor", "sink"),
     "kubernetes": ("processor", "stack"),
     "process": ("processor",),
     "sink": ("sink",),
     "work": ("jobs",),
-    "redrive": ("jobs",),
-    "sheet": ("jobs", "formulas"),
-    "sweep": ("jobs",),
+    "jobs": ("jobs",),
     "bench": ("bench", "processor", "sink", "judge", "stack"),
     "chaos": ("processor", "judge"),
     "verify": ("judge",),
@@ -65,11 +66,12 @@ _INSTALLED_AS = {
 def explain(verb: str, error: ModuleNotFoundError) -> UserError | None:
     """The sentence (exit code 2) for a module that an extra would have brought; None when none would."""
     name = (error.name or "").partition(".")[0]
-    brought = [extra for extra in (*NEEDS.get(verb, ()), *IMPORTED) if name in IMPORTED[extra]]
+    needs = NEEDS.get(verb) or plugins.needs(verb)
+    brought = [extra for extra in (*needs, *IMPORTED) if name in IMPORTED[extra]]
     if not brought:
         return None
     # All that the verb will ask for, at once: nobody wants to install one thing after the other.
-    return _sentence(verb, name, ",".join(_lacking(NEEDS.get(verb, ()))) or brought[0])
+    return _sentence(verb, name, ",".join(_lacking(needs)) or brought[0])
 
 
 def require(verb: str, *extras: str) -> None:

@@ -6,27 +6,32 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
-from onefold.cli import extras, process, troubles
+from onefold.cli import extras, names, plugins, process, troubles
 from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 
-# A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
-# subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.
+# A new verb of Onefold's own is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A
+# verb with subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become
+# underscores.
 GROUPS = {
     "Run": {
         "demo": "Run the whole product once, with crashes, and verify.",
         "up": "Start a stack in the background.",
         "down": "Stop the stack; --wipe deletes its data.",
+        "stop": "Stop services of the stack.",
+        "start": "Start stopped services of the stack.",
         "restart": "Restart one service of the stack.",
+        "kill": "Kill services of the stack, as a crash would.",
         "pause": "Pause single pipelines.",
         "resume": "End the pause of pipelines.",
-        "prepare": "Create missing topics and tables.",
+        "migrate": "Create missing topics and tables.",
         "kubernetes": "Write Kubernetes resources of pipelines.",
         "grants": "Print the rights of each role in PostgreSQL.",
         "acls": "Print the rights of each service in Kafka.",
@@ -38,10 +43,10 @@ GROUPS = {
     },
     "Develop": {
         "new": "Create a small working pipeline project.",
+        "ls": "List pipelines, topics and tables.",
         "check": "Check a pipeline's files, without a server.",
         "produce": "Write events to an input topic.",
-        "test": "Run this checkout's tests.",
-        "lint": "Check this checkout's code and documents.",
+        "consume": "Print the records of a topic, decoded.",
         "bench": "Measure throughput, latency and recovery.",
         "chaos": "Inject faults into a running stack, and verify.",
     },
@@ -50,7 +55,6 @@ GROUPS = {
         "verify": "Recompute every row from the input, and compare.",
         "explain": "Show the records and transactions behind a row.",
         "state": "Show the state of a key.",
-        "sheet": "Print a spreadsheet, or import a file into it.",
         "contracts": "Show the schema versions of a pipeline's topics.",
         "config": "Show each setting and its origin.",
         "logs": "Show the logs of services.",
@@ -61,14 +65,17 @@ GROUPS = {
     "Repair": {
         "dead-letters": "List rejected records, replay or drop them.",
         "rebuild": "Recompute tables from the log, and fix them.",
-        "redrive": "Requeue jobs whose results are missing.",
+        "jobs": "Requeue jobs whose results are missing.",
         "reset": "Delete a pipeline's results and start it over.",
-        "sweep": "Delete uploads that no record references.",
     },
 }
+# Tests, and what they need, are in a checkout alone.
+if (Path(__file__).resolve().parents[1] / "tests").is_dir():
+    GROUPS["Develop"] |= {
+        "test": "Run this checkout's tests.",
+        "lint": "Check this checkout's code and documents.",
+    }
 VERBS = {verb: line for lines in GROUPS.values() for verb, line in lines.items()}
-# Names of earlier releases, by what they are now. No help lists them, and a module of their own says the new name.
-FORMER = {"replay": "rebuild"}
 # They run for long, are started again after a kill, and draw nothing on a terminal.
 SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
@@ -87,7 +94,9 @@ class Verbs(typer.core.TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the verbs: at the top by what they are for, in a group as they come."""
-        for title, lines in (GROUPS if self.package == COMMANDS else {"Commands": self.lines}).items():
+        others = {verb: line for verb, line in self.lines.items() if verb not in VERBS}
+        groups = {**GROUPS, "Of installed packages": others} if self.package == COMMANDS else {"Commands": self.lines}
+        for title, lines in ((title, lines) for title, lines in groups.items() if lines):
             with formatter.section(title):
                 formatter.write_dl(list(lines.items()))
 
@@ -96,7 +105,7 @@ class Verbs(typer.core.TyperGroup):
         name, stand_in, rest = super().resolve_command(ctx, args)
         try:
             return name, load(self.package, name) if name else stand_in, rest
-        except ModuleNotFoundError:
+        except (ModuleNotFoundError, UserError):
             if not ctx.resilient_parsing:
                 raise
             return name, stand_in, rest  # a shell that completes a line gets nothing, and no error either
@@ -106,7 +115,13 @@ def load(package: str, verb: str) -> Any:
     """The command of a verb, or the group of its subcommands, from its module."""
     if package == COMMANDS and verb in SERVICES:
         _import_structlog()
-    module = importlib.import_module(f"{package}.{verb.replace('-', '_')}")
+    name = f"{package}.{verb.replace('-', '_')}"
+    if package == COMMANDS and verb not in VERBS:
+        module = plugins.load(plugins.found()[verb].value, verb)
+    elif package.startswith(COMMANDS):
+        module = importlib.import_module(name)
+    else:
+        module = plugins.load(name, verb)
     if hasattr(module, "VERBS"):
         return group(module.__name__, module.VERBS, module.HELP)
     settings: dict[str, Any] = getattr(module, "CONTEXT_SETTINGS", {})
@@ -148,17 +163,17 @@ def group(package: str, verbs: dict[str, str], text: str, callback: Callable[...
     app.callback()(callback)
     for verb, line in verbs.items():
         app.command(verb, help=line)(stand_in)
-    for verb in FORMER if package == COMMANDS else ():
-        app.command(verb, hidden=True)(stand_in)
     made: Any = typer.main.get_command(app)
     made.package, made.lines = package, verbs
     return made
 
 
-def build() -> Any:
-    """The whole command line."""
+def build(verb: str = "") -> Any:
+    """The whole command line. Commands of installed packages are part of it unless `verb` is one of Onefold's own: to find them
+    takes as long as the start of most commands.
+    """
     text = "Exactly-once stream processing from Kafka to PostgreSQL, verified.\n\nExample: onefold up && onefold status"
-    return group(COMMANDS, VERBS, text, _options)
+    return group(COMMANDS, VERBS if verb in VERBS else {**plugins.lines(), **VERBS}, text, _options)
 
 
 def _print_version(wanted: bool) -> None:
@@ -181,8 +196,11 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command line. Returns the exit code; what a user can put right is one sentence on stderr, never a
     stack trace.
     """
+    arguments, renamed = names.present(arguments)
+    if renamed:
+        sys.stderr.write(f"{renamed}\n")
     try:
-        code = build().main(args=list(arguments), prog_name="onefold", standalone_mode=False)
+        code = build(_verb(arguments)).main(args=arguments, prog_name="onefold", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except CodedError as error:
         _print_error(error, arguments)
@@ -228,7 +246,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> int:
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    return next((FORMER.get(word, word) for word in arguments if word in VERBS or word in FORMER), "")
+    return next((word for word in arguments if not word.startswith("-")), "")
 
 
 def _print_error(error: CodedError, arguments: Sequence[str]) -> None:

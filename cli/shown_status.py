@@ -62,7 +62,7 @@ def _lag(domain: str, lag: dict[str, Any], found: dict[str, Any]) -> str:
     if missing := found["missing_topics"].get(domain):
         hidden = lag["refused"] and lag["no_inputs"]
         return (
-            f"unknown: {hidden}" if hidden else f"Kafka shows no topic {', '.join(missing)}: `onefold prepare` makes it"
+            f"unknown: {hidden}" if hidden else f"Kafka shows no topic {', '.join(missing)}: `onefold migrate` makes it"
         )
     most = "" if lag["exact"] else "at most "
     return f"{_behind(most, lag, 'input', 'to process')}, {_behind(most, lag, 'output', 'to write')}"

@@ -20,7 +20,7 @@ from onefold.dashboard.words import sentence
 from onefold.postgres import Unfit
 
 NOTHING_HERE = (
-    "There are no sheets here: onefold prepare makes their tables, where the pipeline of sheets is one of yours."
+    "There are no sheets here: onefold migrate makes their tables, where the pipeline of sheets is one of yours."
 )
 SILENT = "The database does not answer. Load the page again when it is back."
 

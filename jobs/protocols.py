@@ -204,7 +204,7 @@ class Effect(Protocol):
         """Make the outcome known, with the last state that was yielded (None: none was); gives the result, plain JSON data."""
 
     def stands(self, job: Job, result: Any) -> bool:
-        """Whether all that this job once did is still there; asked when jobs are redriven."""
+        """Whether all that this job once did is still there; asked when jobs are requeued."""
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """The topics of a queue, and what its messages look like.
 
     orders.mails         what the fold says has to be done: its intentions, for ever
-    orders.mails.again   the same jobs once more: woken, found missing, or redriven. Only workers write and read it, so that the
+    orders.mails.again   the same jobs once more: woken, found missing, or requeued. Only workers write and read it, so that the
                          first one holds what the fold wrote and nothing else
     orders.mails.dead    what cannot be read, with the reason, as dead letters are elsewhere
 
@@ -82,6 +82,6 @@ def create(admin: AdminClient, queue: str, replication: Replication = AS_BROKERS
     there = existing(admin)
     if queue not in there:
         check_visible(admin, [queue])
-        raise Retriable(Code.TOPIC_MISSING, f"topic {queue} does not exist; `onefold prepare` makes it")
+        raise Retriable(Code.TOPIC_MISSING, f"topic {queue} does not exist; `onefold migrate` makes it")
     wanted = of_queue(queue, there[queue])
     return create_missing(admin, {topic: how for topic, how in wanted.items() if topic not in there}, replication)

@@ -40,12 +40,12 @@ class Service(Enum):
 VERBS = {
     Service.PROCESSOR: "`process`",
     Service.SINK: "`sink`",
-    Service.WORKER: "`work`, `redrive`",
+    Service.WORKER: "`work`, `jobs requeue`",
     Service.VERIFIER: "`verify`",
     Service.AUDITOR: "`audit`",
     Service.READER: "`dashboard`, `status`, `explain`",
     Service.PRODUCER: "`produce`, and programs that write inputs",
-    Service.OPERATOR: "`prepare`, `reset`, `pause`, `resume`, `rebuild`, `dead-letters`",
+    Service.OPERATOR: "`migrate`, `reset`, `pause`, `resume`, `rebuild`, `dead-letters`",
 }
 
 

@@ -53,7 +53,7 @@ _SIZES = {
     "worker": ("100m", "512Mi"),
     "sink": ("500m", "2560Mi"),
     "dashboard": ("100m", "256Mi"),
-    "prepare": ("100m", "256Mi"),
+    "migrate": ("100m", "256Mi"),
     "verify": ("250m", "4Gi"),
 }
 
@@ -65,7 +65,7 @@ class Base:
     Attributes:
         pipelines: those that run.
         instances: processors of each pipeline that has no replicas.
-        strimzi: the name of the Kafka resource of Strimzi, for its topics; None: `onefold prepare` makes the topics.
+        strimzi: the name of the Kafka resource of Strimzi, for its topics; None: `onefold migrate` makes the topics.
     """
 
     settings: Settings
@@ -134,12 +134,12 @@ class Base:
     def _prepare(self) -> Resource:
         """A Job: each deployment makes the topics and tables that are missing. Services wait for them."""
         names = [pipeline.name for pipeline in self.pipelines]
-        template = _pod("prepare", "prepare", "owner", ["onefold", "prepare", *names], PROCESSOR_IMAGE, database=True)
+        template = _pod("migrate", "migrate", "owner", ["onefold", "migrate", *names], PROCESSOR_IMAGE, database=True)
         template["spec"]["restartPolicy"] = "OnFailure"
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": _named("prepare", "prepare"),
+            "metadata": _named("migrate", "migrate"),
             # A finished Job cannot be changed, and the next deployment wants another image.
             "spec": {"backoffLimit": 10, "ttlSecondsAfterFinished": 600, "template": template},
         }

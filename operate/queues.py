@@ -32,7 +32,7 @@ class Jobs(NamedTuple):
         active: a worker is at it, or was when it died.
         deferred: waits for its turn, or to be tried again.
         retries: how often the pending ones were deferred, together.
-        done: since the database was made, or since they were redriven.
+        done: since the database was made, or since they were requeued.
         oldest: the pending one that waits for the longest time, or "".
         oldest_s: for how long.
         reason: why it was deferred the last time, or "".

@@ -263,12 +263,16 @@ class LogReader:
                 trouble = kafka_client.cannot_describe(client, [topic])
                 raise Silent(trouble.sentence, trouble)
 
-    def bounds(self, topic: str, partition: int) -> Bounds:
-        """What it holds, asked once. Raises `Silent`."""
+    def begin_again(self) -> None:
+        """Let the patience count from now on."""
+        self._until = time.monotonic() + self._patience_s
+
+    def bounds(self, topic: str, partition: int, again: bool = False) -> Bounds:
+        """What it holds, asked once unless `again`. Raises `Silent`."""
         from onefold import kafka_offsets
 
         place = topic, partition
-        if place not in self._bounds:
+        if again or place not in self._bounds:
             with self._said() as reader:
                 self._bounds[place] = Bounds(*kafka_offsets.bounds(reader, place, self._left_s()))
         return self._bounds[place]

@@ -119,7 +119,7 @@ def _topics(settings: Settings, names: Sequence[str]) -> Iterator[str]:
     hidden = answering.hidden(missing, settings)
     for name, topics in missing.items():
         more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
-        yield f"{name}: " + hidden.get(name, f"Kafka has no topic {topics[0]}{more}: `onefold prepare` makes it")
+        yield f"{name}: " + hidden.get(name, f"Kafka has no topic {topics[0]}{more}: `onefold migrate` makes it")
 
 
 def _postgres(settings: Settings, found: Checked, clock: Callable[[], float]) -> None:

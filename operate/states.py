@@ -117,7 +117,7 @@ def _last(
     changelog = topology.changelog
     partitions = reader.partitions(changelog)
     if not partitions:
-        raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {changelog}", "`onefold prepare` makes the topics.")
+        raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {changelog}", "`onefold migrate` makes the topics.")
     partition = partition_of(key, partitions)
     wanted, as_of = (None, None) if at is None else position(at)
     if wanted is not None and wanted != partition:

@@ -125,7 +125,6 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
                 "from": verdict.begins,
                 "outputs": verdict.outputs,
                 "rows": verdict.rows,
-                "uncompared": verdict.uncompared,
                 "not_judged": [[_text(name), _text(why)] for name, why in verdict.not_judged.items()],
             }
         ),
@@ -137,7 +136,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
         with postgres.connect(dsn, f"onefold {judge}", settings=_NOTING, patience_s=patience_s) as connection:
             connection.execute(_KEEP, values)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-        return "the verdict was not kept for the dashboard: `onefold prepare` makes the table for it"
+        return "the verdict was not kept for the dashboard: `onefold migrate` makes the table for it"
     except psycopg.errors.InsufficientPrivilege:
         return f"the verdict was not kept for the dashboard: {lacking(verdict.domain, dsn)}"
     except psycopg.Error as error:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,25 +106,83 @@ def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]
     ready again.
 
     Raises:
-        UserError: the stack does not run, or has no such service; or the service is not ready again in time, when it is left
-            to the supervisor.
+        UserError: the stack does not run, or has no such service; the service is stopped, or is not ready again in time, when
+            it is left to the supervisor.
     """
     home = settings.home
     with filelock.held(home / "run" / "lock"):
-        running = stack_state.read_running(home)
-        if not running:
-            raise UserError(
-                Code.STACK_STOPPED, f"the embedded stack in {home} is not running", "Start it with `onefold up`."
-            )
-        before = running["services"].get(name)
-        services = {service.name: service for stage in Plan.read(home).stages for service in stage}
-        if before is None or services[name].ready.kind == "done":
-            there = [one for one in running["services"] if services[one].ready.kind != "done"]
-            raise UserError(Code.NAME_UNKNOWN, f"there is no service {name}", f"There are: {', '.join(there)}.", USAGE)
+        running = _running(home)
+        (service,) = _services(home, [name])
+        before = running["services"][name]
+        if service.stopped:
+            raise UserError(Code.SERVICE_FAILED, f"{name} is stopped", f"Start it with `onefold start {name}`.")
         progress.say(f"stopping {name}")
         if before["pid"]:
-            end_known(before["pid"], before["create_time"], services[name].stop_s, services[name].stop_signal)
-        return _wait_again(home, services[name], before, progress)
+            end_known(before["pid"], before["create_time"], service.stop_s, service.stop_signal)
+        return _wait_again(home, service, before, progress)
+
+
+def set_stopped(settings: Settings, names: Sequence[str], stopped: bool, progress: Progress) -> list[str]:
+    """Stops services of the running stack, or starts stopped ones, and returns when they are stopped or ready.
+
+    Args:
+        names: empty for all services.
+
+    Returns:
+        The names of the services that were stopped or started.
+
+    Raises:
+        UserError: the stack does not run, or has no such service; or a service is not stopped or ready in time.
+    """
+    home = settings.home
+    with filelock.held(home / "run" / "lock"):
+        running = _running(home)
+        changed = [service.name for service in _services(home, names) if service.stopped != stopped]
+        if not changed:
+            return []
+        now = Plan.read(home)
+        stages = [
+            [replace(service, stopped=stopped) if service.name in changed else service for service in stage]
+            for stage in now.stages
+        ]
+        progress.say(f"{'stopping' if stopped else 'starting'} {', '.join(changed)}")
+        _hand_over(home, running, stages, now.public, progress, changed)
+        progress.clear()
+        return changed
+
+
+def kill(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+    """Kills the processes of services with SIGKILL, and returns their pids by service. The supervisor starts them again.
+
+    Raises:
+        UserError: the stack does not run, or has no such service; or a service has no process.
+    """
+    running = _running(settings.home)
+    found = {service.name: running["services"][service.name] for service in _services(settings.home, names)}
+    for name, entry in found.items():
+        if not entry["pid"]:
+            raise UserError(Code.SERVICE_FAILED, f"{name} has no process to kill: it is {entry['state']}")
+    for entry in found.values():
+        end_known(entry["pid"], entry["create_time"], stop_signal=signal.SIGKILL)
+    return {name: entry["pid"] for name, entry in found.items()}
+
+
+def _running(home: Path) -> dict[str, Any]:
+    running = stack_state.read_running(home)
+    if not running:
+        raise UserError(
+            Code.STACK_STOPPED, f"the embedded stack in {home} is not running", "Start it with `onefold up`."
+        )
+    return running
+
+
+def _services(home: Path, names: Sequence[str]) -> list[Service]:
+    """The services of these names, without names all. A task that is done is no service."""
+    known = {one.name: one for stage in Plan.read(home).stages for one in stage if one.ready.kind != "done"}
+    for name in names:
+        if name not in known:
+            raise UserError(Code.NAME_UNKNOWN, f"there is no service {name}", f"There are: {', '.join(known)}.", USAGE)
+    return [known[name] for name in dict.fromkeys(names)] or list(known.values())
 
 
 def _wait_again(home: Path, service: Service, before: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -231,28 +290,46 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
 def _take_in(
     settings: Settings, domains: Sequence[str], running: dict[str, Any], progress: Progress
 ) -> tuple[dict[str, Any], bool]:
-    """Hands the running supervisor a plan with these pipelines. Says whether that changed anything."""
+    """Hands the running supervisor a plan with these pipelines and no stopped service. Says whether that changed anything."""
     home = settings.home
     now = Plan.read(home)
-    infrastructure = [stage for stage in now.stages if any(service.name in INFRASTRUCTURE for service in stage)]
-    if len(now.stages) == len(infrastructure):
-        return running, False  # it was started with --only
-    wanted = [*infrastructure, *pipeline(settings, domains, now.public)]
-    stages, public = metrics.placed(wanted, now.public, settings.metrics_port)
+    infrastructure = [
+        [replace(service, stopped=False) for service in stage]
+        for stage in now.stages
+        if any(service.name in INFRASTRUCTURE for service in stage)
+    ]
+    of_pipelines = (
+        pipeline(settings, domains, now.public) if len(now.stages) > len(infrastructure) else []
+    )  # else: --only
+    stages, public = metrics.placed([*infrastructure, *of_pipelines], now.public, settings.metrics_port)
     if stages == [list(stage) for stage in now.stages]:
         return running, False
+    return _hand_over(home, running, stages, public, progress), True
+
+
+def _hand_over(
+    home: Path,
+    running: dict[str, Any],
+    stages: list[list[Service]],
+    public: dict[str, Any],
+    progress: Progress,
+    names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Hands the running supervisor another plan, and returns the state when the services of these names, or all, are as the plan
+    has them.
+    """
     if "version" not in running:  # 0.1.0's supervisor, which the signal would end, and all that it runs
         raise UserError(
             Code.STACK_RUNS,
             f"the stack in {home} was started by Onefold 0.1.0, which takes in nothing while it runs",
             "Stop it with `onefold down`, and start it again.",
         )
-    number = now.public.get("plan", 0) + 1
-    plan = Plan(stages, {**public, "plan": number})
+    plan = Plan(stages, {**public, "plan": public.get("plan", 0) + 1})
     plan.write(home)
     os.kill(running["supervisor_pid"], signal.SIGHUP)
     there = lambda: stack_state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
-    return _wait(home, plan, there, progress, "what runs goes on, and it is tried further"), True
+    awaited = [[service for service in stage if not names or service.name in names] for stage in stages]
+    return _wait(home, Plan(awaited, plan.public), there, progress, "what runs goes on, and it is tried further")
 
 
 def _wait(
@@ -262,7 +339,7 @@ def _wait(
     progress: Progress,
     otherwise: str = "everything that was started is stopped again",
 ) -> dict[str, Any]:
-    """Returns the state when every service of the plan is ready, or is one that the others can do without.
+    """Returns the state when every service of the plan is ready or stopped, or is one that the others can do without.
 
     Args:
         there: whether the supervisor runs.
@@ -275,7 +352,10 @@ def _wait(
         found = stack_state.read(home)
         entries = found.get("services", {}) if found.get("plan") == plan.public.get("plan") else {}
         for name, entry in ((name, entry) for name, entry in entries.items() if name in services):
-            if entry["was_ready"] and name not in reported:
+            if services[name].stopped:
+                _refuse_unstopped(home, name, entry)
+                reported.add(name)
+            elif entry["was_ready"] and name not in reported:
                 reported.add(name)
                 progress.done(f"{name} is ready")
             if name not in reported and _is_hopeless(services[name], entry, otherwise):
@@ -296,6 +376,15 @@ def _wait(
             what = f"was not ready after {READY_S:.0f} s"
             raise _not_ready(services[unready[0]], what, entries.get(unready[0], {}), otherwise)
         time.sleep(POLL_S)
+
+
+def _refuse_unstopped(home: Path, name: str, entry: dict[str, Any]) -> None:
+    if entry["state"] != "stopped":
+        raise UserError(
+            Code.STACK_RUNS,
+            f"{name} was not stopped: an older Onefold, which stops no single service, started the stack in {home}",
+            "Stop it with `onefold down`, and start it again.",
+        )
 
 
 def _is_hopeless(service: Service, entry: dict[str, Any], otherwise: str) -> bool:

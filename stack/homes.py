@@ -20,7 +20,15 @@ from onefold.stack.postgres import Postgres
 
 # Only a starting stack fills these folders; services that run by hand fill some of the others.
 _OF_THE_STACK = ("kafka", "logs", "postgres")
-_KNOWN = ("kafka", "postgres", "supervisor", "prepare", "dashboard", "warm")  # Earlier releases wrote warm.log.
+_KNOWN = (
+    "kafka",
+    "postgres",
+    "supervisor",
+    "migrate",
+    "dashboard",
+    "prepare",
+    "warm",
+)  # the last two: of earlier releases
 _NUMBERED = ("processor", "worker", "sink", "auditor", "rebuild")
 _SERVICES = (*_KNOWN, *(f"{name}-*" for name in _NUMBERED))
 _LOGS = tuple(f"{service}.log{end}" for service in _SERVICES for end in ("", ".[1-9]"))
@@ -100,7 +108,7 @@ def refuse_foreign(home: Path) -> None:
             raise UserError(
                 Code.DATA_DIRECTORY,
                 f"{home} is not the data directory of a stack of Onefold, and nothing was removed",
-                f"It has the folder {name} and no file {private_files.MARKER}; `onefold config show` prints the data directory.",
+                f"It has the folder {name} and no file {private_files.MARKER}; `onefold config` prints the data directory.",
                 USAGE,
             )
 

@@ -1,7 +1,7 @@
 """The environment variables that a service inherits, by the program in the service.
 
 Third parties' programs, and services without code of a pipeline, inherit only necessary variables: a shell may hold keys of
-foreign systems. Processors, workers, continuous verifiers, `prepare` and the dashboard import the pipeline's code, which may
+foreign systems. Processors, workers, continuous verifiers, `migrate` and the dashboard import the pipeline's code, which may
 read any variable, and inherit all.
 """
 

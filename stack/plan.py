@@ -64,7 +64,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     """
     # In a Kafka of the user's own, processors of another host may be in the same groups.
     host = f"{socket.gethostname()}-" if settings.bootstrap_servers else ""
-    prepare = _onefold(settings, public, "prepare", ("prepare", "--keep-going", *domains), Ready("done"), 10.0)
+    migrate = _onefold(settings, public, "migrate", ("migrate", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [
         _onefold(
             settings,
@@ -82,7 +82,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
     # Spark takes the longest to start and waits for nothing that a processor does, so all start together. Not the auditors:
     # there is nothing to judge before, and they would make that wait.
-    stages = [[prepare], served]
+    stages = [[migrate], served]
     auditors = _auditors(settings, domains, public)
     return [*stages, auditors] if auditors else stages
 

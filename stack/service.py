@@ -46,6 +46,7 @@ class Service:
         inherits: the names of the inherited environment variables (`stack.inherited`); None: all.
         log_bytes: the size of a log file, after which a new file begins.
         log_files: the number of kept log files.
+        stopped: whether the user stopped the service: the supervisor does not start it.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Service:
     inherits: tuple[str, ...] | None = None
     log_bytes: int = 10_000_000
     log_files: int = 5
+    stopped: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The service as plain JSON values, by the names in plan.json."""

@@ -39,8 +39,8 @@ class Managed:
     def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
         self.service = service
         self.child = Child(service)
-        self.state = "pending"
-        self.detail = ""
+        self.state = "stopped" if service.stopped else "pending"
+        self.detail = f"`onefold start {service.name}` starts it" if service.stopped else ""
         self.restarts = 0
         self.was_ready = False
         self.exit_code: int | None = None
@@ -142,7 +142,7 @@ class Managed:
 
 
 class Supervisor:
-    """Runs the stages of a plan; each stage starts when all services of the one before are ready."""
+    """Runs the stages of a plan; each stage starts when all services of the one before are ready or stopped by the user."""
 
     def __init__(self, stages: Sequence[Sequence[Service]], publish: Callable[[dict[str, Any]], None]) -> None:
         self.stages = [[Managed(service) for service in stage] for stage in stages]
@@ -152,7 +152,7 @@ class Supervisor:
 
     def adopt(self, stages: Sequence[Sequence[Service]]) -> None:
         """Goes over to another plan: a service that is in both as it is goes on untouched, one that is gone or changed is
-        stopped, and what is new or changed is started in its turn.
+        stopped, the last stage first, and what is new or changed is started in its turn.
         """
         before = {managed.service.name: managed for stage in self.stages for managed in stage}
         kept = {
@@ -161,7 +161,8 @@ class Supervisor:
             for service in stage
             if service.name in before and before[service.name].service == service
         }
-        _stop(list(before.values()))
+        for stage in reversed(self.stages):
+            _stop([managed for managed in stage if managed.service.name in before])
         self.stages = [[kept.get(service.name) or Managed(service) for service in stage] for stage in stages]
         self._published = None
 
@@ -172,7 +173,7 @@ class Supervisor:
             for managed in stage:
                 managed.turn()
                 busy = busy or managed.busy
-            if not all(managed.was_ready for managed in stage):
+            if not all(managed.was_ready or managed.service.stopped for managed in stage):
                 busy = True
                 break
         self.publish()

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """What is printed for people and for tools."""
 
     KAFKA_ACLS = "kafka-acls"
     STRIMZI = "strimzi"
-    JSON = "json"
 
 
 def command(
     domains: Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipelines. Default: all.")] = None,
     form: Annotated[
-        Format, typer.Option("--format", help="Commands of Kafka's tool, KafkaUsers, or JSON.")
+        Format, typer.Option("--format", help="Commands of Kafka's tool, or KafkaUsers.")
     ] = Format.KAFKA_ACLS,
     user: Annotated[
         list[str] | None, typer.Option(metavar="SERVICE=PRINCIPAL", help="The user of a service. Repeatable.")
@@ -40,9 +39,10 @@ def command(
         str | None, typer.Option(help="The bootstrap servers in the commands. Default: Kafka's.")
     ] = None,
     cluster: Annotated[str, typer.Option(help="The name of Strimzi's Kafka resource.")] = "kafka",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ACLs as JSON.")] = False,
 ) -> None:
     """Print the ACLs that give each service the least rights in Kafka: of processor, sink, worker, verifier, auditor, reader
-    (dashboard, status), producer and operator (prepare, reset, pause, rebuild, replay). Run the output as Kafka's administrator.
+    (dashboard, status), producer and operator (migrate, reset, pause, rebuild, replay). Run the output as Kafka's administrator.
 
     Example: onefold acls orders --user sink=orders-sink --servers kafka-1:9093
     """
@@ -60,7 +60,7 @@ def command(
     except Faulty as fault:
         raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     granted = {service: found for service, found in granted.items() if found}
-    if form is Format.JSON:
+    if as_json:
         found = {
             service.value: {"principal": principals[service], "acls": [acl._asdict() for acl in of]}
             for service, of in granted.items()

@@ -38,7 +38,9 @@ def command(
     nemesis: Annotated[
         list[str] | None, typer.Option(help="What to do to it; may be given several times. Default: everything.")
     ] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="The pipeline under load; default: each in turn.")] = None,
+    pipeline: Annotated[
+        list[str] | None, typer.Option(help="The pipeline under load; repeatable. Default: each in turn.")
+    ] = None,
     stack: Annotated[
         Kind | None,
         typer.Option(
@@ -63,7 +65,7 @@ def command(
     Exit code 0: every row is right, every invariant held, and the pipeline recovered in time. 1: otherwise. Use `chaos` on
     a stack whose data you can spare.
 
-    Example: onefold chaos --stack docker --nemesis kill-processor --workload runner
+    Example: onefold chaos --stack docker --nemesis kill-processor --pipeline runner
     """
     from onefold.chaos import embedded
     from onefold.chaos.nemeses.table import nemeses
@@ -80,7 +82,7 @@ def command(
             raise UserError(
                 Code.NAME_UNKNOWN, f"there is no fault {name} for {kind}", "See them with: onefold chaos --list", USAGE
             )
-    domains = pipelines.checked(workload or pipelines.domains())
+    domains = pipelines.checked(pipeline or pipelines.domains())
     if kind is Kind.EMBEDDED and (others := foreign.servers(settings)):
         asking.confirm(
             f"`onefold chaos` writes {_LOAD} of {', '.join(domains)}, on {' and '.join(others)}", yes, as_json
@@ -142,7 +144,7 @@ def _in_words(outcome: Outcome) -> str:
 
 def _render(outcomes: list[Outcome]) -> None:
     table = Table(title=f"onefold chaos (seed {outcomes[0].seed})", title_justify="left", title_style="bold")
-    for heading in ("workload", "nemesis", "events", "processor stall", "sink stall", "snapshots", "verdict"):
+    for heading in ("pipeline", "nemesis", "events", "processor stall", "sink stall", "snapshots", "verdict"):
         table.add_column(heading)
     for outcome in outcomes:
         style = "" if outcome.passed else "red"

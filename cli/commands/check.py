@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    names: Annotated[list[str] | None, typer.Argument(help="Pipelines to check; all of them if none is named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipelines. Default: all.")] = None,
     servers: Annotated[
         bool, typer.Option("--servers", help="Ask Kafka and PostgreSQL as well; nothing is changed there.")
     ] = False,

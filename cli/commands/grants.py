@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 def command(
     domains: Annotated[list[str] | None, typer.Argument(metavar="PIPELINE", help="Pipelines. Default: all.")] = None,
-    owner: Annotated[str, typer.Option(help="The role of `prepare`, `reset` and `rebuild`.")] = "onefold_owner",
+    owner: Annotated[str, typer.Option(help="The role of `migrate`, `reset` and `rebuild`.")] = "onefold_owner",
     sink: Annotated[str, typer.Option(help="The role of sinks.")] = "onefold_sink",
-    worker: Annotated[str, typer.Option(help="The role of workers, and of `redrive`.")] = "onefold_worker",
+    worker: Annotated[str, typer.Option(help="The role of workers, and of `jobs requeue`.")] = "onefold_worker",
     reader: Annotated[str, typer.Option(help="The role of the dashboard, `status` and `explain`.")] = "onefold_reader",
     verifier: Annotated[str, typer.Option(help="The role of `verify` and `audit`.")] = "onefold_verifier",
     apply: Annotated[bool, typer.Option("--apply", help="Execute the SQL, as the user of the DSN.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rights as JSON.")] = False,
 ) -> None:
     """Print the SQL that creates the roles of services and gives each the least rights for its work. Repeat it after each
-    `onefold prepare` that created tables. The SQL may be repeated, and takes no right away.
+    `onefold migrate` that created tables. The SQL may be repeated, and takes no right away.
 
     Example: onefold grants | psql postgresql://admin@db/events
     """
@@ -60,7 +60,7 @@ def command(
     typer.echo(f"rights given: {len(statements)} statements")
     if absent:
         typer.echo(
-            f"not there yet: {', '.join(absent)}. Run `onefold prepare` as {owner}, and `onefold grants --apply` again."
+            f"not there yet: {', '.join(absent)}. Run `onefold migrate` as {owner}, and `onefold grants --apply` again."
         )
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold import status_file
+from onefold.cli.options import DryRun
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, USAGE
 from onefold.operate.progress import Progress
+from onefold.operate.times import WRITTEN, time_ms
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.printable import printable
 from onefold.status_file import LEFT_OUT
@@ -34,13 +36,9 @@ def command(
     domain: Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline, as runner.")],
     since: Annotated[
         str | None,
-        typer.Option(
-            help="Fix only rows that records since then have made: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago."
-        ),
+        typer.Option(help=f"Fix only rows that records since then have made: {WRITTEN}."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show differences. Exit code 1: there are some.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")] = False,
 ) -> None:
     """Load the output topics into a temporary database, compare it with the live tables, and apply differences and offsets in
@@ -68,8 +66,6 @@ def command(
 
 
 def _passed_ms(since: str) -> int:
-    from onefold.operate.dead_letters.letters import time_ms  # imports Kafka's client, which `--help` does not need
-
     now = datetime.now(UTC)
     at_ms = time_ms(since, now)
     if at_ms > now.timestamp() * 1000:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold.cli import extras
+from onefold.cli.options import DryRun
 from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.error_codes import Code
@@ -31,7 +32,7 @@ def command(
         bool, typer.Option("--keep-tables", help="Keep the tables as they are until `onefold rebuild`.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the list.")] = False,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON; needs --yes.")] = False,
 ) -> None:
     """Delete a pipeline's results, so that it processes its inputs from the beginning: topics, states, offsets, rows. `reset`
@@ -54,7 +55,7 @@ def command(
     if dry_run:
         if as_json:
             typer.echo(json.dumps({**plan.as_data(), "done": False}, indent=1))
-        return
+        raise typer.Exit(FAILED)
     if not yes:
         _ask(plan, as_json)
     reset.refuse_while_running()  # again: the plan took its time, and whoever answers it may have taken more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -12,11 +13,15 @@ from onefold.stack import control
 
 
 def command(
-    service: Annotated[str, typer.Argument(help="A name from `onefold status`.")],
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="A name from `onefold status`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the pid of the new process as JSON.")] = False,
 ) -> None:
     """Restart a service, and return when it is ready again. Its pipelines pause meanwhile and lose nothing.
 
     Example: onefold restart sink-1
     """
     entry = control.restart(load(), service, Progress())
+    if as_json:
+        typer.echo(json.dumps({"service": service, "pid": entry["pid"]}))
+        return
     typer.echo(f"{service} is ready again, as process {entry['pid']}.")

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Show the services, how to connect, the lag of each pipeline to the database commit (0: drained) with the oldest
     record's age, open transactions that block records, replicas and jobs. Exits with 69 if a server does not answer, with 3 if
-    Kafka refuses the login, the certificate or the right to describe a topic, or PostgreSQL a right.
+    Kafka refuses the login, the certificate or the right to describe a topic, or PostgreSQL a right. `onefold ps` is the same.
 
     Example: onefold status --json
     """

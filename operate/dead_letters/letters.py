@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from onefold.processor.io.replays import Receipt, Receipts
     from onefold.processor.io.serde import AvroCodec
 
-_AGO = re.compile(r"(\d+)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
 
 def place(text: str) -> Place:
     """The place that TOPIC/PARTITION/OFFSET names. Raises UserError (exit code 2) for another text."""
@@ -47,22 +43,6 @@ def place(text: str) -> Place:
     except NoPlace as error:
         hint = "Write it as TOPIC/PARTITION/OFFSET, runner.updates.dead/0/12."
         raise UserError(Code.ARGUMENT_WRONG, str(error), hint, USAGE) from None
-
-
-def time_ms(text: str, now: datetime) -> int:
-    """Milliseconds since 1970 of a time: ISO 8601, in UTC unless it says otherwise, or 90s, 15m, 2h, 3d ago.
-
-    Raises:
-        UserError: it is none (exit code 2).
-    """
-    try:
-        if ago := _AGO.fullmatch(text):
-            return _ms(now - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
-        found = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        hint = "Write it as 2026-11-23, 2026-11-23T12:00, or as 90s, 15m, 2h, 3d ago."
-        raise UserError(Code.ARGUMENT_WRONG, f"{text!r} is no time", hint, USAGE) from None
-    return _ms(found if found.tzinfo else found.replace(tzinfo=UTC))
 
 
 class Letter(NamedTuple):
@@ -222,7 +202,7 @@ class DeadLetters:
             there = admin.existing(kafka)
             if missing := [topic for topic in topics if topic not in there]:
                 kafka_errors.check_visible(kafka, missing)
-                raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {missing[0]}", "`onefold prepare` makes it.")
+                raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {missing[0]}", "`onefold migrate` makes it.")
             ranges = {
                 (topic, partition): (
                     admin.identity(kafka, topic, partition).start,
@@ -412,7 +392,3 @@ def _original(letter: Letter, message: Message | None, removed: bool) -> Origina
 
 def _text(key: bytes | None) -> str | None:
     return key.decode(errors="replace") if key is not None else None
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)

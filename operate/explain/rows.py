@@ -150,7 +150,7 @@ def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Map
     columns = tuple(Column(*row) for row in found)
     if not columns:
         raise UserError(
-            Code.TABLE_MISSING, f"there is no table {schema}.{name}", "`onefold prepare` makes the tables.", USAGE
+            Code.TABLE_MISSING, f"there is no table {schema}.{name}", "`onefold migrate` makes the tables.", USAGE
         )
     key = _key(f"{schema}.{name}", columns, given)
     rows = _rows(connection, table, columns, key)

@@ -63,7 +63,7 @@ def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:
         raise Refused(
             Code.POSTGRES_RIGHT,
             f"the role {role_of(connection)} of PostgreSQL may not look for the tables of {pipeline}, or make those that are "
-            f"missing ({first_line(error)}): run `onefold prepare {pipeline}` as the owner, and `onefold grants` for the rights",
+            f"missing ({first_line(error)}): run `onefold migrate {pipeline}` as the owner, and `onefold grants` for the rights",
         ) from error
     finally:
         connection.close()

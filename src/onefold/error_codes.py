@@ -23,6 +23,7 @@ class Code(Enum):
     NO_JOBS = 105, "The command is about jobs, and the pipeline declares none."
     NO_GENERATOR = 106, "The command needs a generator of events, and the pipeline has none, or one that makes too few."
     NAME_TAKEN = 107, "A new project or pipeline cannot have this name or this folder."
+    COMMAND_WRONG = 108, "A command that an installed package brings does not load."
     SETTING_WRONG = 110, "A setting of Onefold (`ONEFOLD_...`) is wrong."
     KAFKA_SETTING_WRONG = 111, "A setting of the Kafka clients is wrong, missing, or not known to all clients."
     GUARANTEE_WEAKENED = (
@@ -38,7 +39,7 @@ class Code(Enum):
     TOO_FEW_OPEN_FILES = 124, "The limit of open files is too low."
     PACKAGE_MISSING = 130, "A Python package that the command needs is not installed."
     PROGRAM_MISSING = 131, "A program that the command needs is not installed."
-    NO_CHECKOUT = 132, "The command works only in a checkout of Onefold."
+    # Earlier releases used 132: it stays unused.
     NEWER_VERSION = 133, "A newer Onefold has written a file, a table or a topic."
 
     # Kafka: brokers, topics, groups, transactions, the schema registry.

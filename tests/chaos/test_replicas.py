@@ -35,7 +35,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onefold]:
 
 def suffer(bank: Onefold, nemesis: str) -> dict[str, Any]:
     """One run of it."""
-    ran = bank.run("chaos", "--workload", "bank", "--nemesis", nemesis, "--seconds", str(SECONDS), "--json")
+    ran = bank.run("chaos", "--pipeline", "bank", "--nemesis", nemesis, "--seconds", str(SECONDS), "--json")
     outcome: dict[str, Any] = json.loads(ran.stdout)
     return outcome
 

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from onefold.cli import extras, starter
 from onefold.cli.main import VERBS
+from onefold.jobs.apps.sheets import commands as sheets
 from tests.support.ahead import ahead
 from tests.support.rooms import PACKAGE, ROOT, modules, nodes
 
@@ -246,7 +247,8 @@ def test_an_extra_is_enough_for_its_part(extra: str, failed_with: Callable[[str]
 def test_every_verb_that_needs_more_is_one() -> None:
     """And each extra is named in a sentence of some verb, or of a setting: a registry's address, and a store in S3."""
     assert extras.NEEDS.keys() <= VERBS.keys()
-    assert {extra for needs in extras.NEEDS.values() for extra in needs} | {"registry", "s3"} == extras.IMPORTED.keys()
+    needed = {extra for needs in (*extras.NEEDS.values(), sheets.NEEDS) for extra in needs}
+    assert needed | {"registry", "s3"} == extras.IMPORTED.keys()
 
 
 # As much of a command line as it takes to get to work.
@@ -258,12 +260,12 @@ ARGUMENTS = {
     "resume": ["runner"],
     "rebuild": ["runner"],
     "produce": ["some.topic"],
+    "consume": ["runner.stats"],
     "verify": ["runner"],
     "process": ["runner"],
-    "redrive": ["runner", "--since", "2026-11-23"],
+    "jobs": ["requeue", "runner", "--since", "2026-11-23"],
     "kafka": ["topics"],
-    "sheet": ["open", "budget"],
-    "sweep": ["sheets"],
+    "sheets": ["open", "budget"],
     "bench": ["sink"],
 }
 
@@ -308,7 +310,7 @@ def ran_without_extras(verb: str, folder: Path, environment: Mapping[str, str]) 
     )  # fmt: skip
 
 
-NEEDY = [verb for verb in VERBS if verb in extras.NEEDS]
+NEEDY = [*(verb for verb in VERBS if verb in extras.NEEDS), "sheets"]
 
 
 @pytest.fixture(scope="module")

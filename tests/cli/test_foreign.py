@@ -62,7 +62,7 @@ def test_chaos_asks_before_it_writes_to_another_cluster(
     arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running(home, "postgres")
-    assert run(["chaos", "--stack", "embedded", "--workload", "runner", "--nemesis", "none", *arguments]) == USAGE
+    assert run(["chaos", "--stack", "embedded", "--pipeline", "runner", "--nemesis", "none", *arguments]) == USAGE
     said = capsys.readouterr().err
     assert f"into the input topics of runner, on Kafka at {KAFKA}; there is no terminal to ask on" in said
     assert "--yes" in said

@@ -85,8 +85,7 @@ def test_a_project_in_a_folder_of_any_name_is_made_and_checked(foreign: dict[str
     folder = tmp_path / FOLDER
     folder.mkdir()
     made, checked, shown = (
-        onefold(*words, environment=foreign, folder=folder)
-        for words in (("new", "shop"), ("check",), ("config", "show"))
+        onefold(*words, environment=foreign, folder=folder) for words in (("new", "shop"), ("check",), ("config",))
     )
 
     assert [ran.returncode for ran in (made, checked, shown)] == [0, 0, 0], made.stderr + checked.stderr + shown.stderr

@@ -1,10 +1,10 @@
 """The command line: help with an example for every verb, one sentence for every mistake, the right exit code."""
 
 import errno
-import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,7 +22,7 @@ from onefold.processor.core import errors as processor
 from onefold.stack import control
 from tests.support.coded import code_of
 from tests.support.rooms import ROOMS
-from tests.support.verbs import COMMANDS
+from tests.support.verbs import COMMANDS, example, loaded, parsed
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -31,6 +31,15 @@ def test_the_help_of_every_verb_ends_in_an_example(words: tuple[str, ...], capsy
     text = capsys.readouterr().out
     description = text.split("Options:")[0].split("Arguments:")[0]
     assert "Example: " in description.rstrip().splitlines()[-1] or "Example: " in description.rstrip().splitlines()[-2]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_example_of_every_verb_is_a_command_line_of_it(words: tuple[str, ...]) -> None:
+    """With arguments and options that it has, and none that it lacks. A group's is of a verb in it."""
+    found = [*parsed(example(words))]
+    assert any(shown[: len(words)] == words for shown, _ in found), example(words)
+    for shown, arguments in found:
+        loaded(shown).make_context(" ".join(shown), arguments)
 
 
 def test_the_overview_lists_every_verb_with_a_whole_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,14 +213,28 @@ def test_a_verb_knows_the_short_help_unless_it_hands_its_options_on(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """-h is psql's host, and pytest's own help."""
-    *groups, verb = words
-    package = ".".join((main.COMMANDS, *groups))
-    passed_on = getattr(importlib.import_module(f"{package}.{verb}".replace("-", "_")), "CONTEXT_SETTINGS", {})
-    if passed_on.get("ignore_unknown_options"):
-        assert "help_option_names" not in main.load(package, verb).context_settings
+    settings = loaded(words).context_settings
+    if settings.get("ignore_unknown_options"):
+        assert "help_option_names" not in settings
     else:
         assert main.run([*words, "-h"]) == 0
         assert f"onefold {' '.join(words)}" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # starts a process
+def test_what_only_a_checkout_has_is_no_verb_elsewhere(tmp_path: Path) -> None:
+    """An installed package has no tests."""
+    package = tmp_path / "onefold"
+    package.mkdir()
+    for found in (Path(__file__).parents[2] / "src" / "onefold").iterdir():
+        if found.name == "cli":
+            shutil.copytree(found, package / "cli")
+        else:
+            (package / found.name).symlink_to(found.resolve())
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from onefold.cli import main; print(*main.VERBS)"
+    ran = subprocess.run([sys.executable, "-P", "-c", program, str(tmp_path)], capture_output=True, encoding="utf-8")
+    assert ran.returncode == 0, ran.stderr
+    assert main.VERBS.keys() - set(ran.stdout.split()) == {"test", "lint"}
 
 
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:

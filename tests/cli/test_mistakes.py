@@ -48,7 +48,7 @@ def _signals_are_left() -> Iterator[None]:
         ("up", {"ONEFOLD_PARTITION": "3"}, 2, "ONEFOLD_PARTITION is no setting, ONEFOLD_PARTITIONS is"),
         ("kafka topics --list", AWAY, 69, "does not answer"),
         ("verify runner --timeout 0", AWAY, 2, "runner: unknown - the database opens no session"),
-        ("prepare", {"ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:notaport/x"}, 2, "its port is no number"),
+        ("migrate", {"ONEFOLD_POSTGRES_DSN": "postgresql://127.0.0.1:notaport/x"}, 2, "its port is no number"),
     ],
 )
 @pytest.mark.usefixtures("_signals_are_left")

@@ -49,7 +49,7 @@ def nameless(tmp_path: Path) -> Onefold:
         ("new shop", 0, "shop.py"),
         ("check", 0, "runner: nothing is wrong"),
         ("status", 0, ".onefold is not running"),
-        ("config show", 0, ".onefold/cache"),
+        ("config", 0, ".onefold/cache"),
         ("produce runner.updates --count 1", 1, "there is no Kafka to talk to"),
         ("verify runner", 2, "there is no Kafka to talk to"),
         ("down", 0, "The stack was not running."),

@@ -84,7 +84,7 @@ def test_nobody_elses_page_can_ask(site: Site) -> None:
 
 
 def test_a_database_without_tables_is_no_error(database: str, site: Site) -> None:
-    """Before `onefold prepare`: the page waits."""
+    """Before `onefold migrate`: the page waits."""
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute("DROP SCHEMA trades CASCADE; DROP SCHEMA runner CASCADE; DROP SCHEMA campaigns CASCADE")
         admin.execute(
@@ -94,4 +94,4 @@ def test_a_database_without_tables_is_no_error(database: str, site: Site) -> Non
 
     assert status == 200
     assert "No rows yet" in text
-    assert "onefold prepare" in site.get("/tables")[1]
+    assert "onefold migrate" in site.get("/tables")[1]

@@ -307,7 +307,7 @@ def test_the_operators_verbs_run_and_name_a_right_that_is_missing(
     every = acls_of(Service.OPERATOR, [find()[OPERATED]])
     rights.give(every)
     verbs = {
-        "prepare": ["prepare", OPERATED],
+        "migrate": ["migrate", OPERATED],
         "pause": ["pause", OPERATED],
         "reset": ["reset", OPERATED, "--yes"],
         "resume": ["resume", OPERATED],
@@ -323,7 +323,7 @@ def test_the_operators_verbs_run_and_name_a_right_that_is_missing(
         ("reset", Acl(TOPIC, f"{OPERATED}.alarms", "Delete")),
         ("reset", Acl(GROUP, group, "Delete")),
         ("reset", Acl(TOPIC, changelog, "Create")),
-        ("prepare", Acl(TOPIC, changelog, "Create")),
+        ("migrate", Acl(TOPIC, changelog, "Create")),
     ):
         assert acl in every
         rights.take(acl)

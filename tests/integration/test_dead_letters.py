@@ -181,7 +181,7 @@ def a_dry_run_holds_no_more_than_a_batch(
 
     monkeypatch.setattr(DeadLetters, "originals", counted)
     monkeypatch.setattr(replay, "RECORDS_MAX", 1)
-    told = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")
+    told = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run", code=FAILED)
 
     assert set(told["would"]) == {str(letter.place) for letter in site.letters.select(Wanted())}
     assert (told["replayed_before"], told["failed"], held) == (0, {}, [1] * len(BROKEN))
@@ -349,7 +349,7 @@ def test_what_would_happen_is_said_without_a_write(site: Site, capsys: pytest.Ca
     topology = site.topology
     produce(site.client, "runner.updates", [(b"1", update(1, 20, POISON_METERS)), (b"1", update(1, 21))])
     site.fold(version="with_bug")
-    would = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run")["would"]
+    would = said(capsys, "dead-letters", "replay", "runner", "--all", "--dry-run", code=FAILED)["would"]
 
     assert Counter(what.partition(":")[0] for what in would.values()) == {
         "a dead letter again": len(BROKEN),
@@ -400,7 +400,7 @@ def test_what_a_bug_has_set_aside_never_counts_once_it_is_dropped(
     assert run(["dead-letters", "drop", "runner", *bug, "--because", "x" * 501]) == USAGE
     assert code_of(capsys.readouterr().err, "501 characters, and a receipt keeps 500") is Code.ARGUMENT_WRONG
     because = (*bug, "--because", "a test event")
-    (place,) = said(capsys, "dead-letters", "drop", "runner", *because, "--dry-run")["would"]
+    (place,) = said(capsys, "dead-letters", "drop", "runner", *because, "--dry-run", code=FAILED)["would"]
     assert site.topology.replays not in connect(site.client).list_topics().topics
     assert said(capsys, "dead-letters", "drop", "runner", *because) == {
         "dropped": [place],

@@ -113,7 +113,7 @@ def granted(module_database: str, checkout: Path, tmp_path_factory: pytest.TempP
 
 
 def owner(granted: Granted, dsn: str) -> None:
-    """`prepare` of a pipeline that is new, and the comparison of `rebuild`."""
+    """`migrate` of a pipeline that is new, and the comparison of `rebuild`."""
     root = granted.plan.sql_root
     new = f"new_{uuid.uuid4().hex[:8]}"
     (root / "schema" / f"{new}.01.sql").write_text(
@@ -151,7 +151,7 @@ def _rehearse(landing: Sink, plan: Plan) -> None:
 
 
 def worker(granted: Granted, dsn: str) -> None:
-    """A job from its record to `redrive`."""
+    """A job from its record to `jobs requeue`."""
     migrate(dsn, ENGINE, ENGINE_SQL)
     (queue,) = granted.pipeline.jobs
     with closing(PostgresPending(dsn, "one", granted.pipeline.name)) as pending:
@@ -341,7 +341,7 @@ def test_the_command_prints_what_it_applies(
         try:
             for _ in range(2):
                 assert main.run(["grants", "trades", *options, "--apply"]) == OK
-                assert f"Run `onefold prepare` as owner_{mark}" in capsys.readouterr().out
+                assert f"Run `onefold migrate` as owner_{mark}" in capsys.readouterr().out
             found = admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname LIKE %s", (f"%{mark}",)).fetchall()
             assert found == [(False,)] * 5
             admin.execute(f"ALTER ROLE sink_{mark} SUPERUSER".encode())

@@ -175,7 +175,7 @@ def test_a_sink_and_the_judge_give_the_reason(broker: Guarded, name: str) -> Non
 
 @pytest.mark.long  # 18 s
 @pytest.mark.parametrize(
-    "command", [("status",), ("kafka", "topics", "--list"), ("prepare", "runner")], ids=lambda words: words[0]
+    "command", [("status",), ("kafka", "topics", "--list"), ("migrate", "runner")], ids=lambda words: words[0]
 )
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.usefixtures("impatient")
@@ -188,7 +188,7 @@ def test_commands_end_with_the_reason_and_its_code(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if command[0] == "prepare" and CASES[name].code == UNAVAILABLE:
+    if command[0] == "migrate" and CASES[name].code == UNAVAILABLE:
         command = (*command, "bank")  # whose topics are not there: to make them takes the advertised address
     set_up(broker.client(CASES[name].listener, **CASES[name].changed), tmp_path, monkeypatch, postgres_dsn)
     code = main.run([*command])
@@ -228,7 +228,7 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     assert main.run(["status"]) == REFUSED
     shown = capsys.readouterr()
     assert code_of(shown.err) is Code.KAFKA_RIGHT
-    assert "`onefold prepare` makes it" not in shown.out
+    assert "`onefold migrate` makes it" not in shown.out
 
     broker.allow(ResourceType.TOPIC, f"{HIDDEN}.", AclOperation.DESCRIBE)
     assert eventually(lambda: admin.existing(admin.connect(client)), ANSWER_S, "the right holds")

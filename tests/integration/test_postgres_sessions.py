@@ -237,7 +237,7 @@ def other_encoding(request: pytest.FixtureRequest, database: str) -> Iterator[tu
 
 
 COMMANDS = (
-    ("prepare",),
+    ("migrate",),
     ("verify", "runner", "--timeout", "1"),
     ("explain", "runner.heats", "id=1"),
     ("contracts", "runner"),

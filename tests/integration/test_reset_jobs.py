@@ -345,7 +345,7 @@ def test_with_the_inputs_uploads_are_left_to_the_sweep(site: Site, capsys: pytes
     assert run(["reset", "sheets", "--inputs", "--yes"]) == 0
     told = capsys.readouterr().out
     assert "  of sheets.jobs all jobs, 1 pending and 1 done, and the consumer group of its workers\n" in told
-    assert "  the claim to all 1 objects below payloads/ in the store: `onefold sweep` finds them then\n" in told
+    assert "  the claim to all 1 objects below payloads/ in the store: `onefold sheets sweep` finds them then\n" in told
     assert "sheets starts over: run its processors, its workers and a sink, then `onefold verify sheets`." in told
     assert site.left() == {*STAYS, "mark of payloads/kept"}
     assert records(site.client, sheets.EDITS) == []

@@ -94,7 +94,7 @@ def test_status_and_the_page_name_the_right_that_is_missing(
     assert "does not answer" not in problem
     assert denied.says in (lags["runner"].no_inputs or lags["runner"].no_outputs)
     assert "lag of bank              Kafka shows no topic" in text
-    assert "`onefold prepare` makes it" in text, "what another pipeline lacks is another matter"
+    assert "`onefold migrate` makes it" in text, "what another pipeline lacks is another matter"
 
 
 @pytest.mark.usefixtures("_settings")

@@ -85,7 +85,7 @@ def test_topics_that_are_missing_are_made_by_a_command(
     delete_topics(connect(client), ("runner.updates",))
     code, said = check()
     assert code == OK
-    assert "runner: Kafka has no topic runner.updates: `onefold prepare` makes it" in said["notes"]
+    assert "runner: Kafka has no topic runner.updates: `onefold migrate` makes it" in said["notes"]
 
 
 def test_partitions_that_differ_are_refused_before_a_processor_refuses_them(

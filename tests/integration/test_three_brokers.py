@@ -258,7 +258,7 @@ def test_no_processor_ends_with_a_broker(three: Cluster, onefold: Onefold, topol
 def test_every_broker_dies_and_is_restarted_in_turn(three: Cluster, onefold: Onefold, database: str) -> None:
     """The controller, the coordinators, and all others; then a rolling restart. With a sink, and judged by `verify`."""
     onefold.environment |= {"ONEFOLD_POSTGRES_DSN": database, "ONEFOLD_PARTITIONS": str(PARTITIONS)}
-    onefold("prepare", *DOMAINS)
+    onefold("migrate", *DOMAINS)
     sink = onefold.start("sink", *DOMAINS)
     try:
         with running(three, onefold, [topology_of(name) for name in DOMAINS]) as processors:

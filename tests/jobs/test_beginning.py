@@ -1,4 +1,4 @@
-"""What a worker and a redrive begin with, without a server: a declaration that can be used, and all that they write with asks
+"""What a worker and a requeue begin with, without a server: a declaration that can be used, and all that they write with asks
 for their session.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from onefold.cli.commands import work
 from onefold.cli.main import run
 from onefold.exit_codes import USAGE
-from onefold.jobs import loading, pending, redrive, service, topics, writer
+from onefold.jobs import loading, pending, requeue, service, topics, writer
 from onefold.jobs.context import Context
 from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.service import Desk
@@ -118,8 +118,8 @@ def test_a_wrong_declaration_is_told_while_the_database_is_away(
     assert "sheets has no snapshots" in str(desk.error)
 
 
-def test_a_redrive_tells_of_it_too(wrong: None, away: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["redrive", "sheets", "--since", TODAY]) == USAGE
+def test_a_requeue_tells_of_it_too(wrong: None, away: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "requeue", "sheets", "--since", TODAY]) == USAGE
     assert "sheets has no snapshots" in capsys.readouterr().err
 
 
@@ -143,7 +143,7 @@ def test_what_a_worker_writes_with_asks_for_its_session(
     seen.nothing_is_written_without_the_session()
 
 
-def test_what_a_redrive_writes_with_asks_for_its_session(
+def test_what_a_requeue_writes_with_asks_for_its_session(
     away: None, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Seen()
@@ -158,7 +158,7 @@ def test_what_a_redrive_writes_with_asks_for_its_session(
     monkeypatch.setattr(loading, "effect_of", seen.effect_of)
     monkeypatch.setattr(writer, "Writer", made)
     monkeypatch.setattr(topics, "create", lambda admin, queue, *how: [])
-    monkeypatch.setattr(redrive, "intentions", lambda *asked: iter(()))
-    assert run(["redrive", "sheets", "--since", TODAY]) == 0
+    monkeypatch.setattr(requeue, "intentions", lambda *asked: iter(()))
+    assert run(["jobs", "requeue", "sheets", "--since", TODAY]) == 0
     seen.stills = seen.stills[-1:]  # it has two queues
     seen.nothing_is_written_without_the_session()

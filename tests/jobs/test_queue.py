@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.error_codes import Code
-from onefold.jobs import redrive, topics
+from onefold.jobs import requeue, topics
 from onefold.jobs.protocols import Job, Message, Place
 from onefold.jobs.queue import KafkaQueue
 from onefold.operate.positions import stable_ends
@@ -139,7 +139,7 @@ def test_what_a_pipeline_that_reads_the_queue_puts_there_is_no_second_job(
     )
     assert topic.dead() == 0
     complained: list[str] = []
-    found = redrive.intentions(topic.name, topic.contract, topic.client, 0, complained.append)
+    found = requeue.intentions(topic.name, topic.contract, topic.client, 0, complained.append)
     assert [one.place.entry for one in found] == [1, 2]
     assert complained == []
 

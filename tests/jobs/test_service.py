@@ -83,7 +83,7 @@ def test_a_killed_workers_job_is_taken_over(project: Project, workers: list["sub
     project.until_done(3)
 
 
-def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess.Popen[bytes]"]) -> None:
+def test_what_is_missing_is_requeued(project: Project, workers: list["subprocess.Popen[bytes]"]) -> None:
     """What was taken away, and in its log all that came after it; a second time nothing."""
     project.put([("a", 1, "x"), ("a", 2, "x"), ("a", 3, "x"), ("b", 1, "x")])
     workers.append(project.onefold.start("work", project.name))
@@ -91,22 +91,26 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
     project.until_sent(*keys, project.key("b", 1))
     queue = project.queue
     project.until_done(4)
-    assert project.onefold("redrive", project.name, "--since", "2020-01-01") == f"{queue}: nothing is missing\n"
+    assert project.onefold("jobs", "requeue", project.name, "--since", "2020-01-01") == f"{queue}: nothing is missing\n"
     mails = project.sent / "mails"
     mails.write_text(
         "".join(line for line in mails.read_text(encoding="utf-8").splitlines(True) if keys[1] not in line),
         encoding="utf-8",
     )
 
-    told = project.onefold("redrive", project.name, "--since", "2020-01-01", "--dry-run").splitlines()
-    assert told == [
+    since = ("jobs", "requeue", project.name, "--since", "2020-01-01")
+    dry = project.onefold(*since, "--dry-run", code=1)
+    assert dry.splitlines() == [
         f"{queue} a 0/2: what it did is not there any more",
         f"{queue} a 0/3: an earlier one of its log has to be done",
         f"{queue}: 2 are missing",
     ]
-    assert project.onefold("redrive", project.name, "--since", "2999-01-01") == f"{queue}: nothing is missing\n"
+    assert json.loads(project.onefold(*since, "--dry-run", "--json", code=1))["missing"][queue][0] == {
+        "log": "a", "segment": 0, "entry": 2, "why": "what it did is not there any more"
+    }  # fmt: skip
+    assert project.onefold("jobs", "requeue", project.name, "--since", "2999-01-01") == f"{queue}: nothing is missing\n"
     assert (
-        project.onefold("redrive", project.name, "--since", "2020-01-01").splitlines()[-1]
+        project.onefold("jobs", "requeue", project.name, "--since", "2020-01-01").splitlines()[-1]
         == f"{queue}: 2 were requeued"
     )
     project.until_sent(keys[1])
@@ -114,7 +118,7 @@ def test_what_is_missing_is_redriven(project: Project, workers: list["subprocess
     sent = project.mails()
     assert [sent.count(key) for key in keys] == [1, 1, 2]
     assert sent.count(project.key("b", 1)) == 1
-    assert project.onefold("redrive", project.name, "--since", "2020-01-01") == f"{queue}: nothing is missing\n"
+    assert project.onefold("jobs", "requeue", project.name, "--since", "2020-01-01") == f"{queue}: nothing is missing\n"
 
 
 def test_what_is_wrong_is_one_sentence(project: Project) -> None:
@@ -125,7 +129,7 @@ def test_what_is_wrong_is_one_sentence(project: Project) -> None:
     assert b"which has no ordered, and is no function that makes an effect" in failed.stdout
     (project.folder / f"{project.name}_mails.py").write_text("", encoding="utf-8")
     assert b"has no mails" in project.onefold.run("work", project.name).stdout
-    failed = project.onefold.run("redrive", project.name, "--since", "yesterday")
+    failed = project.onefold.run("jobs", "requeue", project.name, "--since", "yesterday")
     assert (failed.returncode, code_of(failed.stderr.decode(), "yesterday")) == (2, Code.ARGUMENT_WRONG)
     failed = project.onefold.run("work", "runner", ONEFOLD_PROJECT=str(project.onefold.home))
     assert failed.returncode == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onefold.error_codes import Code
-from onefold.jobs import redrive
+from onefold.jobs import requeue
 from onefold.jobs.protocols import Done, Job, Refuse
 from onefold.jobs.worker import STEPS, Limits, Outcome
 from onefold.processor.core.errors import Refused
@@ -86,7 +86,7 @@ def test_a_pending_row_that_comes_before_is_waited_for(place: Place) -> None:
 
 
 @pytest.mark.promise("lost-messages-of-jobs")
-def test_a_redrive_that_was_cut_off_keeps_nobody_waiting(place: Place) -> None:
+def test_a_requeue_that_was_cut_off_keeps_nobody_waiting(place: Place) -> None:
     """Its row is there, and its message is not: whoever has to wait for it puts it into the queue, once."""
     model = Model(A[:2], looks_back=False)
 
@@ -94,7 +94,7 @@ def test_a_redrive_that_was_cut_off_keeps_nobody_waiting(place: Place) -> None:
         raise Crash(job)
 
     with pytest.raises(Crash):
-        redrive.put_back(redrive.Lacking(A[0], "", first=False), model, place.rows.pending(), cut_off)
+        requeue.put_back(requeue.Lacking(A[0], "", first=False), model, place.rows.pending(), cut_off)
     place.queue.put(A[1])
     worker = place.worker(model)
     assert worker.work(0.0) is Outcome.DEFERRED

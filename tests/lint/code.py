@@ -125,10 +125,10 @@ def coded_rejections(source: Source) -> Iterator[str]:
 
 
 def named_pipelines(source: Source) -> Iterator[str]:
-    """The engine knows no pipeline by name, except where a demo or a bench shows one."""
+    """The engine knows no pipeline by name, except where a demo or a bench shows one, and in the names of earlier releases."""
     names = tomllib.loads((ROOT / "src" / PACKAGE / "onefold.toml").read_text(encoding="utf-8"))["pipelines"]
     shows = ("onefold.processor.apps", "onefold.cli.commands.demo", "onefold.cli.commands.bench", "onefold.bench",
-             "onefold.proof.workloads")  # fmt: skip
+             "onefold.proof.workloads", "onefold.cli.names")  # fmt: skip
     for name, path in source.product.items():
         if not _within(name, shows):
             yield from (f"{place(path, line)}: names the pipeline {text}"

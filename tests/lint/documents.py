@@ -12,6 +12,7 @@ from pathlib import Path
 
 from onefold import exit_codes as codes
 from onefold.cli.main import run
+from onefold.cli.names import ALIASES, FORMER
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
 from onefold.config.guarantee import RULES as GUARANTEES
 from onefold.config.origins import variable
@@ -44,7 +45,8 @@ def verbs(source: Source) -> Iterator[str]:
     for path, text in source.pages.items():
         written = rf"(?:^|\./|`)onefold ((?:{groups}) [a-z][a-z-]*|[a-z][a-z-]*)"
         for found in re.findall(written, text, re.MULTILINE):
-            if tuple(found.split()) not in COMMANDS:
+            words = tuple(found.split())
+            if words not in COMMANDS and not {words, words[:1]} & FORMER.keys() and found not in ALIASES:
                 yield f"{place(path)}: onefold {found} does not exist"
 
 

@@ -13,7 +13,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import merges
 from onefold.operate.dead_letters import replay
-from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place, time_ms
+from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place
 from onefold.operate.dead_letters.replay import Report, in_order
 from onefold.operate.reading import Place
 from onefold.pipelines import Pipeline
@@ -39,20 +39,6 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LETTER = Letter(
     Place("runner.updates.dead", 0, 3), Place("runner.updates", 0, 7), 1_000, "not JSON: oh", b"7", b"x", "", 1
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("1970-01-01T00:00:01", 1_000),
-        ("1970-01-02", 86_400_000),
-        ("1970-01-01T01:00:01+01:00", 1_000),
-        ("2h", int(NOW.timestamp() * 1000) - 7_200_000),
-        ("90s", int(NOW.timestamp() * 1000) - 90_000),
-    ],
-)
-def test_a_time_is_a_moment_or_so_long_ago(text: str, ms: int) -> None:
-    assert time_ms(text, NOW) == ms
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "a/b/c", "/0/1", "a/-1/2", "a/0/²", "a/b/0/1", "a/0/1/", "x" * 10_000])
@@ -335,9 +321,3 @@ class TestJudge:
             [*trace, *again.headers, ("onefold-timestamp", b"8")],
         ):
             assert self.kinds(original, again._replace(headers=wrong)) == ["changed replay"]
-
-
-@pytest.mark.parametrize("text", ["999999999999d", "99999999999999999999999999s"])
-def test_a_time_that_is_too_long_ago_is_none(text: str) -> None:
-    with raises(UserError, Code.ARGUMENT_WRONG):
-        time_ms(text, datetime(2026, 11, 23, tzinfo=UTC))

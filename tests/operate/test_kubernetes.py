@@ -88,7 +88,7 @@ def test_each_container_starts_a_verb_of_this_release(made: Callable[..., Made])
         name, *arguments = container["command"][1:]
         main.load(main.COMMANDS, name).make_context(name, arguments)
         started.add(name)
-    assert started == {"prepare", "process", "work", "sink", "verify", "dashboard"}
+    assert started == {"migrate", "process", "work", "sink", "verify", "dashboard"}
 
 
 def test_what_the_pods_are_told_are_settings(made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_who_gets_which_secret(made: Callable[..., Made]) -> None:
         has_database = "DSN" in json.dumps(template["spec"]["containers"][0]["env"])
         logins[name] = (volume["secret"]["secretName"], has_database)
     assert logins == {
-        "prepare": ("onefold-owner", True),
+        "migrate": ("onefold-owner", True),
         "processor-runner": ("onefold-processor", False),
         "processor-sheets": ("onefold-processor", False),
         "worker-sheets": ("onefold-worker", True),

@@ -63,7 +63,7 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("ONEFOLD_OBJECTS_ENDPOINT", f"https://me:{SECRET}@store")
     monkeypatch.setenv("ONEFOLD_SPARK_KAFKA_SSL_KEYSTORE_KEY", SECRET)
     Path("onefold.env").write_text(f"ONEFOLD_SPARK_KAFKA_CLIENT_ID={SECRET}\n", encoding="utf-8")
-    for arguments in (["config", "show"], ["config", "show", "--json"]):
+    for arguments in (["config"], ["config", "--json"]):
         assert run(arguments) == 0
         said = capsys.readouterr().out
         assert SECRET not in said
@@ -130,7 +130,7 @@ def test_what_is_no_setting_is_named_where_settings_are_shown(
     monkeypatch.setenv("ONEFOLD_FAIL_MAP_PCT", "1")
     monkeypatch.setenv("ONEFOLD_SPARK_KAFKA_CLIENT_ID", "a")
     Path("onefold.env").write_text("ONEFOLD_COLOUR=1\nONEFOLD_SINKS=2\n", encoding="utf-8")
-    for arguments in (["config", "show"], ["config", "show", "--json"]):
+    for arguments in (["config"], ["config", "--json"]):
         assert run(arguments) == 0
         told = capsys.readouterr()
         assert told.err.splitlines() == [

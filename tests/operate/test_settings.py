@@ -157,7 +157,7 @@ def test_servers_of_the_user_win_and_options_are_passed_on(monkeypatch: pytest.M
 
 
 def test_a_file_may_hold_the_password_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Kubernetes mounts a secret. Neither the children's environment nor `config show` has it."""
+    """As Kubernetes mounts a secret. Neither the children's environment nor `config` has it."""
     login = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
     (tmp_path / "options.json").write_text('{"sasl.password": "hunter2", "sasl.username": "nobody"}', encoding="utf-8")
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "kafka:9092")

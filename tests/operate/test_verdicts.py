@@ -139,7 +139,7 @@ def test_what_it_covers_stays(database: str) -> None:
 def test_where_it_cannot_be_kept_one_sentence_says_so(database: str) -> None:
     """Without the table, by a role that may only read, and without a database."""
     said = Verdict("shop", VALID, "a reason")
-    assert "onefold prepare" in verdicts.keep(said, database)
+    assert "onefold migrate" in verdicts.keep(said, database)
     migrate_all(database, ROOT / "sql")
     only_reading = psycopg.conninfo.make_conninfo(database, options="-c role=pg_read_all_data")
     for dsn in (only_reading, "postgresql://nobody@127.0.0.1:1/none"):

@@ -41,7 +41,7 @@ def onefold(tmp_path: Path, bootstrap_servers: str, database: str, server: MailS
         "MAIL_SERVER": server.address,
     }
     onefold("check", "mails")
-    onefold("prepare", "mails")
+    onefold("migrate", "mails")
     return onefold
 
 

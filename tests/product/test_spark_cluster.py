@@ -55,7 +55,7 @@ def onefold(tmp_path: Path, cluster: SparkCluster) -> Iterator[Onefold]:
     }
     try:
         made("up", "--only", "kafka,postgres")
-        made("prepare")
+        made("migrate")
         yield made
     finally:
         made("down", "--wipe", "--yes")

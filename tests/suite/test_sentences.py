@@ -72,7 +72,7 @@ def test_an_error_of_a_service_has_one_sentence(cause: Callable[[], object], cod
 @pytest.mark.parametrize(
     ("words", "code", "printed"),
     [
-        ("sheet open budget --range A0", Code.ARGUMENT_WRONG, "--range A0 is no range of cells\n  Write it like A1:F20.\n"),
+        ("sheets open budget --range A0", Code.ARGUMENT_WRONG, "--range A0 is no range of cells\n  Write it like A1:F20.\n"),
         ("rebuild runner --since 2999-01-01", Code.ARGUMENT_WRONG,
          "2999-01-01 is still to come\n  Write a time that has passed.\n"),
         ("dead-letters list runner --since soon", Code.ARGUMENT_WRONG,
@@ -81,7 +81,7 @@ def test_an_error_of_a_service_has_one_sentence(cause: Callable[[], object], cod
          "it is not said which\n  Name places, filter with --reason, --key and so on, or say --all.\n"),
         ("verify nobody", Code.PIPELINE_UNKNOWN,
          "there is no pipeline nobody\n  There are: averages, bank, campaigns, runner, sheets, trades.\n"),
-        ("redrive runner --since 2026-01-01", Code.NO_JOBS,
+        ("jobs requeue runner --since 2026-01-01", Code.NO_JOBS,
          "runner has no jobs\n  Declare some in DECLARED: `onefold docs jobs`.\n"),
         ("docs nowhere", Code.NAME_UNKNOWN, "there is no page 'nowhere'\n  The pages are: "),
     ],

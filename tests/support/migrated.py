@@ -1,4 +1,4 @@
-"""The tables of everything that a folder has, as `onefold prepare` makes them."""
+"""The tables of everything that a folder has, as `onefold migrate` makes them."""
 
 from pathlib import Path
 

@@ -14,9 +14,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "rights.md"
 #: A pipeline with each sort of topic, and with jobs.
 EXAMPLE = "sheets"
 ROLES = {
-    Role.OWNER: "`prepare`, `reset`, `rebuild`; owns all schemas and tables",
+    Role.OWNER: "`migrate`, `reset`, `rebuild`; owns all schemas and tables",
     Role.SINK: "`sink`",
-    Role.WORKER: "`work`, `redrive`",
+    Role.WORKER: "`work`, `jobs requeue`",
     Role.READER: "`dashboard`, `status`, `explain`",
     Role.VERIFIER: "`verify`, `audit`",
 }

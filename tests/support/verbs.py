@@ -1,5 +1,8 @@
 """Every command that there is, as the words that a user writes."""
 
+import itertools
+import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,4 +19,27 @@ def commands(made: Any = None, *words: str) -> Iterator[tuple[str, ...]]:
             yield from commands(inner, *words, verb)
 
 
+def loaded(words: tuple[str, ...]) -> Any:
+    """The command of these words, or the group."""
+    found, package = None, main.COMMANDS
+    for word in words:
+        found = main.load(package, word)
+        package = getattr(found, "package", "")
+    return found
+
+
 COMMANDS = tuple(commands())
+
+
+def example(words: tuple[str, ...]) -> str:
+    """The command line at the end of the help of a command."""
+    return " ".join(str(loaded(words).help).partition("Example: ")[2].split())
+
+
+def parsed(line: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """The commands of Onefold in a command line, each with its arguments. Variables before it and other programs are left out."""
+    for part in " ".join(shlex.quote(word) if word != "|" else word for word in shlex.split(line)).split(" | "):
+        program, *rest = itertools.dropwhile(re.compile(r"[A-Z_]+=").match, shlex.split(part))
+        if program == "onefold":
+            words = max((found for found in COMMANDS if tuple(rest[: len(found)]) == found), key=len)
+            yield words, rest[len(words) :]

@@ -13,13 +13,14 @@ import typer
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from onefold.operate.times import WRITTEN, time_ms
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import Letter, Wanted
     from onefold.processor.io.replays import Receipt
 
 Reason = Annotated[str, typer.Option(help="Only those whose reason has this text in it.")]
-Since = Annotated[str, typer.Option(help="Only those from then on: 2026-11-23T12:00, in UTC, or 90s, 15m, 2h, 3d ago.")]
+Since = Annotated[str, typer.Option(help=f"Only those from then on: {WRITTEN}.")]
 Until = Annotated[str, typer.Option(help="Only those before then.")]
 Key = Annotated[str, typer.Option(help="Only those of this key.")]
 Topic = Annotated[str, typer.Option(help="Only those of this input.")]
@@ -27,7 +28,6 @@ Places = Annotated[
     list[str] | None, typer.Argument(help="TOPIC/PARTITION/OFFSET of dead letters, or of their sources.")
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the outcome of each.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
 
 WIDTH_MAX = 120
@@ -48,7 +48,7 @@ def check_chosen(*chosen: object) -> None:
 
 def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Sequence[str] = ()) -> Wanted:
     """The filter that the options say. Raises UserError (exit code 2) for a time or a place that is none."""
-    from onefold.operate.dead_letters.letters import Wanted, place, time_ms
+    from onefold.operate.dead_letters.letters import Wanted, place
 
     now = datetime.now(UTC)
     return Wanted(

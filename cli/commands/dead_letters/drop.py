@@ -10,7 +10,6 @@ import typer
 from onefold.cli.commands.dead_letters import common
 from onefold.cli.commands.dead_letters.common import (
     AsJson,
-    DryRun,
     Everything,
     Key,
     Places,
@@ -19,6 +18,7 @@ from onefold.cli.commands.dead_letters.common import (
     Topic,
     Until,
 )
+from onefold.cli.options import DryRun
 from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.error_codes import Code
@@ -83,7 +83,7 @@ def command(
         finally:
             progress.clear()
     _tell(report, dry_run, as_json)
-    raise typer.Exit(FAILED if report.failed else 0)
+    raise typer.Exit(FAILED if report.failed or (dry_run and report.done) else 0)
 
 
 def _tell(report: Report, dry_run: bool, as_json: bool) -> None:

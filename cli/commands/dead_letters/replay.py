@@ -10,7 +10,6 @@ import typer
 from onefold.cli.commands.dead_letters import common
 from onefold.cli.commands.dead_letters.common import (
     AsJson,
-    DryRun,
     Everything,
     Key,
     Places,
@@ -19,6 +18,7 @@ from onefold.cli.commands.dead_letters.common import (
     Topic,
     Until,
 )
+from onefold.cli.options import DryRun
 from onefold.config.settings import load
 from onefold.exit_codes import FAILED
 from onefold.operate.progress import Progress
@@ -105,4 +105,4 @@ def _rehearse(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
             f"{would:,} would be replayed, {len(report.before):,} have been, {len(failed):,} cannot be. "
             "Nothing was written."
         )
-    return FAILED if failed else 0
+    return FAILED if would or failed else 0

@@ -29,7 +29,7 @@ def command(
 
     Exit code 1: the key has no state.
 
-    Example: onefold state get campaigns 1 --at 0:1200
+    Example: onefold state get campaigns 1 --at 3:1200
     """
     from onefold.operate import states  # with Kafka's client, which `--help` does not need
 

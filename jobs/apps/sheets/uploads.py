@@ -179,7 +179,9 @@ class KeepOrDiscard:
         if not inputs:
             return []
         number = sum(1 for _ in self._objects.ids(PAYLOADS))
-        return [f"the claim to all {number:,} objects below {PAYLOADS} in the store: `onefold sweep` finds them then"]
+        return [
+            f"the claim to all {number:,} objects below {PAYLOADS} in the store: `onefold sheets sweep` finds them then"
+        ]
 
     def start_over(self, *, inputs: bool) -> None:
         """With the inputs, mark what no entry names any more. It is not deleted here: a client may be about to complete it."""

@@ -1,4 +1,4 @@
-"""Where each setting comes from: for `onefold config show`, and for the sentence about a name that is misspelt."""
+"""Where each setting comes from: for `onefold config`, and for the sentence about a name that is misspelt."""
 
 from __future__ import annotations
 

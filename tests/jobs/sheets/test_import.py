@@ -98,7 +98,7 @@ def test_a_file_is_imported_once_however_often(
     file.write_bytes("\ufeffitem,cost\nté,1.20\n".encode())
     made = []
     for more in ([], [], ["--request", "mine"]):
-        assert run(["sheet", "import", "budget", str(file), *more, "--json"]) == 0
+        assert run(["sheets", "import", "budget", str(file), *more, "--json"]) == 0
         made.append(json.loads(capsys.readouterr().out))
     assert made[0] == made[1]
     assert made[0]["object"] != made[2]["object"]
@@ -110,7 +110,7 @@ def test_a_file_is_imported_once_however_often(
     sent = told(client, topology, 3)
     assert [one["object_id"] for one in sent if one["object_id"] == made[0]["object"]] == [made[0]["object"]] * 2
     assert {one["action"] for one in sent} == {"complete"}
-    assert run(["sheet", "import", "budget", str(file)]) == 0
+    assert run(["sheets", "import", "budget", str(file)]) == 0
     assert "4 cells of " in capsys.readouterr().out
 
 
@@ -130,6 +130,6 @@ def test_what_cannot_be_imported_is_a_sentence(
     file = tmp_path / "some.csv"
     if content is not None:
         file.write_bytes(content)
-    assert run(["sheet", "import", "budget", str(file)]) == USAGE
+    assert run(["sheets", "import", "budget", str(file)]) == USAGE
     assert code_of(capsys.readouterr().err) is code
     assert not list(LocalStore(tmp_path / "objects").ids())

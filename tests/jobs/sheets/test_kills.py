@@ -198,11 +198,11 @@ def test_snapshots_are_made_in_order_whatever_is_killed(
         before = snapshots(store)
         for name in before:
             store.delete(name)
-        told = onefold("redrive", "sheets", "--since", "2020-01-01")
+        told = onefold("jobs", "requeue", "sheets", "--since", "2020-01-01")
         assert f"{QUEUE}: {len(jobs)} were requeued" in told
         all_done()
         assert snapshots(store) == before
-        assert f"{QUEUE}: nothing is missing" in onefold("redrive", "sheets", "--since", "2020-01-01")
+        assert f"{QUEUE}: nothing is missing" in onefold("jobs", "requeue", "sheets", "--since", "2020-01-01")
         assert crew.stop() == [0] * WORKERS
 
 

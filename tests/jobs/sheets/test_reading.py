@@ -196,7 +196,7 @@ def small(tables: str, store: LocalStore) -> SheetLog:
 @pytest.mark.usefixtures("arguments")
 def test_a_sheet_is_printed(tables: str, store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
     small(tables, store)
-    assert run(["sheet", "open", "budget"]) == 0
+    assert run(["sheets", "open", "budget"]) == 0
     *table, footer = capsys.readouterr().out.splitlines()
     assert table == [
         "   A        B             C",
@@ -206,15 +206,15 @@ def test_a_sheet_is_printed(tables: str, store: LocalStore, capsys: pytest.Captu
         "4           -2.916666667  #CYCLE!",
     ]
     assert footer.startswith("budget after entry 4: the snapshot of entry 2 and 2 entries after it; ")
-    assert run(["sheet", "open", "budget", "--formulas", "--range", "b4:$b$9"]) == 0
+    assert run(["sheets", "open", "budget", "--formulas", "--range", "b4:$b$9"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == ["   B", "4  =SUM(B2:B3)/3"]
-    assert run(["sheet", "open", "budget", "--at", "1", "--json"]) == 0
+    assert run(["sheets", "open", "budget", "--at", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["entry"], told["snapshot"], told["tail"]) == (1, 0, 1)
     assert told["cells"]["B2"] == {"kind": "n", "held": "1.25", "shown": "1.25"}
-    assert run(["sheet", "open", "budget", "--at", "1", "--range", "X1:Y9"]) == 0
+    assert run(["sheets", "open", "budget", "--at", "1", "--range", "X1:Y9"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "(no cell of the range holds anything)"
-    assert run(["sheet", "open", "budget", "--at", "1"]) == 0
+    assert run(["sheets", "open", "budget", "--at", "1"]) == 0
     assert "budget after entry 1: no snapshot, for none is finished yet, and 1 entry; " in capsys.readouterr().out
 
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_opened_is_a_sentence(
     log = small(tables, store)
 
     def told(*words: str) -> tuple[int, Code]:
-        exit_code = run(["sheet", "open", *words])
+        exit_code = run(["sheets", "open", *words])
         return exit_code, code_of(capsys.readouterr().err)
 
     assert told("other") == (FAILED, Code.NAME_UNKNOWN)

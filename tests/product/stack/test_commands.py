@@ -26,8 +26,8 @@ def test_status_says_how_to_connect_and_how_far(onefold: Onefold) -> None:
     password = psycopg.conninfo.conninfo_to_dict(onefold.dsn)["password"]
     assert status["postgres_dsn"] == onefold.dsn.replace(f":{password}@", "@")
     assert json.loads(onefold("status", "--json", "--show-password"))["postgres_dsn"] == onefold.dsn
-    assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "prepare"}
-    assert status["services"]["prepare"]["state"] == "done"
+    assert {"running"} == {service["state"] for name, service in status["services"].items() if name != "migrate"}
+    assert status["services"]["migrate"]["state"] == "done"
     shipped, own = {"averages", "bank", "campaigns", "runner", "sheets", "trades"}, {"big", "orders", "sales", "shop"}
     assert shipped | own == set(status["lag"])
     # A pipeline with ticks has one to process now and then.

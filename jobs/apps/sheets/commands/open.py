@@ -1,4 +1,4 @@
-"""`onefold sheet open`: the newest finished snapshot and the entries after it, as a table."""
+"""`onefold sheets open`: the newest finished snapshot and the entries after it, as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onefold.cli import extras
 from onefold.config.errors import UserError, first_line
 from onefold.config.settings import load
 from onefold.error_codes import Code
@@ -36,9 +35,8 @@ def command(
 ) -> None:
     """Print cells of a sheet, and below them from which snapshot they are and what was read for it.
 
-    Example: onefold sheet open budget --at 250 --range A1:F20
+    Example: onefold sheets open budget --at 250 --range A1:F20
     """
-    extras.require("sheet", "jobs")
     from onefold.jobs.apps.sheets.cells import parse_rect
 
     try:
@@ -82,7 +80,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
         ) from None
     except psycopg.errors.UndefinedTable:
         raise UserError(
-            Code.TABLE_MISSING, "the database has no tables of sheets", "Make them with `onefold prepare`."
+            Code.TABLE_MISSING, "the database has no tables of sheets", "Make them with `onefold migrate`."
         ) from None
     except psycopg.OperationalError as error:
         raise UserError(

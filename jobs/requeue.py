@@ -78,7 +78,7 @@ def lacking(jobs: Iterable[Job], effect: Effect, rows: PostgresPending) -> Itera
 
 
 def put_back(found: Lacking, effect: Effect, rows: PostgresPending, put: Callable[[Job], None]) -> None:
-    """Have one done. Cut off anywhere, the next redrive finds it again, not done; and a job that has to wait for it puts it into
+    """Have one done. Cut off anywhere, the next requeue finds it again, not done; and a job that has to wait for it puts it into
     the queue (`Worker`).
     """
     if found.first:

@@ -1,4 +1,4 @@
-"""`onefold sweep` shows what nothing has named, and asks the log; it deletes nothing."""
+"""`onefold sheets sweep` shows what nothing has named, and asks the log; it deletes nothing."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # expo
 
 from onefold.cli.main import run
 from onefold.error_codes import Code
+from onefold.exit_codes import FAILED
 from onefold.jobs.apps.sheets.uploads import UPLOADS, create, import_payload, to_kafka, upload
 from onefold.jobs.objects import open_store
 from onefold.jobs.objects.store import Store
@@ -48,11 +49,11 @@ def test_a_dry_run_shows_and_asks_nobody(store: Store, tmp_path: Path, capsys: p
     old = left(store, tmp_path, "old", 30 * HOUR_S)
     left(store, tmp_path, "young", HOUR_S)
 
-    assert run(["sweep", "sheets", "--dry-run"]) == 0
+    assert run(["sheets", "sweep", "--dry-run"]) == FAILED
     assert capsys.readouterr().out == (
         f"{old}  {len(CONTENT)} bytes, for 1 d\n1 objects of {len(CONTENT)} bytes that nothing has named for 1d.\n"
     )
-    assert run(["sweep", "sheets", "--older-than", "30m", "--dry-run", "--json"]) == 0
+    assert run(["sheets", "sweep", "--older-than", "30m", "--dry-run", "--json"]) == FAILED
     told = json.loads(capsys.readouterr().out)
     assert (len(told["found"]), told["size"], told["asked"]) == (2, 2 * len(CONTENT), 0)
     assert len(list(store.ids())) == 2
@@ -63,24 +64,24 @@ def test_what_is_left_unfinished_is_cleared_away(
 ) -> None:
     """That asks nobody either; and not in a dry run."""
     (tmp_path / "objects" / "unfinished" / "tmpdead").write_bytes(b"half")
-    assert run(["sweep", "sheets", "--older-than", "0s", "--dry-run"]) == 0
+    assert run(["sheets", "sweep", "--older-than", "0s", "--dry-run"]) == 0
     assert "unfinished" not in capsys.readouterr().out
-    assert run(["sweep", "sheets", "--older-than", "0s"]) == 0
+    assert run(["sheets", "sweep", "--older-than", "0s"]) == 0
     assert "1 unfinished writes cleared away.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["runner"], Code.PIPELINE_UNKNOWN),
-        (["sheets", "--older-than", "soon"], Code.ARGUMENT_WRONG),
-        (["sheets", "--older-than", "-1d"], Code.ARGUMENT_WRONG),
+        (["runner"], Code.ARGUMENT_WRONG),
+        (["--older-than", "soon"], Code.ARGUMENT_WRONG),
+        (["--older-than", "-1d"], Code.ARGUMENT_WRONG),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
     arguments: list[str], code: Code, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["sweep", *arguments]) == 2
+    assert run(["sheets", "sweep", *arguments]) == 2
     assert code_of(capsys.readouterr().err) is code
 
 
@@ -88,7 +89,7 @@ def test_a_store_of_another_kind_is_one_sentence(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ONEFOLD_OBJECTS", "ftp://x/y")
-    assert run(["sweep", "sheets"]) == 2
+    assert run(["sheets", "sweep"]) == 2
     assert code_of(capsys.readouterr().err, "ftp://x/y") is Code.SETTING_WRONG
 
 
@@ -106,7 +107,7 @@ def test_the_log_is_asked(
     for future in admin.create_topics([NewTopic(UPLOADS, 4, 1)]).values():
         future.result()
     made = import_payload(store, to_kafka(client), "sheet-1", "first", BytesIO(CONTENT))
-    assert run(["sweep", "sheets", "--older-than", "0s"]) == 0
+    assert run(["sheets", "sweep", "--older-than", "0s"]) == 0
     assert "The log was asked to discard them" in capsys.readouterr().out
 
     messages = read(client, 2)

@@ -1,4 +1,4 @@
-"""`onefold sheet import`: a CSV file as one entry of a sheet's log, by the three calls of an upload."""
+"""`onefold sheets import`: a CSV file as one entry of a sheet's log, by the three calls of an upload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Annotated, TextIO
 
 import typer
 
-from onefold.cli import extras
 from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.error_codes import Code
@@ -36,9 +35,8 @@ def command(
 
     Idempotent: run it again after any error.
 
-    Example: onefold sheet import budget budget.csv
+    Example: onefold sheets import budget budget.csv
     """
-    extras.require("sheet", "jobs")
     from onefold.jobs.apps.sheets import tables, uploads
     from onefold.jobs.objects import open_store
 

@@ -1,4 +1,4 @@
-"""`onefold prepare`: topics and tables."""
+"""`onefold migrate`: topics and tables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
-    """Create missing topics and tables. `onefold up` does so too; on your own servers run `prepare` once. A failure of one
+    """Create missing topics and tables. `onefold up` does so too; on your own servers run `migrate` once. A failure of one
     pipeline does not stop the others.
 
-    Example: ONEFOLD_BOOTSTRAP_SERVERS=kafka:9092 ONEFOLD_POSTGRES_DSN=postgresql://me@db/events onefold prepare
+    Example: ONEFOLD_BOOTSTRAP_SERVERS=kafka:9092 ONEFOLD_POSTGRES_DSN=postgresql://me@db/events onefold migrate
     """
     settings = load()
     names = pipelines.checked(domains or pipelines.domains())
@@ -40,7 +40,7 @@ def command(
     if failed and not keep_going:
         raise UserError(
             failed[0].code,
-            f"{len(failed)} of {len(names)} pipelines could not be prepared",
+            f"{len(failed)} of {len(names)} pipelines could not be migrated",
             exit_code=failed[0].exit_code,
         )
     if as_json:

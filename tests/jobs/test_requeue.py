@@ -1,6 +1,6 @@
-"""Which jobs a redrive finds, and what it leaves alone; the whole way, over Kafka, is in test_service.py."""
+"""Which jobs a requeue finds, and what it leaves alone; the whole way, over Kafka, is in test_service.py."""
 
-from onefold.jobs import redrive
+from onefold.jobs import requeue
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job
 from tests.support.model_effect import Model, job_of
@@ -20,7 +20,7 @@ def enter(rows: PostgresPending, jobs: list[Job], result: str = "there") -> None
 
 
 def found(rows: PostgresPending, model: Model) -> list[tuple[int, bool]]:
-    return [(one.job.place.entry, one.first) for one in redrive.lacking(A, model, rows)]
+    return [(one.job.place.entry, one.first) for one in requeue.lacking(A, model, rows)]
 
 
 def test_with_order_all_after_the_first_that_is_missing(jobs_database: str) -> None:
@@ -33,8 +33,8 @@ def test_with_order_all_after_the_first_that_is_missing(jobs_database: str) -> N
         enter(rows, [A[1]], "gone")
         assert [entry for entry, _ in found(rows, model)] == lacking
         assert [job.place.entry for job in A if rows.done(job)] == [1, 2, 3, 4], "looking changes nothing"
-        for one in list(redrive.lacking(A, model, rows)):
-            redrive.put_back(one, model, rows, put.append)
+        for one in list(requeue.lacking(A, model, rows)):
+            requeue.put_back(one, model, rows, put.append)
 
         assert [job.place.entry for job in put] == lacking
         assert [job.place.entry for job in A if rows.done(job)] == left

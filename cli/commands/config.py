@@ -1,4 +1,4 @@
-"""`onefold config show`: the settings in force."""
+"""`onefold config`: the settings in force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def command(
     """Show each setting, its value without secrets, and its origin. Precedence: an option of a command, the environment, the
     working folder's `onefold.env`, the project's `onefold.env`, the default. Unknown ONEFOLD_... variables are listed on stderr.
 
-    Example: onefold config show --json
+    Example: onefold config --json
     """
     settings = load()
     for name in unknown(Settings, PREFIX, files()):

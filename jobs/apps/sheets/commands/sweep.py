@@ -1,20 +1,17 @@
-"""`onefold sweep`: asks the log what becomes of objects that nothing has named so far."""
+"""`onefold sheets sweep`: asks the log what becomes of objects that nothing has named so far."""
 
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from onefold.cli import extras
-from onefold.config.errors import UserError
 from onefold.config.settings import load
-from onefold.error_codes import Code
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import FAILED, OK
 from onefold.operate.progress import Progress
+from onefold.operate.times import duration
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # Of what is found; the sum says the rest.
@@ -22,26 +19,23 @@ SHOWN = 20
 
 
 def command(
-    pipeline: Annotated[str, typer.Argument(help="The pipeline.")],
     older_than: Annotated[
         str, typer.Option("--older-than", help="How long a client has to reference an upload: 90s, 30m, 12h, 1d.")
     ] = "1d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the uploads.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what the command would do. Exit code 1: there is something.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Find uploads that no record references after a time, and queue them for deletion. The log decides: it keeps an upload
     that an entry references, and the worker deletes the others. Also removes unfinished files of crashed writers.
 
-    Example: onefold sweep sheets --older-than 12h --dry-run
+    Example: onefold sheets sweep --older-than 12h --dry-run
     """
-    extras.require("sweep", "jobs")
     from onefold.jobs.apps.sheets import uploads  # needs clients that `--help` does not
     from onefold.jobs.objects import open_store
 
-    known = uploads.UPLOADS.partition(".")[0]
-    if pipeline != known:
-        raise UserError(Code.PIPELINE_UNKNOWN, f"there are no uploads of {pipeline}", f"There are: {known}.", USAGE)
-    patience_s, settings, progress = seconds(older_than), load(), Progress()
+    patience_s, settings, progress = duration(older_than).total_seconds(), load(), Progress()
     store = open_store(settings.object_store(), settings.objects_endpoint)
     found = []
     for one in uploads.unnamed(store, patience_s):
@@ -57,26 +51,17 @@ def command(
     if as_json:
         listed = [{"object": one.name, "since": one.since.isoformat(), "size": one.size} for one in found]
         typer.echo(json.dumps({"found": listed, "size": size, "asked": asked, "unfinished_cleared": cleared}))
-        return
-    for one in found[:SHOWN]:
-        typer.echo(f"{one.name}  {one.size:,} bytes, for {_words((datetime.now(UTC) - one.since).total_seconds())}")
-    if len(found) > SHOWN:
-        typer.echo(f"... and {len(found) - SHOWN:,} more")
-    typer.echo(f"{len(found):,} objects of {size:,} bytes that nothing has named for {older_than}.")
-    if asked:
-        typer.echo("The log was asked to discard them: the worker deletes what no entry names.")
-    if cleared:
-        typer.echo(f"{cleared:,} unfinished writes cleared away.")
-
-
-def seconds(text: str) -> float:
-    """Of "90s", "30m", "12h" or "1d". Raises UserError (exit code 2)."""
-    given = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if not given:
-        raise UserError(
-            Code.ARGUMENT_WRONG, f"{text!r} is no duration", "Write a whole number and one of s, m, h, d: 12h.", USAGE
-        )
-    return int(given[1]) * _UNITS_S[given[2]]
+    else:
+        for one in found[:SHOWN]:
+            typer.echo(f"{one.name}  {one.size:,} bytes, for {_words((datetime.now(UTC) - one.since).total_seconds())}")
+        if len(found) > SHOWN:
+            typer.echo(f"... and {len(found) - SHOWN:,} more")
+        typer.echo(f"{len(found):,} objects of {size:,} bytes that nothing has named for {older_than}.")
+        if asked:
+            typer.echo("The log was asked to discard them: the worker deletes what no entry names.")
+        if cleared:
+            typer.echo(f"{cleared:,} unfinished writes cleared away.")
+    raise typer.Exit(FAILED if dry_run and found else OK)
 
 
 def _words(age_s: float) -> str:

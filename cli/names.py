@@ -1,0 +1,62 @@
+"""Other names of verbs and options: aliases, and the names of earlier releases, which work in this release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+Words = tuple[str, ...]
+
+
+class Present(NamedTuple):
+    """What a former name is now.
+
+    Attributes:
+        words: the verb, with its group.
+        options: of the verb, by their former names.
+        implied: an argument that the present name says.
+    """
+
+    words: Words
+    options: Mapping[str, str] = {}
+    implied: str = ""
+
+
+#: For users of `docker compose`.
+ALIASES: Mapping[str, str] = {"ps": "status"}
+#: Names of earlier releases. Of an entry whose words are the same only options have another name.
+FORMER: Mapping[Words, Present] = {
+    ("replay",): Present(("rebuild",), {"--from": "--since"}),
+    ("redrive",): Present(("jobs", "requeue")),
+    ("prepare",): Present(("migrate",)),
+    ("sheet",): Present(("sheets",)),
+    ("sweep",): Present(("sheets", "sweep"), implied="sheets"),
+    ("config", "show"): Present(("config",)),
+    ("chaos",): Present(("chaos",), {"--workload": "--pipeline"}),
+}
+
+
+def present(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """The command line by the present names, and a sentence that says the new name of a former one, or ""."""
+    given = [*arguments]
+    if given and given[0] in ALIASES:
+        return [ALIASES[given[0]], *given[1:]], ""
+    for words, now in FORMER.items():
+        if tuple(given[: len(words)]) == words:
+            rest = given[len(words) :]
+            old = dict.fromkeys(option for word in rest if (option := word.partition("=")[0]) in now.options)
+            if words == now.words and not old:
+                return given, ""
+            if now.implied in rest:
+                rest.remove(now.implied)
+            renamed = [_renamed(word, now.options) for word in rest]
+            new = [now.options[option] for option in old]
+            was, is_now = " ".join([*words, *old]), " ".join([*now.words, *new])
+            sentence = f"`onefold {was}` is `onefold {is_now}` now; the next release does not have the old name"
+            return [*now.words, *renamed], sentence
+    return given, ""
+
+
+def _renamed(word: str, options: Mapping[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    return f"{options.get(name, name)}{equals}{value}"

@@ -1,0 +1,64 @@
+"""Commands of installed packages: the entry points of the group `onefold.commands`.
+
+The name of an entry point is the verb. It names a module like those of cli/commands: one with a function `command`, or a package
+with HELP, VERBS and a module for each verb. NEEDS of the module lists the extras of Onefold that the verb works with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from onefold.config.errors import UserError
+from onefold.error_codes import Code, first_line
+from onefold.exit_codes import USAGE
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "onefold.commands"
+
+
+def found() -> dict[str, EntryPoint]:
+    """The entry points by their verbs. If two packages bring a verb, the one whose name comes first has it."""
+    from importlib import metadata  # slow to import, and most commands do not need it
+
+    points = sorted(metadata.entry_points(group=GROUP), key=_package, reverse=True)
+    return {point.name: point for point in points}
+
+
+def lines() -> dict[str, str]:
+    """A line of help by verb; no module is imported for it."""
+    return {verb: f"A command of the package {_package(point)}." for verb, point in sorted(found().items())}
+
+
+def needs(verb: str) -> tuple[str, ...]:
+    """The extras of Onefold that a command works with, once it is loaded."""
+    point = found().get(verb)
+    return getattr(sys.modules.get(point.value), "NEEDS", ()) if point is not None else ()
+
+
+def load(name: str, verb: str) -> ModuleType:
+    """The module of a command, or of a verb of its group. Raises UserError (exit code 2) when the module does not load."""
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything
+        raise _unusable(name, verb, f"{type(error).__name__}: {first_line(error)}") from None
+    if not (hasattr(module, "VERBS") and hasattr(module, "HELP")) and not hasattr(module, "command"):
+        raise _unusable(name, verb, "it has neither a function `command` nor HELP and VERBS")
+    return module
+
+
+def _unusable(name: str, verb: str, why: str) -> UserError:
+    return UserError(
+        Code.COMMAND_WRONG,
+        f"the command {verb} cannot be used: {name}: {why}",
+        "Correct the package that brings it, or uninstall the package. All other commands work.",
+        USAGE,
+    )
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
