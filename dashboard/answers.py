@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from onefold.dashboard import words
@@ -13,6 +14,7 @@ from onefold.dashboard.explained import filters
 VIEWERS_MAX = (
     50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
 )
+ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
 PING_S = 15  # keeps proxies from closing a stream that has nothing to say
 
 HEADERS = {
@@ -54,3 +56,9 @@ class Answers:
     def crowded(self) -> Response:
         """No stream for one more viewer."""
         return Response("Too many people have this page open.", status_code=503, headers=HEADERS)
+
+
+def items_of(request: Request) -> tuple[tuple[str, str], ...]:
+    """What the address asks for; parts of it that are too much to be meant are left out."""
+    items = request.query_params.multi_items()[:ITEMS_MAX]
+    return tuple((name, value) for name, value in items if len(name) + len(value) <= TEXT_MAX and "\0" not in value)

@@ -14,10 +14,12 @@ import structlog
 from psycopg import AsyncConnection, IsolationLevel, sql
 
 from onefold import postgres
+from onefold.error_codes import first_line
 
 ROLE = "onefold_reader"
 CONNECT_S = 3  # a healthy database answers in milliseconds; nobody waits longer for a page
 STATEMENT_S = 4  # for one question; above it the page calls the table too large, and goes on
+TOO_LARGE = "This takes the database more than a second, and is asked again every minute."
 SNAPSHOT_S = 6.0  # for a whole snapshot, by our own clock: a database that is stopped keeps no time
 
 log = structlog.get_logger("onefold.dashboard")
@@ -76,6 +78,24 @@ async def connect(dsn: str) -> Connection:
     return connection
 
 
+@asynccontextmanager
+async def bounded(connection: Connection, seconds: float) -> AsyncIterator[None]:
+    """Each statement of the block may take so long; an error in it leaves the snapshot as it was."""
+    async with connection.transaction():
+        await connection.execute(_TIMEOUT.format(max(1, round(seconds * 1000))))
+        yield
+        await connection.execute(_TIMEOUT.format(round(STATEMENT_S * 1000)))
+
+
+def why(error: psycopg.Error, connection: Connection) -> str:
+    """Why a query of a pipeline's own gives nothing. Raises the error if the connection is gone."""
+    if connection.closed:
+        raise error
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return TOO_LARGE
+    return f"The query does not work: {first_line(error)}."
+
+
 def connect_blocking(dsn: str) -> Blocking:
     """The same for a thread, in autocommit mode. Raises psycopg.Error."""
     connection = postgres.connect(dsn, "onefold dashboard sheets", settings=_SETTINGS, connect_s=CONNECT_S)
@@ -88,6 +108,7 @@ def connect_blocking(dsn: str) -> Blocking:
     return connection
 
 
+_TIMEOUT = sql.SQL("SET LOCAL statement_timeout = {}")
 _SETTINGS = {**postgres.READ_ONLY, "statement_timeout": f"{STATEMENT_S}s"}
 _TAKE_ON_THE_ROLE = sql.SQL("SET ROLE {}").format(sql.Identifier(ROLE))
 

@@ -15,12 +15,12 @@ import structlog
 
 from onefold import rights
 from onefold.dashboard import engine, tasks
-from onefold.dashboard.bars import Charts
 from onefold.dashboard.day import MINUTE_S, Day, Minute
 from onefold.dashboard.dead import DeadCounts
 from onefold.dashboard.history import History
 from onefold.dashboard.known import Asked
 from onefold.dashboard.movement import Movement, Seen
+from onefold.dashboard.panels import Reading
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
@@ -72,7 +72,7 @@ class Watcher:
         self._reader = reader
         self._settings = settings
         self._watched: Counter[View] = Counter()
-        self._charts = Charts()
+        self._reading = Reading()
         self._snapshots: dict[View, Snapshot] = {}
         self._trouble = ""
         self._lag = LagNow({}, None, None)
@@ -137,7 +137,7 @@ class Watcher:
 
     async def _fetch(self, views: list[View]) -> None:
         try:
-            taken = await take(self._reader, views, self._charts)
+            taken = await take(self._reader, views, self._reading)
         except psycopg.Error as error:
             if not self._trouble:
                 log.warning(f"no snapshot: {error!r}")

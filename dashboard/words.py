@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -92,7 +92,9 @@ def grouped(number: str) -> str:
 
 
 def figure(value: Any) -> str:
-    """What a view of anybody's has in a column: numbers in thousands, with the digits that they have; else a text."""
+    """The value of a column of any query: numbers in thousands, with the digits that they have; moments in UTC; else a text."""
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC) if value.tzinfo else value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return grouped(f"{value:f}" if isinstance(value, Decimal) else str(value))
     return NONE if value is None else printable(str(value))

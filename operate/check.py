@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold import names
-from onefold.operate import merges
+from onefold.operate import merges, panels
 from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Misconfigured, Refused
@@ -73,6 +73,7 @@ def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
     return [
         *_of_topology(pipeline, topology, known),
         *_of_sql(pipeline, topology),
+        *_of_panels(pipeline),
         *_of_workload(pipeline, topology, known, not_judged=not_judged),
     ]
 
@@ -147,6 +148,13 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
             load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
         except Misconfigured as error:
             yield str(error)
+
+
+def _of_panels(pipeline: Pipeline) -> Iterator[str]:
+    try:
+        panels.load(pipeline)
+    except Faulty as fault:
+        yield str(fault)
 
 
 def _files(pipeline: Pipeline, place: str) -> Iterator[Path]:

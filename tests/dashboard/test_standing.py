@@ -66,7 +66,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"verdict": verdict("valid", 7, timedelta(days=3))}, f"shop was last verified 3{SP}d ago",
      "7 offsets were written since", "onefold verify shop"),
     ({"verdict": None}, "shop was never verified", "No run of `onefold verify` has recomputed", "onefold verify shop"),
-    ({"uncompared": ["shop.sales"]}, "shop has sums that are not compared here", "shop.sales has too many rows",
+    ({"uncompared": ["Sales: It has too many rows."]}, "shop has sums that are not compared here", "Sales: It has too many",
      "onefold verify shop"),
     ({"to_land": Waiting(8, 16.0, 3.0)}, "shop is behind", "8 records wait to be written", ""),
     ({}, "shop is healthy", "Verified at 11:59:00.", ""),
