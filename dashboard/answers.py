@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, Response
 
 from onefold.dashboard import words
 from onefold.dashboard.explained import filters
+from onefold.operate import pipelines
 
 VIEWERS_MAX = (
     50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
@@ -28,22 +29,17 @@ HEADERS = {
 
 
 class Answers:
-    """Fills templates.
-
-    Attributes:
-        has_sheets: whether the last look at the database found the tables of sheets; every page then has a link to them.
-    """
+    """Fills templates. Every page has a link to the view of each pipeline that brings one."""
 
     def __init__(self) -> None:
-        self.has_sheets = False
-        self._templates = words.templates()
-        self._templates.filters.update(filters())
-        self._templates.globals["time_of"] = lambda at: words.clock(datetime.fromtimestamp(at, UTC))
-        self._templates.globals["has_sheets"] = lambda: self.has_sheets
+        self.templates = words.templates()
+        self.templates.filters.update(filters())
+        self.templates.globals["time_of"] = lambda at: words.clock(datetime.fromtimestamp(at, UTC))
+        self.templates.globals["views"] = [name for name, one in pipelines.found().pipelines.items() if one.view]
 
     def text(self, template: str, **names: Any) -> str:
         """A template, filled."""
-        return self._templates.get_template(template).render(names)
+        return self.templates.get_template(template).render(names)
 
     def page(self, template: str, status: int = 200, **names: Any) -> Response:
         """A page."""

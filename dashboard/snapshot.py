@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from onefold.dashboard import detail, engine, flow, invariants, jobs, rollups, sheets
+from onefold.dashboard import detail, engine, flow, invariants, jobs, rollups
 from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import DomainState, Engine
 from onefold.dashboard.flow import Flow
@@ -67,7 +67,6 @@ class Snapshot:
     agreements: Agreements = field(default_factory=dict)
     invariants: Mapping[str, Checked] = field(default_factory=dict)
     jobs: Collection[Jobs] = ()
-    has_sheets: bool = False
     flow: Flow | None = None
     detail: Detail | None = None
     panels: Collection[Shown] = ()
@@ -124,7 +123,6 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
             await rollups.agreements(connection, compared),
             await invariants.fetch(connection),
             await jobs.fetch(connection),
-            await sheets.there(connection),
         )
         snapshots: dict[View, Snapshot] = {}
         for view in views:

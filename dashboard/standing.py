@@ -12,8 +12,9 @@ from typing import Literal, NamedTuple
 
 from onefold.dashboard.engine import Verdict
 from onefold.dashboard.jobs import Jobs
-from onefold.dashboard.words import age, counted, sentence, whole
+from onefold.dashboard.words import age, counted, whole
 from onefold.operate.held import Held
+from onefold.printable import sentence
 
 # What stands still for less than that may be a large batch on a busy machine, however old it is.
 GLANCE_S = 20.0

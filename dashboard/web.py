@@ -1,4 +1,4 @@
-"""The page's addresses: the live page and its stream, tables, sheets, what made a row, their files, and metrics of the whole."""
+"""The page's addresses: the live page and its stream, pipelines and their views, tables, what made a row, files, and metrics."""
 
 from __future__ import annotations
 
@@ -17,19 +17,16 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onefold.dashboard import sheets, tables, view_model, words
+from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
-from onefold.dashboard.grids import Grids
 from onefold.dashboard.pipeline_pages import PipelinePages
-from onefold.dashboard.reader import Reader
-from onefold.dashboard.sheet_pages import SheetPages
+from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.totals import Totals
+from onefold.dashboard.views import Views
 from onefold.dashboard.watcher import Watcher
-from onefold.dashboard.words import sentence
 from onefold.operate import hosts
 from onefold.operate.errors import UserError
-from onefold.postgres import Unfit
 
 STATIC = Path(__file__).with_name("static")
 
@@ -56,8 +53,6 @@ class Site:
     async def live(self, request: Request) -> Response:
         """The live page."""
         update = await self._watcher.once(None)
-        if update.snapshot:
-            self._answers.has_sheets = update.snapshot.has_sheets
         shown = view_model.of(update, self._stall_s)
         return self._answers.page("page.html", title="Onefold", here="live", inner="live.html", stream="/live", **shown)
 
@@ -73,7 +68,6 @@ class Site:
         async def fetch() -> Response:
             async with self._reader.snapshot() as connection:
                 found = await tables.find(connection, self._schemas)
-                self._answers.has_sheets = await sheets.there(connection)
             return self._answers.page("tables.html", title="Tables · Onefold", tables=found)
 
         return await self._answer(fetch)
@@ -140,10 +134,8 @@ class Site:
             )
         except psycopg.errors.QueryCanceled:
             return self._answers.problem(503, "The table is too large for this page. Ask with onefold sql instead.")
-        except Unfit as error:
-            return self._answers.problem(503, sentence(str(error)))
-        except psycopg.Error:
-            return self._answers.problem(503, "The database does not answer. Load the page again when it is back.")
+        except psycopg.Error as error:
+            return self._answers.problem(503, trouble_of(error))
 
 
 class HostGuard:
@@ -163,7 +155,7 @@ class HostGuard:
 def application(
     watcher: Watcher,
     reader: Reader,
-    grids: Grids,
+    dsn: str,
     explainer: Explainer,
     totals: Totals,
     schemas: list[str],
@@ -173,23 +165,21 @@ def application(
     """The whole site.
 
     Args:
+        dsn: of the database, for views, each of which has a connection of its own.
         names: under which it answers beside localhost (`onefold.operate.hosts`).
         stall_s: from then on what waits is called still.
     """
     answers = Answers()
     site = Site(watcher, reader, explainer, schemas, answers, stall_s)
     pipelines = PipelinePages(watcher, answers, stall_s)
-    pages = SheetPages(reader, grids, answers)
     routes = [
         Route("/", site.live),
         Route("/live", site.stream),
         Route("/pipelines/{name}", pipelines.page),
         Route("/pipelines/{name}/live", pipelines.stream),
+        Mount("/pipelines/{name}", Views(dsn, answers)),
         Route("/tables", site.tables),
         Route("/tables/{schema}/{name}", site.table),
-        Route("/sheets", pages.sheets),
-        Route("/sheets/{sheet_id}", pages.sheet),
-        Route("/sheets/{sheet_id}/live", pages.stream),
         Route("/explain/{schema}/{name}", site.explain),
         Route("/find/{schema}/{name}", site.find),
         Route("/metrics", totals.metrics),

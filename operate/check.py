@@ -6,6 +6,7 @@ PostgreSQL knows, and says so when the tables are made and when the sink begins.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -73,7 +74,7 @@ def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
     return [
         *_of_topology(pipeline, topology, known),
         *_of_sql(pipeline, topology),
-        *_of_panels(pipeline),
+        *_of_page(pipeline),
         *_of_workload(pipeline, topology, known, not_judged=not_judged),
     ]
 
@@ -150,11 +151,18 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
             yield str(error)
 
 
-def _of_panels(pipeline: Pipeline) -> Iterator[str]:
+def _of_page(pipeline: Pipeline) -> Iterator[str]:
     try:
         panels.load(pipeline)
     except Faulty as fault:
         yield str(fault)
+    if pipeline.view is not None:
+        module = pipeline.view.partition(":")[0]
+        found = None
+        with suppress(ImportError, ValueError):
+            found = importlib.util.find_spec(module)  # the module itself needs what only the dashboard has
+        if found is None:
+            yield f"{pipeline.declared_in}: view names the module {module}, which cannot be found"
 
 
 def _files(pipeline: Pipeline, place: str) -> Iterator[Path]:

@@ -1,10 +1,10 @@
 """The panels of a pipeline: what its page shows of its tables, declared in `sql/panels/<pipeline>.toml`.
 
     [[panel]]
-    title = "The longest runs"
+    title = "The largest orders"
     kind = "bar"                    # stat, bar, table, line or rollup
-    query = "SELECT run, meters FROM runner.stats ORDER BY meters DESC LIMIT 10"
-    units = {meters = "m"}
+    query = "SELECT customer, cents / 100.0 AS total FROM orders.totals ORDER BY cents DESC LIMIT 10"
+    units = {total = "EUR"}
 
 A query is one statement that reads. `docs/dashboard.md` describes the kinds.
 """
