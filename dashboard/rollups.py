@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import LiteralString, cast
 
 import psycopg
 from psycopg import sql
@@ -141,7 +140,7 @@ async def _compared(connection: Connection, rollup: Rollup, seconds: float) -> A
 
 def text(query: str) -> sql.SQL:
     """A query of a panels file, to be put into a statement."""
-    return sql.SQL(cast("LiteralString", query))
+    return sql.SQL(query)
 
 
 async def _sums(connection: Connection, query: sql.Composed) -> dict[str | None, Sum]:
@@ -219,7 +218,5 @@ def _comparison(rollup: Rollup) -> sql.Composed:
         leaf, reported_at = sql.SQL("SELECT WHERE false"), sql.SQL("NULL::timestamptz")
         return sql.SQL(_QUERY).format(**parts, leaf=leaf, reported_at=reported_at)
     expected = text(rollup.expected)
-    reported_at = sql.SQL("(SELECT max(reported_at) FROM ({}\n) AS reported)").format(expected)
-    return sql.SQL(_QUERY).format(
-        **parts, leaf=sql.SQL(_LEAF).format(**parts, expected=expected), reported_at=reported_at
-    )
+    reported = sql.SQL("(SELECT max(reported_at) FROM ({}\n) AS reported)").format(expected)
+    return sql.SQL(_QUERY).format(**parts, leaf=sql.SQL(_LEAF).format(**parts, expected=expected), reported_at=reported)

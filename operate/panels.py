@@ -3,7 +3,7 @@
     [[panel]]
     title = "The largest orders"
     kind = "bar"                    # stat, bar, table, line or rollup
-    query = "SELECT customer, cents / 100.0 AS total FROM orders.totals ORDER BY cents DESC LIMIT 10"
+    query = "SELECT customer, round(cents / 100.0, 2) AS total FROM orders.totals ORDER BY cents DESC LIMIT 10"
     units = {total = "EUR"}
 
 A query is one statement that reads. `docs/dashboard.md` describes the kinds.

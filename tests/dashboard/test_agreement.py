@@ -174,13 +174,13 @@ def test_one_whose_query_fails_leaves_the_others_and_the_page(
 ) -> None:
     """Tables that are missing or unreadable are no finding: they are made later, or are for others to see."""
     floor.land(30)
-    floor.connection.execute("ALTER TABLE shop.sales DROP COLUMN pieces")
+    floor.connection.execute("REVOKE ALL ON shop.sales FROM onefold_reader")
+    assert set(taken(database, None)[0].agreements) == {RISK}
+    floor.connection.execute("GRANT SELECT ON shop.sales TO onefold_reader; ALTER TABLE shop.sales DROP COLUMN pieces")
     (one,) = taken(database, OfPipeline("shop"))
     assert one.agreements["shop", "Sales"].problem == 'The query does not work: column "pieces" does not exist.'
     assert one.agreements[RISK] == Agreement(True)
     assert [shown.trouble for shown in one.panels] == ['The query does not work: column "pieces" does not exist.']
-    floor.connection.execute("REVOKE ALL ON shop.sales FROM onefold_reader")
-    assert set(taken(database, None)[0].agreements) == {RISK}
     floor.connection.execute("DROP SCHEMA shop CASCADE")
     (one,) = taken(database, OfPipeline("shop"))
     assert set(one.agreements) == {RISK}
@@ -195,5 +195,5 @@ def test_the_page_says_it_under_every_address(site: Site, floor: Floor) -> None:
         status, text = site.get(path)
         assert status == 200, site.said()
         assert "trades</a> breaks an invariant</h1>" in text or "trades breaks an invariant</h1>" in text
-        if path != "/":
+        if path.startswith("/pipelines/"):
             assert "has levels that do not add up" in text

@@ -86,7 +86,7 @@ def test_a_pipeline_of_ones_own_has_panels_and_a_live_page(page: LivePage, floor
         page.emulate(width=width, prefers_color_scheme=scheme)
         page.open("/pipelines/orders")
         page.soon("#panel-1", "Customers with the largest orders")
-        assert "12.5" in page.text("#panel-1 table")
+        assert "12.50" in page.text("#panel-1 table")
         page.open("/pipelines/sales")
         page.soon("#panel-2", "Bern <b>")
         assert page.text("#panel-2 td.number") == "5.00"
