@@ -42,6 +42,8 @@ class Detail:
         kinds: what the last verify found, and how often, the worst first.
         findings: the first of them.
         compared: how many output records and rows; None: an earlier version kept the verdict.
+        uncompared: how many output records could not be compared.
+        begins: partitions that were not read from offset 0, each with the first offset that was read.
         not_judged: what nobody compares, each with the reason that the model gives, or "".
     """
 
@@ -49,6 +51,8 @@ class Detail:
     kinds: Sequence[tuple[str, int]] = ()
     findings: Sequence[Found] = ()
     compared: tuple[int, int] | None = None
+    uncompared: int = 0
+    begins: Sequence[tuple[str, int]] = ()
     not_judged: Sequence[tuple[str, str]] = ()
 
 
@@ -65,7 +69,14 @@ async def fetch(connection: Connection, name: str, tables: Sequence[tuple[str, s
     first = [Found(*(str(one.get(field) or "") for field in Found._fields)) for one in kept.get("first", ())]
     compared = (covered["outputs"], covered["rows"]) if covered else None
     not_judged = [(name, why) for name, why in covered.get("not_judged", ())]
-    return Detail(filled, [(kind, count) for kind, count in kept.get("kinds", ())], first, compared, not_judged)
+    kinds = [(kind, count) for kind, count in kept.get("kinds", ())]
+    begins = [
+        (f"{topic}/{partition}", offset)
+        for topic, offsets in sorted(covered.get("from", {}).items())
+        for partition, offset in sorted(offsets.items(), key=lambda one: int(one[0]))
+        if offset
+    ]
+    return Detail(filled, kinds, first, compared, covered.get("uncompared", 0), begins, not_judged)
 
 
 # Of what the catalogue counts, because a page that counts rows each second would be the database's largest reader. What was

@@ -21,6 +21,8 @@ class Verdict:
 
     Attributes:
         since: records and markers that have landed after what it judged.
+        outputs: output records that it compared, from the beginning of the log; None: an older release wrote the verdict.
+        left_out: how many topics, tables and columns, and how many output records, nobody compared.
     """
 
     outcome: str
@@ -28,6 +30,8 @@ class Verdict:
     records: int | None
     judged_at: datetime
     since: int
+    outputs: int | None = None
+    left_out: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -98,7 +102,10 @@ async def fetch(connection: Connection) -> Engine:
 
 
 _REJECTED = "SELECT sink, count(*) FROM onefold.rejected GROUP BY sink"
-_VERDICTS = "SELECT domain, outcome, reason, counts, offsets, judged_at FROM onefold.verdict"
+# A database of an older release has no column `coverage`.
+_VERDICTS = """
+SELECT domain, outcome, reason, counts, offsets, judged_at, to_jsonb(verdict) -> 'coverage' FROM onefold.verdict AS verdict
+"""
 _FAULTS = "SELECT stage, failures, percent FROM onefold.injected ORDER BY stage"
 
 
@@ -113,9 +120,12 @@ def _verdict(
     counts: dict[str, int],
     offsets: dict[str, dict[str, int]],
     judged_at: datetime,
+    coverage: dict[str, Any] | None,
 ) -> Verdict:
     since = sum(max(0, row.next_offset - offsets.get(row.topic, {}).get(str(row.partition), 0)) for row in landed)
-    return Verdict(outcome, reason, counts.get("records"), judged_at, since)
+    known = coverage or {}
+    left_out = len(known.get("not_judged", ())), known.get("uncompared", 0)
+    return Verdict(outcome, reason, counts.get("records"), judged_at, since, known.get("outputs"), left_out)
 
 
 async def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:

@@ -218,9 +218,17 @@ def _all_well(well: Sequence[Standing]) -> Standing:
 
 def _well(facts: Facts) -> Standing:
     verdict = facts.verdict
-    since = "" if verdict is None or not verdict.since else f"; {whole(verdict.since)} offsets were written since"
-    when = "" if verdict is None else f"{_verified(facts, verdict)}{since}."
-    return _said(facts, Rank.WELL, "good", "is healthy", when)
+    if verdict is None:
+        return _said(facts, Rank.WELL, "good", "is healthy", "")
+    since = f"; {whole(verdict.since)} offsets were written since" if verdict.since else ""
+    detail = f"{_verified(facts, verdict)}{since}.{_left_out(*verdict.left_out)}"
+    return _said(facts, Rank.WELL, "good", "is healthy", detail)
+
+
+def _left_out(objects: int, records: int) -> str:
+    """What no verdict covers, as further sentences."""
+    said = f" Topics, tables and columns that no model judges: {whole(objects)}." if objects else ""
+    return said + (f" Output records that were not compared: {whole(records)}." if records else "")
 
 
 def _verified(facts: Facts, verdict: Verdict) -> str:
@@ -256,6 +264,10 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         yield _said(facts, Rank.WRONG, "bad", "is wrong", f"{_verified(facts, verdict)}: {detail}", verify)
     elif verdict.outcome != "valid":
         yield _said(facts, Rank.UNKNOWN, "busy", "could not be verified", detail, verify)
+    elif verdict.outputs == 0 and verdict.since:
+        since = f"{whole(verdict.since)} offsets were written since"
+        detail = f"{_verified(facts, verdict)}, before its first output record; {since}."
+        yield _said(facts, Rank.NEVER, "quiet", "has rows that no verdict covers", detail, verify)
     elif verdict.since and facts.now - verdict.judged_at > VERDICT_OLD:
         ago = age((facts.now - verdict.judged_at).total_seconds())
         detail = f"It was valid, and {whole(verdict.since)} offsets were written since."

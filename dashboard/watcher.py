@@ -14,6 +14,9 @@ import psycopg
 import structlog
 
 from onefold import rights
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.dashboard import engine, tasks
 from onefold.dashboard.day import MINUTE_S, Day, Minute
 from onefold.dashboard.dead import DeadCounts
@@ -25,10 +28,8 @@ from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
-from onefold.operate import held, lag, partitions, pausing, replicas, state
-from onefold.operate.errors import UserError
+from onefold.operate import held, lag, partitions, pausing, replicas
 from onefold.operate.replicas import ReplicasNow
-from onefold.operate.settings import Settings
 from onefold.printable import sentence
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
@@ -166,7 +167,7 @@ class Watcher:
         return taken_at + timedelta(seconds=time.monotonic() - then)
 
     def _update(self, view: View) -> Update:
-        services = state.read_running(self._settings.home).get("services", {})
+        services = stack_state.read_running(self._settings.home).get("services", {})
         moves = self._movement
         still = {name: (moves.still_s(name, moves.FOLD), moves.still_s(name, moves.LAND)) for name in self._lag.lag}
         asked = Asked(self._lag, still, services, self._dead)

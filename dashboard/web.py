@@ -17,6 +17,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from onefold.config import allowed_hosts
+from onefold.config.errors import UserError
 from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
@@ -25,8 +27,6 @@ from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.totals import Totals
 from onefold.dashboard.views import Views
 from onefold.dashboard.watcher import Watcher
-from onefold.operate import hosts
-from onefold.operate.errors import UserError
 
 STATIC = Path(__file__).with_name("static")
 
@@ -146,8 +146,8 @@ class HostGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] == "http" and not hosts.allows(Headers(scope=scope).get("host"), self._names):
-            await PlainTextResponse(hosts.refusal("ONEFOLD_DASHBOARD_HOSTS"), 400)(scope, receive, send)
+        if scope["type"] == "http" and not allowed_hosts.allows(Headers(scope=scope).get("host"), self._names):
+            await PlainTextResponse(allowed_hosts.refusal("ONEFOLD_DASHBOARD_HOSTS"), 400)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -166,7 +166,7 @@ def application(
 
     Args:
         dsn: of the database, for views, each of which has a connection of its own.
-        names: under which it answers beside localhost (`onefold.operate.hosts`).
+        names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
         stall_s: from then on what waits is called still.
     """
     answers = Answers()

@@ -25,7 +25,7 @@ from onefold.proof.kafka import KAFKA, Kafka
 from onefold.proof.objects import open_store
 from onefold.proof.registry import Registry
 from onefold.proof.unjudged import unjudged
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding
+from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, doubted
 from onefold.proof.workloads import workload
 
 # What is dear is looked at more seldom, so that looks take no more than this share of the time; but not so seldom that a finding
@@ -134,6 +134,7 @@ class Auditor:
         self._look_at = 0.0
         self._waits = ""
         self._seen: set[tuple[Any, ...]] = set()
+        self._doubt = ""  # why the findings prove nothing
         self._unnamed: list[Finding] = []
         self._ask_at = 0.0
         self._leave_at = 0.0
@@ -294,6 +295,8 @@ class Auditor:
                 new.append(finding)
         standing.found = [*standing.found, *new]
         standing.findings += new
+        if new and following is not None:
+            self._doubt = doubted(standing.findings, following.compacted())
 
     def _refuse_others(self) -> None:
         self._ask_at = time.monotonic() + self._pace.ask_every_s
@@ -314,7 +317,9 @@ class Auditor:
     def _say(self, waits: str) -> None:
         standing = self.standing
         standing.troubled, standing.code = False, ""
-        if standing.findings:
+        if standing.findings and self._doubt:
+            standing.outcome, standing.reason, standing.code = UNKNOWN, self._doubt, str(Code.RECORDS_DELETED)
+        elif standing.findings:
             standing.outcome = INVALID
             standing.reason = f"{len(standing.findings)} differences from what follows from the input log"
         elif waits or standing.cycle_s is None:

@@ -114,6 +114,10 @@ class Following:
         """The name of a topic that was deleted, or made anew, since; else "". Raises `CannotTell`."""
         return self._log.gone()
 
+    def compacted(self) -> list[str]:
+        """The inputs from whose middle Kafka may have deleted records. Raises `CannotTell`."""
+        return self._log.compacted(self._work.reads)
+
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
         work, ids = self._work, self.topic_ids
         reads = {topic: ids[topic] for topic in work.reads}

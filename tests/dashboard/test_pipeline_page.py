@@ -16,6 +16,8 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
+from onefold.config import stack_state
+from onefold.config.settings import Settings
 from onefold.dashboard import diagram, watcher
 from onefold.dashboard.day import SLOT_S, Day, Minute
 from onefold.dashboard.dead import SELDOM_S, DeadCounts
@@ -23,9 +25,8 @@ from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.standing import Dead
-from onefold.operate import positions, state
+from onefold.operate import positions
 from onefold.operate.lag import Lag
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 from tests.support.floor import Floor
@@ -90,7 +91,7 @@ def stack(home: Path) -> None:
         "auditor-runner": other,
         "auditor-trades": other,
     }
-    state.write(home / "run" / "stack.json", me | {"services": services})
+    stack_state.write(home / "run" / "stack.json", me | {"services": services})
 
 
 def test_all_that_is_known_of_it(page: LivePage, floor: Floor, refused: Callable[..., None], tmp_path: Path) -> None:
@@ -153,12 +154,18 @@ def test_it_says_what_was_compared_and_what_nobody_judges(site: Site, floor: Flo
     """Of an older verdict nothing is known."""
     wrong(floor.connection)
     assert "Compared:" not in site.get("/pipelines/runner")[1]
+    begins = {"runner.updates": {"0": 0, "1": 7}}
     covered = {"from": {}, "outputs": 1234, "rows": 5, "not_judged": [["runner.extra", HOSTILE], ["runner.x", ""]]}
     floor.connection.execute("UPDATE onefold.verdict SET coverage = %s", (json.dumps(covered),))
     text = html.unescape(site.get("/pipelines/runner")[1])
-    assert "Compared: 1,234 output records and 5 rows." in text
+    assert "Compared: 1,234 output records and 5 rows. Read from the beginning of the log." in text
     named = f"<code>runner.extra</code> ({SHOWN}); <code>runner.x</code> (the model does not say why)."
     assert f"Not judged: {named}" in text
+    covered |= {"from": begins, "uncompared": 3}
+    floor.connection.execute("UPDATE onefold.verdict SET coverage = %s", (json.dumps(covered),))
+    text = html.unescape(site.get("/pipelines/runner")[1])
+    assert "5 rows; 3 output records could not be compared." in text
+    assert "Read from offset 7 of <code>runner.updates/1</code>, else from the beginning of the log." in text
 
 
 def test_a_row_is_found_by_its_key(site: Site, floor: Floor) -> None:

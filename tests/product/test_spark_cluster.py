@@ -1,7 +1,6 @@
-"""The sink on a standalone cluster of Spark: its executors have nothing but Spark, and no kill changes a table."""
+"""The sink on a standalone cluster of Spark: no kill changes a table."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,36 +13,23 @@ from psycopg import conninfo, sql
 
 from onefold.chaos.load import Load
 from onefold.cli import submit
-from onefold.exit_codes import UNAVAILABLE
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.stack import jars, java
 from onefold.stack.embedded import default_cache
-from onefold.stack.ports import free_ports
 from tests.support.command_line import Onefold
-from tests.support.spark_cluster import NO_PYTHON, SPARK_HOME, SparkCluster, spark_cluster
-from tests.support.told import asked, sums
+from tests.support.spark_cluster import NO_PYTHON, OPTIONS, PROTECTED, SPARK_HOME, SparkCluster, spark_cluster
 from tests.support.waiting import eventually
 
 pytestmark = [
-    pytest.mark.long,  # 5 min and 2.5 min, of which 2 are the sink's patience
+    pytest.mark.long,  # 5 min
     pytest.mark.spark,
     pytest.mark.promise("spark-clusters"),
 ]
 
 PIPELINES = ("runner", "trades")
-# Of all processes of the cluster. Then it may be on other hosts.
-PROTECTED = {
-    "spark.authenticate": "true",
-    "spark.authenticate.secret": "of-the-cluster",
-    "spark.network.crypto.enabled": "true",
-}
-# The driver finds the address of another network by itself. This test is on one machine.
-ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-OPTIONS = {**PROTECTED, **ON_LOOPBACK, "spark.executor.memory": "512m"}
 # JVMs on cores that others use too; a worker looks for a master again after 10 to 15 s, and the sink after 30.
 GOES_ON_S = 240.0
 LOOK_AGAIN_S = 0.5
-PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +113,6 @@ def test_kills_change_no_table(cluster: SparkCluster, onefold: Onefold, tmp_path
             services.enter_context(Load(name, settings, 1))
         with running(onefold.start("sink", *PIPELINES), tmp_path / "sink.out") as sink:
             rows_go_on(onefold, "the start")
-            executors_have_only_spark(cluster, tmp_path)
             cluster.executors()[0].kill()
             rows_go_on(onefold, "the kill of an executor")
             cluster.kill("worker-0")
@@ -160,25 +145,6 @@ def test_kills_change_no_table(cluster: SparkCluster, onefold: Onefold, tmp_path
     assert checksums(local) == checksums(onefold.dsn)
 
 
-def test_a_sink_without_executors_says_so_and_ends(cluster: SparkCluster, onefold: Onefold, tmp_path: Path) -> None:
-    """In its status, its health and its metrics, and with the exit code of a service that is not there."""
-    port, status = free_ports(1)[0], tmp_path / "status.json"
-    told = {"ONEFOLD_METRICS_PORT": str(port), "ONEFOLD_STATUS_FILE": str(status)}
-    with running(onefold.start("sink", "runner", **told), tmp_path / "sink.out") as sink:
-        eventually(lambda: sums(port).get("onefold_sink_executors") == 2, GOES_ON_S, "two executors", LOOK_AGAIN_S)
-        assert asked(port, "/healthz")[0] == 200
-        for name in ("worker-0", "worker-1"):
-            cluster.kill(name)
-        sentence = f"Spark has had no executors at {cluster.master} for 30 s"
-        eventually(lambda: sentence in asked(port, "/healthz")[1], GOES_ON_S, "its health says it", LOOK_AGAIN_S)
-        assert asked(port, "/healthz")[0] == 503
-        assert sums(port)["onefold_sink_executors"] == 0
-        said = json.loads(status.read_text(encoding="utf-8"))
-        assert (said["state"], said["detail"]) == ("waiting", sentence)
-        assert sink.wait(PATIENCE_S + GOES_ON_S) == UNAVAILABLE
-        assert f"gave up after {PATIENCE_S:.0f} s: {sentence}" in (tmp_path / "sink.out").read_text(encoding="utf-8")
-
-
 def rows_go_on(onefold: Onefold, after: str) -> None:
     """Wait until each pipeline has rows that were written from now on, of records that were also sent from now on."""
     ((now, now_ms),) = onefold.rows("SELECT clock_timestamp(), (1000 * extract(epoch FROM clock_timestamp()))::bigint")
@@ -189,25 +155,6 @@ def rows_go_on(onefold: Onefold, after: str) -> None:
         f"rows after {after}",
         LOOK_AGAIN_S,
     )
-
-
-def executors_have_only_spark(cluster: SparkCluster, home: Path) -> None:
-    """No variable of the sink, no Python, no file of this user but Spark's, and no secret among the arguments."""
-    for executor in cluster.executors():
-        environment, arguments = executor.environ(), " ".join(executor.cmdline())
-        assert not [name for name in environment if name.startswith(("ONEFOLD_", "PG", "PYTHONPATH"))]
-        assert environment["PYSPARK_PYTHON"] == NO_PYTHON
-        assert not executor.children()
-        assert "-XX:+UseParallelGC" in arguments
-        for text in (*environment.values(), arguments):
-            assert "postgresql://" not in text
-            assert str(home) not in text
-        archives = {file.path for file in executor.open_files() if file.path.endswith(".jar")}
-        connector = {path for path in archives if not Path(path).is_relative_to(SPARK_HOME)}
-        assert connector, "the connector came from the driver"
-        assert all(Path(path).is_relative_to(cluster.folder) for path in connector), connector
-        if os.geteuid() == 0:
-            assert executor.uids().real != 0
 
 
 def database_beside(onefold: Onefold) -> str:

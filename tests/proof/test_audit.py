@@ -28,6 +28,7 @@ from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, 
 from onefold.proof.verify import verify
 from onefold.proof.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.proof.workloads.shaping import Input, Shape
+from tests.support.infrastructure import set_topic
 from tests.support.stage import ChangedRule, Stage
 from tests.support.waiting import eventually
 from tests.support.withholding import withholding
@@ -223,6 +224,22 @@ def test_what_sql_has_done_is_named(stage: Stage, auditor: Auditor) -> None:
             assert connection.execute(spoil.encode()).rowcount == 1
             found = named(auditor)
             assert (found.kind, found.where) == (kind, where)
+
+
+@pytest.mark.promise("audit-names-wrong")
+def test_what_compaction_may_explain_is_no_proof(stage: Stage, auditor: Auditor) -> None:
+    """A wrong row while an input is compacted, and then a wrong ledger, which no record of the input can explain."""
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        set_topic(stage.client, campaigns.TOPIC, cleanup_policy="compact")
+        try:
+            connection.execute("UPDATE campaigns.totals SET sent_1 = sent_1 + 1 WHERE id = 1")
+            standing = ran(auditor, lambda standing: bool(standing.findings), NAMED_WITHIN_S)
+            assert (standing.outcome, standing.code) == (UNKNOWN, str(Code.RECORDS_DELETED))
+            assert f"{campaigns.TOPIC} is compacted" in standing.reason
+            connection.execute("DELETE FROM onefold.ledger WHERE topic = 'campaigns.totals' AND partition = 1")
+            assert ran(auditor, lambda standing: len(standing.findings) > 1, NAMED_WITHIN_S).outcome == INVALID
+        finally:
+            set_topic(stage.client, campaigns.TOPIC, cleanup_policy="delete")
 
 
 def one_too_many(value: dict[str, Any]) -> bool:

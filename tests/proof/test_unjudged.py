@@ -93,6 +93,7 @@ def test_an_output_topic_that_no_table_wants(stage: SimulatedStage, monkeypatch:
 
 
 def test_names_that_postgresql_cuts_are_mentioned_all_the_same(module_database: str) -> None:
+    migrate_all(module_database, SQL)
     name = "runner." + "long" * 20
     change(module_database, f"CREATE TABLE {name} (id bigint)")
     try:

@@ -20,6 +20,16 @@ WORKERS = 2
 READY_S = 60.0
 #: Where there is nothing: executors need no Python.
 NO_PYTHON = "/nonexistent/python3"
+# Of all processes of the cluster. Then it may be on other hosts.
+PROTECTED = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": "of-the-cluster",
+    "spark.network.crypto.enabled": "true",
+}
+# The driver finds the address of another network by itself. The tests are on one machine.
+_ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+#: Of a sink on the cluster.
+OPTIONS = {**PROTECTED, **_ON_LOOPBACK, "spark.executor.memory": "512m"}
 # Root's tests have them as an account that owns none of root's files.
 _NOBODY = 65534
 SPARK_HOME = Path(pyspark.__file__).parent

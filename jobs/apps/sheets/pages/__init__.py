@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from onefold.config.settings import load
 from onefold.jobs.apps.sheets.pages import listing, rows
 from onefold.jobs.apps.sheets.pages.grids import Grid, Grids
 from onefold.jobs.apps.sheets.pages.windows import window_of
 from onefold.jobs.objects import open_to_read
-from onefold.operate.settings import load
 from onefold.view import Page, Unreadable, View
 
 NO_TABLES = "There are no sheets here: onefold prepare makes their tables"

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from onefold.config.errors import UserError, first_line
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
 from onefold.jobs.apps.sheets.chunks import Readable
 from onefold.jobs.apps.sheets.entries import Entries
@@ -22,7 +23,6 @@ from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
 from onefold.jobs.apps.sheets.pages.windows import Window
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.protocols import Missing, Refuse
-from onefold.operate.errors import UserError, first_line
 from onefold.postgres import hang_up
 from onefold.view import Unreadable
 
