@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from onefold.dashboard import words
 from onefold.dashboard.explained import filters
+from onefold.operate import pipelines
 
 VIEWERS_MAX = (
     50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
 )
+ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
 PING_S = 15  # keeps proxies from closing a stream that has nothing to say
 
 HEADERS = {
@@ -26,22 +29,17 @@ HEADERS = {
 
 
 class Answers:
-    """Fills templates.
-
-    Attributes:
-        has_sheets: whether the last look at the database found the tables of sheets; every page then has a link to them.
-    """
+    """Fills templates. Every page has a link to the view of each pipeline that brings one."""
 
     def __init__(self) -> None:
-        self.has_sheets = False
-        self._templates = words.templates()
-        self._templates.filters.update(filters())
-        self._templates.globals["time_of"] = lambda at: words.clock(datetime.fromtimestamp(at, UTC))
-        self._templates.globals["has_sheets"] = lambda: self.has_sheets
+        self.templates = words.templates()
+        self.templates.filters.update(filters())
+        self.templates.globals["time_of"] = lambda at: words.clock(datetime.fromtimestamp(at, UTC))
+        self.templates.globals["views"] = [name for name, one in pipelines.found().pipelines.items() if one.view]
 
     def text(self, template: str, **names: Any) -> str:
         """A template, filled."""
-        return self._templates.get_template(template).render(names)
+        return self.templates.get_template(template).render(names)
 
     def page(self, template: str, status: int = 200, **names: Any) -> Response:
         """A page."""
@@ -54,3 +52,9 @@ class Answers:
     def crowded(self) -> Response:
         """No stream for one more viewer."""
         return Response("Too many people have this page open.", status_code=503, headers=HEADERS)
+
+
+def items_of(request: Request) -> tuple[tuple[str, str], ...]:
+    """What the address asks for; parts of it that are too much to be meant are left out."""
+    items = request.query_params.multi_items()[:ITEMS_MAX]
+    return tuple((name, value) for name, value in items if len(name) + len(value) <= TEXT_MAX and "\0" not in value)

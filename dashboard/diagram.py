@@ -1,5 +1,5 @@
 """The diagram of a pipeline's flow: where its boxes, arrows and numbers stand. It is drawn twice, for a wide window and for a
-narrow one, and the style sheet shows one of them.
+narrow one, and the CSS shows one of them.
 """
 
 from __future__ import annotations

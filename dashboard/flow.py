@@ -1,8 +1,8 @@
 """How many records landed and how long they took.
 
-Of a domain with a table `landed` (landed_at, sent_at, messages) from that: from the producer's clock to the commit, by tenths
-of a second. Of every other from what its sink noted of its batches: from when the oldest record of each was written to the
-commit, so that each record took at most that. The rate is a rolling mean over 20 seconds.
+If the panels of a pipeline declare `latency`, by that query: from the producer's clock to the commit. Of every other pipeline
+from what its sink noted of its batches: from when the oldest record of each was written to the commit, so that each record took
+at most that. The rate is a rolling mean over 20 seconds.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
-from onefold.dashboard.reader import Connection
+from onefold.dashboard.panels import TIMEOUT_S
+from onefold.dashboard.reader import Connection, bounded, why
+from onefold.dashboard.rollups import text
 
 SLOT_S = 5  # of a point of the charts: fine enough to see a restart, and each holds enough messages for a p99
 ROLLING_SLOTS = 4  # 20 s, long enough to be calm and short enough to show a restart
@@ -21,8 +24,9 @@ SLOTS = 60  # five minutes
 
 # What landed since {since}: landed_at, seconds on the way, how many messages, and how many of them took that long.
 _WAY_OF_MESSAGES = sql.SQL("""
-SELECT landed_at, extract(epoch FROM landed_at - sent_at) AS seconds, messages, messages AS timed
-FROM {landed} WHERE landed_at > {since}
+SELECT committed_at AS landed_at, extract(epoch FROM committed_at - sent_at) AS seconds, messages, messages AS timed
+FROM ({query}
+) AS landed WHERE committed_at > {since}
 """)
 # Two clocks may differ by some milliseconds. What was added up before it came here is counted by its offsets, which is at least
 # how many records it were.
@@ -89,17 +93,22 @@ class Flow:
     p99s: Sequence[float | None]
 
 
-async def fetch(connection: Connection, schema: str) -> Flow:
-    """The flow into the domain of this schema over the last five minutes, by its table `landed`."""
-    return await _fetch(connection, _WAY_OF_MESSAGES, {"landed": sql.Identifier(schema, "landed")}, end_to_end=True)
-
-
-async def of_batches(connection: Connection, sink: str) -> Flow | None:
-    """The same by what the sink noted of its batches. None: it has noted none in these minutes, as a sink of before does not."""
+async def fetch(connection: Connection, sink: str, query: str | None) -> tuple[Flow | None, str]:
+    """The flow into a pipeline over the last five minutes, by the query that its panels declare, or else by what its sink noted
+    of its batches; and why the query gives nothing, or "". None: the sink has noted nothing in these minutes, as a sink of before
+    does not. Raises psycopg.Error.
+    """
+    problem = ""
+    if query is not None:
+        try:
+            async with bounded(connection, TIMEOUT_S):
+                return await _fetch(connection, _WAY_OF_MESSAGES, {"query": text(query)}, end_to_end=True), ""
+        except psycopg.Error as error:
+            problem = f"latency: {why(error, connection)}"
     if await (await connection.execute(_BATCHES_READABLE)).fetchone() != (True,):
-        return None
+        return None, problem
     found = await _fetch(connection, _WAY_OF_BATCHES, {"sink": sql.Literal(sink)}, end_to_end=False)
-    return found if found.messages or any(found.rates) else None
+    return (found if found.messages or any(found.rates) else None), problem
 
 
 async def _fetch(

@@ -40,7 +40,8 @@ class Asked:
 
 def names(snapshot: Snapshot, asked: Asked) -> list[str]:
     """The pipelines that there is something to say of: also those that Kafka knows and that have landed nothing."""
-    return sorted({*snapshot.engine.domains, *asked.lag.lag, *(one.domain for one in snapshot.summaries if one.shown)})
+    broken = (name for name, checked in snapshot.invariants.items() if checked.broken)
+    return sorted({*snapshot.engine.domains, *asked.lag.lag, *broken})
 
 
 def standings(snapshot: Snapshot, asked: Asked, stall_s: float) -> dict[str, Sequence[Standing]]:
@@ -63,7 +64,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
     domain = snapshot.engine.domains.get(name)
     lag = asked.lag.lag.get(name, UNKNOWN)
     fold_s, land_s = asked.still_s.get(name, (0.0, 0.0))
-    summaries = [one for one in snapshot.summaries if one.domain == name]
+    checked = snapshot.invariants.get(name)
     return Facts(
         name=name,
         now=snapshot.engine.taken_at,
@@ -80,7 +81,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         rejected=domain.rejected if domain else 0,
         queues=[one for one in snapshot.jobs if _is_of(name, one.queue)],
         services=services(name, asked.services, snapshot.engine.taken_at),
-        broken=[text for one in summaries for text in one.broken],
+        broken=checked.broken if checked else (),
         sums=_sums(name, snapshot, asked.lag),
         uncompared=_uncompared(name, snapshot),
     )
@@ -115,23 +116,23 @@ def _is_of(name: str, topic: str) -> bool:
 
 
 def _sums(name: str, snapshot: Snapshot, lag: LagNow) -> tuple[str, str] | None:
-    """The worst that is wrong with the sums of its rollups, whichever of them is shown."""
-    agreed = {at: one for at, one in snapshot.agreements.items() if one is not None and at in _rollups(name, snapshot)}
-    for at, one in agreed.items():
+    """The worst that is wrong with the sums of its rollups."""
+    agreed = {title: one for (pipeline, title), one in snapshot.agreements.items() if pipeline == name}
+    for title, one in agreed.items():
         if one.adds_up is False:
-            return "has levels that do not add up", f"In {at} the sums of one level differ from another level's sums."
-    for at, one in agreed.items():
-        if one.differing and is_conclusive(snapshot, name, one.reported_at, lag):
+            return (
+                "has levels that do not add up",
+                f"In {title!r} the sums of one level differ from another level's sums.",
+            )
+    for title, one in agreed.items():
+        if one.differing and is_conclusive(snapshot.engine.taken_at, name, one.reported_at, lag):
             many = "1 sum is" if one.differing == 1 else f"{whole(one.differing)} sums are"
-            detail = f"Nothing is on the way, and {many} not the same in {at}. {where_it_arose(snapshot, name)}"
+            detail = f"Nothing is on the way, and {many} not the same in {title!r}. {where_it_arose(snapshot, name)}"
             return "differs from its producer", detail.rstrip()
     return None
 
 
 def _uncompared(name: str, snapshot: Snapshot) -> list[str]:
-    """Its rollups of which nobody knows whether their sums agree."""
-    return [at for at in _rollups(name, snapshot) if at in snapshot.agreements and snapshot.agreements[at] is None]
-
-
-def _rollups(name: str, snapshot: Snapshot) -> list[str]:
-    return [rollup.name for rollup in snapshot.rollups if rollup.schema == name]
+    """Its rollups whose sums were not compared, each in a sentence."""
+    named = snapshot.agreements.items()
+    return [f"{title}: {one.problem}" for (pipeline, title), one in named if pipeline == name and one.problem]

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onefold.dashboard import pipeline_view, shapes
-from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
+from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.shapes import Shape
 from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.watcher import Watcher
-from onefold.dashboard.words import part
+from onefold.dashboard.words import part, query
 
 
 class PipelinePages:
@@ -32,13 +32,14 @@ class PipelinePages:
         shape = await asyncio.to_thread(shapes.of, name)
         if shape is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
-        update = await self._watcher.once(_view(name, shape))
+        view = _view(request, shape)
+        update = await self._watcher.once(view)
         return self._answers.page(
             "page.html",
             title=f"{name} · Onefold",
             here="pipeline",
             inner="pipeline.html",
-            stream=f"/pipelines/{part(name)}/live",
+            stream=f"/pipelines/{part(name)}/live{query(dict(view.wanted))}",
             **pipeline_view.shown(update, name, shape, self._stall_s),
         )
 
@@ -50,13 +51,13 @@ class PipelinePages:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         if self._watcher.viewers >= VIEWERS_MAX:
             return self._answers.crowded()
-        return EventSourceResponse(self._updates(name, shape), ping=PING_S, headers=HEADERS)
+        return EventSourceResponse(self._updates(_view(request, shape), shape), ping=PING_S, headers=HEADERS)
 
-    async def _updates(self, name: str, shape: Shape) -> AsyncIterator[ServerSentEvent]:
-        async for update in self._watcher.updates(_view(name, shape)):
-            shown = self._answers.text("pipeline.html", **pipeline_view.shown(update, name, shape, self._stall_s))
+    async def _updates(self, view: OfPipeline, shape: Shape) -> AsyncIterator[ServerSentEvent]:
+        async for update in self._watcher.updates(view):
+            shown = self._answers.text("pipeline.html", **pipeline_view.shown(update, view.name, shape, self._stall_s))
             yield ServerSentEvent(event="update", data=shown, retry=1000)
 
 
-def _view(name: str, shape: Shape) -> OfPipeline:
-    return OfPipeline(name, tuple(shape.tables))
+def _view(request: Request, shape: Shape) -> OfPipeline:
+    return OfPipeline(request.path_params["name"], tuple(shape.tables), items_of(request))

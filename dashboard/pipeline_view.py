@@ -8,16 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onefold.dashboard import diagram, known, view_model
+from onefold.dashboard import diagram, known, panel_view
 from onefold.dashboard.day import SLOT_S, Slot
 from onefold.dashboard.diagram import Box, Leg, Way
 from onefold.dashboard.engine import DomainState
+from onefold.dashboard.flow import Flow
 from onefold.dashboard.shapes import Shape
 from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
 from onefold.dashboard.words import NONE, age, whole
 from onefold.stack.log_files import around
 
+NUMBERS_SHOWN = 12  # points of a chart in its table: the last minute
 _HOUR_S = 3600
 
 
@@ -39,17 +41,29 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
         "behind": update.asked.lag.lag.get(name),
         "lag": update.asked.lag,
         "detail": snapshot.detail,
+        "panels": panel_view.of(snapshot, name, update.asked.lag),
+        "checked": snapshot.invariants.get(name),
         "landed_a_second": landed,
         "diagrams": _diagrams(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
     }
     found["tasks"] = update.tasks.get(name)
     found |= _day(update.day.slots(name) if update.day else [])
     if snapshot.flow:
-        found |= view_model.charts(snapshot.flow)
+        found |= _flow(snapshot.flow)
     else:
         times, rates = update.landed.points(name)
         found["grown"] = json.dumps([times, rates]) if len(times) > 1 else ""
     return found
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    """The names that the template `flow.html` uses: the points of the charts, and the last of them, the newest first."""
+    numbers = list(zip(flow.times, flow.rates, flow.p50s, flow.p99s, strict=True))
+    return {
+        "rates": json.dumps([flow.times, [round(rate) for rate in flow.rates]]),
+        "latencies": json.dumps([flow.times, flow.p50s, flow.p99s]),
+        "numbers": numbers[: -NUMBERS_SHOWN - 1 : -1],
+    }
 
 
 def _day(slots: Sequence[Slot]) -> dict[str, Any]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -14,10 +12,13 @@ import structlog
 from psycopg import AsyncConnection, IsolationLevel, sql
 
 from onefold import postgres
+from onefold.error_codes import first_line
+from onefold.printable import sentence
 
 ROLE = "onefold_reader"
 CONNECT_S = 3  # a healthy database answers in milliseconds; nobody waits longer for a page
 STATEMENT_S = 4  # for one question; above it the page calls the table too large, and goes on
+TOO_LARGE = "This takes the database more than a second, and is asked again every minute."
 SNAPSHOT_S = 6.0  # for a whole snapshot, by our own clock: a database that is stopped keeps no time
 
 log = structlog.get_logger("onefold.dashboard")
@@ -76,9 +77,38 @@ async def connect(dsn: str) -> Connection:
     return connection
 
 
+@asynccontextmanager
+async def bounded(connection: Connection, seconds: float) -> AsyncIterator[None]:
+    """Each statement of the block may take so long; an error in it leaves the snapshot as it was."""
+    async with connection.transaction():
+        await connection.execute(_TIMEOUT.format(max(1, round(seconds * 1000))))
+        yield
+        await connection.execute(_TIMEOUT.format(round(STATEMENT_S * 1000)))
+
+
+def why(error: psycopg.Error, connection: Connection) -> str:
+    """Why a query of a pipeline's own gives nothing. Raises the error if the connection is gone."""
+    if connection.closed:
+        raise error
+    return TOO_LARGE if isinstance(error, psycopg.errors.QueryCanceled) else trouble_of(error)
+
+
+def trouble_of(error: psycopg.Error) -> str:
+    """Why the database gives nothing, in one sentence that a reader of the page can do something about."""
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return "The database took too long to answer."
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return f"The database refuses to be read: {first_line(error)}."
+    if isinstance(error, postgres.Unfit):
+        return sentence(str(error))
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return "The database does not answer."
+    return f"The query does not work: {first_line(error)}."
+
+
 def connect_blocking(dsn: str) -> Blocking:
     """The same for a thread, in autocommit mode. Raises psycopg.Error."""
-    connection = postgres.connect(dsn, "onefold dashboard sheets", settings=_SETTINGS, connect_s=CONNECT_S)
+    connection = postgres.connect(dsn, "onefold dashboard view", settings=_SETTINGS, connect_s=CONNECT_S)
     try:
         with _without_the_role():
             connection.execute(_TAKE_ON_THE_ROLE)
@@ -88,6 +118,7 @@ def connect_blocking(dsn: str) -> Blocking:
     return connection
 
 
+_TIMEOUT = sql.SQL("SET LOCAL statement_timeout = {}")
 _SETTINGS = {**postgres.READ_ONLY, "statement_timeout": f"{STATEMENT_S}s"}
 _TAKE_ON_THE_ROLE = sql.SQL("SET ROLE {}").format(sql.Identifier(ROLE))
 
@@ -106,14 +137,8 @@ def _patience(connection: Connection) -> Iterator[None]:
     """Hangs up when the block takes too long, so that who waits gets an error. Cancelling would not do: psycopg then
     asks the server to cancel and waits for its answer, and a server that is stopped gives none.
     """
-    timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, hang_up, connection)
+    timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, postgres.hang_up, connection)
     try:
         yield
     finally:
         timer.cancel()
-
-
-def hang_up(connection: Connection | Blocking) -> None:
-    """Closes its line, so that whoever waits for an answer gets an error; from any thread."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)

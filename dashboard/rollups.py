@@ -1,85 +1,31 @@
-"""Rollups: tables that hold sums at every level of a hierarchy. The page finds them in the catalogue and knows none by name.
-
-A table is a rollup when its key is UNIQUE NULLS NOT DISTINCT: NULL then means "all", and the row of NULLs is the
-total. The key's columns are the levels, from the coarsest on; its numeric column is the value, its bigint the count.
-Beside it, in the same schema, may be `truth` (per leaf the sum that the producer reports) and `landed` (how long messages took).
-"""
+"""Rollups: sums at every level of a hierarchy, as a panel declares them; one level of one, and whether all of its sums agree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import cast
 
+import psycopg
 from psycopg import sql
 
-from onefold.dashboard.reader import Connection
+from onefold.dashboard.reader import Connection, bounded, why
+from onefold.operate.panels import Rollup
 
-CHILDREN_MAX = 500  # more rows than this are no overview; the table itself shows them all, page by page
-
-_FIND = """
-SELECT space.nspname, class.relname,
-       array_agg(field.attname::text ORDER BY place) AS levels,
-       (SELECT attname FROM pg_attribute AS a
-        WHERE a.attrelid = class.oid AND a.atttypid = 'numeric'::regtype AND attnum > 0 ORDER BY attnum LIMIT 1),
-       (SELECT attname FROM pg_attribute AS a
-        WHERE a.attrelid = class.oid AND a.atttypid = 'bigint'::regtype AND attnum > 0 ORDER BY attnum LIMIT 1),
-       ARRAY(SELECT attname::text FROM pg_attribute AS a
-             WHERE a.attrelid = to_regclass(format('%I.truth', space.nspname)) AND attnum > 0 AND NOT attisdropped
-               AND has_table_privilege(a.attrelid, 'SELECT')),
-       to_regclass(format('%I.landed', space.nspname)) IS NOT NULL
-FROM pg_index AS index
-JOIN pg_class AS class ON class.oid = index.indrelid
-JOIN pg_namespace AS space ON space.oid = class.relnamespace
-CROSS JOIN unnest(index.indkey) WITH ORDINALITY AS key (attnum, place)
-JOIN pg_attribute AS field ON field.attrelid = class.oid AND field.attnum = key.attnum
-WHERE index.indnullsnotdistinct AND index.indisunique AND has_table_privilege(class.oid, 'SELECT')
-GROUP BY class.oid, space.nspname, class.relname
-ORDER BY space.nspname, class.relname
-"""
+CHILDREN_MAX = 500  # more rows than this are no overview
+# For all rollups together: the page is made once a second. Each has its share, so that a large one takes none of the others'.
+BUDGET_S = 2.0
+TOO_MANY = "It has too many rows to be compared each second."
 
 Path = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Rollup:
-    """Where the sums are.
-
-    Attributes:
-        levels: column names, coarsest first.
-        value, count: the columns of the sum, and of how many things it is one.
-        has_truth: whether a table `truth` of the same columns, and of when they were told, is beside it.
-        has_landed: whether a table `landed` is.
-    """
-
-    schema: str
-    table: str
-    levels: tuple[str, ...]
-    value: str
-    count: str
-    has_truth: bool
-    has_landed: bool
-
-    @property
-    def name(self) -> str:
-        """Schema and table."""
-        return f"{self.schema}.{self.table}"
-
-    def path(self, wanted: Mapping[str, str]) -> Path:
-        """The names in `wanted`, level by level, up to the first level that is not there."""
-        names: list[str] = []
-        for level in self.levels:
-            if level not in wanted:
-                break
-            names.append(wanted[level])
-        return tuple(names)
+#: The name of a pipeline, and the title of a panel.
+Named = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A value, exact, and how many things it is the sum of."""
+    """A value, exact, and the number of its summands."""
 
     value: Decimal
     count: int
@@ -93,18 +39,18 @@ class Sum:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a level: what the pipeline holds and what the producer reports, either of which may be missing."""
+    """One row of a level: the sums of the pipeline and of the producer, either of which may be missing."""
 
     name: str
     ours: Sum | None
-    truth: Sum | None
+    expected: Sum | None
 
     @property
     def difference(self) -> Sum | None:
         """Ours less the producer's; None when the producer reports nothing."""
-        if self.truth is None:
+        if self.expected is None:
             return None
-        return (self.ours or Sum(Decimal(0), 0)) - self.truth
+        return (self.ours or Sum(Decimal(0), 0)) - self.expected
 
 
 @dataclass(frozen=True)
@@ -113,89 +59,164 @@ class Level:
 
     Attributes:
         parts: `CHILDREN_MAX` children at most.
-        more_parts: how many were left out.
-        adds_up: whether every level of the whole rollup sums up to its total; None when it is empty, or too large.
-        reported_at: when the producer last reported.
+        more_parts: the number of children without a row here.
+        reported_at: the time of the producer's last report.
     """
 
     path: Path
     node: Row
     parts: Sequence[Row]
     more_parts: int
-    adds_up: bool | None
     reported_at: datetime | None
 
 
-async def find(connection: Connection) -> list[Rollup]:
-    """The rollups of a database that this connection may read."""
-    rows = await (await connection.execute(_FIND)).fetchall()
-    return [
-        Rollup(schema, table, tuple(levels), value, count, {*levels, value, count, "told_at"} <= {*truth}, landed)
-        for schema, table, levels, value, count, truth, landed in rows
-        if value and count
-    ]
+@dataclass(frozen=True)
+class Agreement:
+    """Whether the sums of a rollup agree.
+
+    Attributes:
+        adds_up: whether the sums over each set of levels are the total; None: it is empty.
+        differing: the number of leaves with another sum than the producer reports; None: it reports nothing.
+        reported_at: the time of the producer's last report.
+        problem: why nothing was compared, in one sentence, or "".
+    """
+
+    adds_up: bool | None
+    differing: int | None = None
+    reported_at: datetime | None = None
+    problem: str = ""
 
 
-async def fetch(connection: Connection, rollup: Rollup, path: Path, adds_up: bool | None) -> Level:
-    """The node at `path` and its children. adds_up: of the level."""
-    ours = await _sums(connection, _own_sums(rollup, path), path)
-    truth, reported_at = {}, None
-    if rollup.has_truth:
-        truth = await _sums(connection, _reported_sums(rollup, path), path)
-        reported_at = await _reported_at(connection, rollup)
-        truth = truth if reported_at else {}
-    names = sorted(name for name in {*ours, *truth} if name is not None)
+Agreements = Mapping[Named, Agreement]
+
+
+def path_of(rollup: Rollup, wanted: Mapping[str, str]) -> Path:
+    """The names in `wanted`, level by level, up to the first level that is missing."""
+    names: list[str] = []
+    for level in rollup.levels:
+        if level not in wanted:
+            break
+        names.append(wanted[level])
+    return tuple(names)
+
+
+async def fetch(connection: Connection, rollup: Rollup, path: Path) -> Level:
+    """The node at `path` and its children. Raises psycopg.Error."""
+    ours = await _sums(connection, _own_sums(rollup, path))
+    expected, reported_at = {}, None
+    if rollup.expected is not None:
+        expected = await _sums(connection, _reported_sums(rollup, rollup.expected, path))
+        reported = sql.SQL("SELECT max(reported_at) FROM ({}\n) AS reported").format(text(rollup.expected))
+        (reported_at,) = await (await connection.execute(reported)).fetchone() or (None,)
+        expected = expected if reported_at else {}
+    names = sorted(name for name in {*ours, *expected} if name is not None)
     absent = Sum(Decimal(0), 0) if reported_at else None  # what a reporting producer leaves out is zero to it
-    rows = [Row(name, ours.get(name), truth.get(name, absent)) for name in names]
-    node = Row(path[-1] if path else "", ours.get(None), truth.get(None, absent))
-    left_out = max(0, len(rows) - CHILDREN_MAX)
-    return Level(path, node, rows[:CHILDREN_MAX], left_out, adds_up, reported_at)
+    rows = [Row(name, ours.get(name), expected.get(name, absent)) for name in names]
+    node = Row(path[-1] if path else "", ours.get(None), expected.get(None, absent))
+    return Level(path, node, rows[:CHILDREN_MAX], max(0, len(rows) - CHILDREN_MAX), reported_at)
 
 
-async def _sums(connection: Connection, query: sql.Composed, path: Path) -> dict[str | None, Sum]:
+async def agreements(connection: Connection, found: Collection[tuple[Named, Rollup]]) -> Agreements:
+    """Whether the sums of each rollup agree, without those whose tables are missing or unreadable. Raises psycopg.Error."""
+    compared = {named: await _compared(connection, rollup, BUDGET_S / len(found)) for named, rollup in found}
+    return {named: one for named, one in compared.items() if one is not None}
+
+
+async def _compared(connection: Connection, rollup: Rollup, seconds: float) -> Agreement | None:
+    try:
+        async with bounded(connection, seconds):
+            row = await (await connection.execute(_comparison(rollup))).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege):
+        return None
+    except psycopg.errors.QueryCanceled:
+        return Agreement(None, problem=TOO_MANY)
+    except psycopg.Error as error:
+        return Agreement(None, problem=why(error, connection))
+    assert row is not None, "an aggregate without groups always has its row"
+    sets, different, differing, reported_at = row
+    adds_up = None if sets == 0 else bool(sets == 2 ** len(rollup.levels) and different == 1)
+    return Agreement(adds_up, None if reported_at is None else differing, reported_at)
+
+
+def text(query: str) -> sql.SQL:
+    """A query of a panels file, to be put into a statement."""
+    return sql.SQL(query)
+
+
+async def _sums(connection: Connection, query: sql.Composed) -> dict[str | None, Sum]:
     """By the child's name; None is the node itself."""
-    rows = await (await connection.execute(query, path)).fetchall()
-    return {name: Sum(value, int(count)) for name, value, count in rows if value is not None}
+    rows = await (await connection.execute(query)).fetchall()
+    return {name: Sum(Decimal(value), int(count)) for name, value, count in rows if value is not None}
 
 
 def _own_sums(rollup: Rollup, path: Path) -> sql.Composed:
     """Rows of the rollup: the node (child NULL) and its children. Finer levels are NULL in both."""
-    child = rollup.levels[len(path)] if len(path) < len(rollup.levels) else None
-    finer = rollup.levels[len(path) + 1 :]
-    return sql.SQL("SELECT {child}, {value}, {count} FROM {table} WHERE {where}").format(
-        child=sql.Identifier(child) if child else sql.SQL("NULL::text"),
+    finer = [sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in rollup.levels[len(path) + 1 :]]
+    return sql.SQL("SELECT {child}::text, {value}, {count} FROM ({query}\n) AS held WHERE {where}").format(
+        child=_child(rollup, path),
         value=sql.Identifier(rollup.value),
         count=sql.Identifier(rollup.count),
-        table=sql.Identifier(rollup.schema, rollup.table),
-        where=_all(
-            [*_on_the_path(rollup, path), *(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in finer)]
-        ),
+        query=text(rollup.query),
+        where=_all([*_on_the_path(rollup, path), *finer]),
     )
 
 
-def _reported_sums(rollup: Rollup, path: Path) -> sql.Composed:
+def _reported_sums(rollup: Rollup, expected: str, path: Path) -> sql.Composed:
     """The producer reports leaves: summed up to the node's children, and to the node."""
-    child = rollup.levels[len(path)] if len(path) < len(rollup.levels) else None
-    return sql.SQL("SELECT {child}, sum({value}), sum({count}) FROM {table} WHERE {where} GROUP BY {groups}").format(
-        child=sql.Identifier(child) if child else sql.SQL("NULL::text"),
+    return sql.SQL(
+        "SELECT {child}::text, sum({value}), sum({count}) FROM ({query}\n) AS reported WHERE {where} GROUP BY {groups}"
+    ).format(
+        child=_child(rollup, path),
         value=sql.Identifier(rollup.value),
         count=sql.Identifier(rollup.count),
-        table=sql.Identifier(rollup.schema, "truth"),
+        query=text(expected),
         where=_all(_on_the_path(rollup, path)),
-        groups=sql.SQL("ROLLUP ({})").format(sql.Identifier(child)) if child else sql.SQL("()"),
+        groups=sql.SQL("ROLLUP ({})").format(_child(rollup, path)) if len(path) < len(rollup.levels) else sql.SQL("()"),
     )
+
+
+def _child(rollup: Rollup, path: Path) -> sql.Composable:
+    return sql.Identifier(rollup.levels[len(path)]) if len(path) < len(rollup.levels) else sql.NULL
 
 
 def _on_the_path(rollup: Rollup, path: Path) -> list[sql.Composable]:
-    return [sql.SQL("{} = %s").format(sql.Identifier(level)) for level in rollup.levels[: len(path)]]
+    named = zip(rollup.levels, path, strict=False)
+    return [sql.SQL("{} = {}").format(sql.Identifier(level), sql.Literal(name)) for level, name in named]
 
 
 def _all(conditions: Sequence[sql.Composable]) -> sql.Composable:
     return sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("true")
 
 
-async def _reported_at(connection: Connection, rollup: Rollup) -> datetime | None:
-    query = sql.SQL("SELECT max(told_at) FROM {}").format(sql.Identifier(rollup.schema, "truth"))
-    row = await (await connection.execute(query)).fetchone()
-    assert row is not None, "an aggregate without groups always has its row"
-    return cast("datetime | None", row[0])
+_QUERY = """
+WITH held AS NOT MATERIALIZED ({query}
+), level AS (SELECT sum({value}) AS value, sum({count}) AS count FROM held GROUP BY {absent}), leaf AS ({leaf})
+SELECT (SELECT count(*) FROM level), (SELECT count(DISTINCT (value, count)) FROM level),
+       (SELECT count(*) FROM leaf), {reported_at}
+"""
+# What neither has is nothing to both.
+_LEAF = """
+SELECT FROM (SELECT {levels}, {value}, {count} FROM held WHERE {present}
+             UNION ALL SELECT {levels}, -{value}, -{count} FROM ({expected}
+) AS reported) AS both_sides
+GROUP BY {levels} HAVING sum({value}) <> 0 OR sum({count}) <> 0
+"""
+
+
+def _comparison(rollup: Rollup) -> sql.Composed:
+    """One query for all of it: its levels are the sums of each set of them, its leaves the rows without a NULL."""
+    levels = [sql.Identifier(level) for level in rollup.levels]
+    parts = {
+        "query": text(rollup.query),
+        "value": sql.Identifier(rollup.value),
+        "count": sql.Identifier(rollup.count),
+        "levels": sql.SQL(", ").join(levels),
+        "absent": sql.SQL(", ").join(sql.SQL("{} IS NULL").format(level) for level in levels),
+        "present": sql.SQL(" AND ").join(sql.SQL("{} IS NOT NULL").format(level) for level in levels),
+    }
+    if rollup.expected is None:
+        leaf, reported_at = sql.SQL("SELECT WHERE false"), sql.SQL("NULL::timestamptz")
+        return sql.SQL(_QUERY).format(**parts, leaf=leaf, reported_at=reported_at)
+    expected = text(rollup.expected)
+    reported = sql.SQL("(SELECT max(reported_at) FROM ({}\n) AS reported)").format(expected)
+    return sql.SQL(_QUERY).format(**parts, leaf=sql.SQL(_LEAF).format(**parts, expected=expected), reported_at=reported)

@@ -20,14 +20,12 @@ from onefold import status_file
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.dashboard.explained import Explainer
-from onefold.dashboard.grids import Grids
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.totals import Totals, ask
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
-from onefold.jobs.objects import open_to_read
 from onefold.operate import pipelines
 
 STATUS_EVERY_S = 1.0
@@ -85,11 +83,10 @@ async def _serve_until_asked(
 ) -> None:
     snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
     watcher = Watcher(snapshots, settings)
-    grids = Grids(dsn, lambda: open_to_read(settings.object_store(), settings.objects_endpoint))
     explainer = Explainer(settings, dsn)
     totals = Totals(settings, lambda: ask(settings, dsn))
     schemas = [*pipelines.domains(), ENGINE_SCHEMA]
-    site = application(watcher, tables, grids, explainer, totals, schemas, names, settings.stall_s)
+    site = application(watcher, tables, dsn, explainer, totals, schemas, names, settings.stall_s)
     config = uvicorn.Config(
         site,
         log_config=None,
@@ -107,7 +104,6 @@ async def _serve_until_asked(
             task.cancel()
     for reader in (snapshots, tables):
         await reader.close()
-    grids.close()
 
 
 def _end(code: int) -> NoReturn:

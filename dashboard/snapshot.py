@@ -6,19 +6,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from onefold.dashboard import agreement, detail, engine, flow, jobs, rollups, sheets, summaries
-from onefold.dashboard.agreement import Agreements
-from onefold.dashboard.bars import Chart, Charts
+from onefold.dashboard import detail, engine, flow, invariants, jobs, rollups
 from onefold.dashboard.detail import Detail
-from onefold.dashboard.engine import DomainState, Engine, Verdict
+from onefold.dashboard.engine import DomainState, Engine
 from onefold.dashboard.flow import Flow
+from onefold.dashboard.invariants import Checked
 from onefold.dashboard.jobs import Jobs
+from onefold.dashboard.panels import Reading, Shown
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.rollups import Level, Rollup, Sum
+from onefold.dashboard.rollups import Agreements, Level, Sum
 from onefold.dashboard.standing import Tone
-from onefold.dashboard.summaries import Summary
+from onefold.operate import pipelines
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
+from onefold.operate.panels import Panels, Rollup, load
+from onefold.pipelines import Faulty
 
 # What a producer last reported has had this long to reach Kafka before a difference counts as one: its sums run ahead of
 # the transaction that it is filling.
@@ -31,15 +33,20 @@ Lags = Mapping[str, Lag]
 
 @dataclass(frozen=True)
 class OfPipeline:
-    """The view of one pipeline. tables: that it writes to, as (schema, name)."""
+    """The view of one pipeline.
+
+    Attributes:
+        tables: the tables that it writes to, as (schema, name).
+        wanted: the address, as names and values: the levels of a rollup.
+    """
 
     name: str
     tables: tuple[tuple[str, str], ...] = ()
+    wanted: tuple[tuple[str, str], ...] = ()
 
 
-#: What a view of the sums asks for, as in the address: ("of", rollup) and the names of the levels.
-Sums = tuple[tuple[str, str], ...]
-View = Sums | OfPipeline
+#: What is looked at: a pipeline, or None: all of them.
+View = OfPipeline | None
 
 
 @dataclass(frozen=True)
@@ -47,31 +54,23 @@ class Snapshot:
     """What a view shows.
 
     Attributes:
-        rollup, level: None in a database that has no rollup.
-        agreements: of every rollup, whichever is shown.
-        flow: of the rollup's domain, or of the pipeline that is viewed; None where nothing is known of it.
+        agreements: of every rollup of every pipeline.
+        invariants: by pipeline.
         jobs: none in a database without jobs.
+        flow: of the pipeline that is viewed; None where nothing is known of it.
         detail: of a view of one pipeline; None of every other.
-        charts: of a view of one pipeline.
+        panels: of a view of one pipeline.
+        panels_problem: why its panels are unknown, in one sentence, or "".
     """
 
     engine: Engine
-    rollups: Collection[Rollup]
-    rollup: Rollup | None
-    level: Level | None
-    flow: Flow | None
-    summaries: Collection[Summary] = ()
-    jobs: Collection[Jobs] = ()
-    has_sheets: bool = False
-    detail: Detail | None = None
-    charts: Collection[Chart] = ()
     agreements: Agreements = field(default_factory=dict)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The last verdict on the rollup's domain."""
-        domain = self.engine.domains.get(self.rollup.schema) if self.rollup else None
-        return domain.verdict if domain else None
+    invariants: Mapping[str, Checked] = field(default_factory=dict)
+    jobs: Collection[Jobs] = ()
+    flow: Flow | None = None
+    detail: Detail | None = None
+    panels: Collection[Shown] = ()
+    panels_problem: str = ""
 
     def verified(self, domain: str) -> bool:
         """Whether the last verdict on it was "valid", and nothing has landed since."""
@@ -113,72 +112,76 @@ class Compared:
     detail: str
 
 
-async def take(reader: Reader, views: Collection[View], charts: Charts) -> dict[View, Snapshot]:
-    """The snapshots of several views, all of one moment, but for large charts. Raises psycopg.Error."""
+async def take(reader: Reader, views: Collection[View], reading: Reading) -> dict[View, Snapshot]:
+    """The snapshots of several views, all of one moment, but for large panels. Raises psycopg.Error."""
+    declared = declarations()
+    compared = [((name, one.title), one) for name, (panels, _) in declared.items() for one in panels.rollups]
     async with reader.snapshot() as connection:
         state = await engine.fetch(connection)
-        found = await rollups.find(connection)
-        agreements = await agreement.fetch(connection, found)
-        flows = {rollup.schema: await flow.fetch(connection, rollup.schema) for rollup in found if rollup.has_landed}
-        reported = await summaries.fetch(connection)
-        queues = await jobs.fetch(connection)
-        has_sheets = await sheets.there(connection)
+        home = Snapshot(
+            state,
+            await rollups.agreements(connection, compared),
+            await invariants.fetch(connection),
+            await jobs.fetch(connection),
+        )
         snapshots: dict[View, Snapshot] = {}
         for view in views:
-            rollup = _chosen(found, view)
-            path = rollup.path(dict(view)) if rollup and not isinstance(view, OfPipeline) else ()
-            level, current = None, None
-            if rollup:
-                agreed = agreements[rollup.name]
-                level = await rollups.fetch(connection, rollup, path, None if agreed is None else agreed.adds_up)
-                current = flows.get(rollup.schema)
-            snapshot = Snapshot(
-                state, found, rollup, level, current, reported, queues, has_sheets, agreements=agreements
-            )
-            if isinstance(view, OfPipeline):
-                more = await detail.fetch(connection, view.name, view.tables)
-                drawn = await charts.fetch(connection, view.name, state.taken_at)
-                by_batch = current or await flow.of_batches(connection, view.name)
-                snapshot = replace(snapshot, detail=more, charts=drawn, flow=by_batch)
-            snapshots[view] = snapshot
+            snapshots[view] = home
+            if view is not None:
+                panels, problem = declared.get(view.name, (Panels(), ""))
+                flowing, untold = await flow.fetch(connection, view.name, panels.latency)
+                snapshots[view] = replace(
+                    home,
+                    flow=flowing,
+                    detail=await detail.fetch(connection, view.name, view.tables),
+                    panels=await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), state.taken_at),
+                    panels_problem=problem or untold,
+                )
     return snapshots
 
 
-def _chosen(found: list[Rollup], view: View) -> Rollup | None:
-    """The rollup that the address names, else the first; of a pipeline its own, if it has one."""
-    if isinstance(view, OfPipeline):
-        return next((rollup for rollup in found if rollup.schema == view.name), None)
-    wanted = dict(view).get("of")
-    return next((rollup for rollup in found if rollup.name == wanted), found[0] if found else None)
+def declarations() -> dict[str, tuple[Panels, str]]:
+    """The panels of every pipeline, each with the reason why they are none, or ""."""
+    found = {}
+    for name, pipeline in pipelines.found().pipelines.items():
+        try:
+            found[name] = load(pipeline), ""
+        except Faulty as fault:
+            found[name] = Panels(), str(fault)
+    return found
 
 
-def comparison(snapshot: Snapshot, lag: LagNow) -> Compared | None:
-    """What the sums of the node mean that is shown, in a few words; None where there are none."""
-    rollup, level = snapshot.rollup, snapshot.level
-    if rollup is None or level is None or (level.node.ours is None and level.node.truth is None):
+def comparison(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow) -> Compared | None:
+    """What the sums of a rollup's node mean, in a few words; None where there are none."""
+    level, rollup = shown.content, shown.panel
+    if not isinstance(rollup, Rollup) or not isinstance(level, Level):
         return None
-    if level.adds_up is False:
+    if level.node.ours is None and level.node.expected is None:
+        return None
+    agreement = snapshot.agreements.get((name, rollup.title))
+    if agreement and agreement.adds_up is False:
         return Compared("bad", "The levels do not add up", "The sums of one level differ from another level's sums.")
     difference = level.node.difference
     if difference is None:
         return Compared("quiet", "No producer to compare with", "No producer has reported sums of its own.")
     if difference:
-        return _different(snapshot, rollup, level, difference, lag)
-    if snapshot.verified(rollup.schema):
+        return _different(snapshot, name, shown, level, difference, lag, rollup.count.replace("_", " "))
+    if snapshot.verified(name):
         return Compared("good", "Equal, and verified", "Every row was recomputed from the log of messages.")
     return Compared("good", "Equal", "The pipeline holds what the producer sent.")
 
 
-def _different(snapshot: Snapshot, rollup: Rollup, level: Level, difference: Sum, lag: LagNow) -> Compared:
+def _different(
+    snapshot: Snapshot, name: str, shown: Shown, level: Level, difference: Sum, lag: LagNow, things: str
+) -> Compared:
     """Sums that differ are wrong only when nothing is on the way any more."""
-    events = lag.of(rollup.schema)
+    events = lag.of(name)
     if events is None:
         why = lag.problem or "Kafka has not been asked yet."
         return Compared("quiet", "They differ", f"How much is on the way is unknown: {why}")
-    if is_conclusive(snapshot, rollup.schema, level.reported_at, lag):
-        where = where_it_arose(snapshot, rollup.schema) or SEE_WHICH_ROWS
+    if is_conclusive(shown.taken_at, name, level.reported_at, lag):
+        where = where_it_arose(snapshot, name) or SEE_WHICH_ROWS
         return Compared("bad", "They differ", f"Nothing is on the way, and the sums are not the same. {where}")
-    things = rollup.count.replace("_", " ")
     text = f"{abs(difference.count):,} {things} on the way" if difference.count else "On the way"
     detail = (
         f"{events:,} events are still to be processed or written."
@@ -195,10 +198,10 @@ def where_it_arose(snapshot: Snapshot, domain: str) -> str:
     return ""
 
 
-def is_conclusive(snapshot: Snapshot, domain: str, reported_at: datetime | None, lag: LagNow) -> bool:
-    """Whether a difference is one: the producer reported, then Kafka was asked and had nothing left, then this snapshot was
-    taken; in this order.
+def is_conclusive(taken_at: datetime, domain: str, reported_at: datetime | None, lag: LagNow) -> bool:
+    """Whether a difference is one: the producer reported, then Kafka was asked and had nothing left, then the sums were read; in
+    this order.
     """
     if lag.of(domain) != 0 or reported_at is None or lag.asked_at is None or lag.answered_at is None:
         return False
-    return reported_at + REPORT_AGE_MIN < lag.asked_at and lag.answered_at < snapshot.engine.taken_at
+    return reported_at + REPORT_AGE_MIN < lag.asked_at and lag.answered_at < taken_at

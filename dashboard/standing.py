@@ -12,8 +12,9 @@ from typing import Literal, NamedTuple
 
 from onefold.dashboard.engine import Verdict
 from onefold.dashboard.jobs import Jobs
-from onefold.dashboard.words import age, counted, sentence, whole
+from onefold.dashboard.words import age, counted, whole
 from onefold.operate.held import Held
+from onefold.printable import sentence
 
 # What stands still for less than that may be a large batch on a busy machine, however old it is.
 GLANCE_S = 20.0
@@ -125,7 +126,7 @@ class Facts:
         queues: of its jobs.
         broken: rows that break an invariant, in words.
         sums: what is wrong with the sums of its rollups, in two parts as `Standing` has them, or None.
-        uncompared: its rollups that are too large to be compared.
+        uncompared: its rollups whose sums were not compared, each in a sentence.
     """
 
     name: str
@@ -244,8 +245,8 @@ def _tables(facts: Facts) -> Iterator[Standing]:
     if facts.sums is not None:
         yield _said(facts, Rank.DIFFERS, "bad", *facts.sums, verify)
     if facts.uncompared:
-        detail = f"{facts.uncompared[0]} has too many rows to be compared each second."
-        yield _said(facts, Rank.UNCOMPARED, "quiet", "has sums that are not compared here", detail, verify)
+        says = "has sums that are not compared here"
+        yield _said(facts, Rank.UNCOMPARED, "quiet", says, facts.uncompared[0], verify)
     if facts.rejected:
         what = "1 output record is" if facts.rejected == 1 else f"{whole(facts.rejected)} output records are"
         yield _said(

@@ -15,29 +15,30 @@ import structlog
 
 from onefold import rights
 from onefold.config import stack_state
-from onefold.config.errors import UserError, first_line
+from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.dashboard import engine, tasks
-from onefold.dashboard.bars import Charts
 from onefold.dashboard.day import MINUTE_S, Day, Minute
 from onefold.dashboard.dead import DeadCounts
 from onefold.dashboard.history import History
 from onefold.dashboard.known import Asked
 from onefold.dashboard.movement import Movement, Seen
-from onefold.dashboard.reader import Reader
+from onefold.dashboard.panels import Reading
+from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Lags, OfPipeline, Snapshot, View, take
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
-from onefold.dashboard.words import sentence
 from onefold.operate import held, lag, partitions, pausing, replicas
 from onefold.operate.replicas import ReplicasNow
-from onefold.postgres import Unfit
+from onefold.printable import sentence
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
 LAG_EVERY_S = 3.0  # asking Kafka makes clients of their own, which cost more than a snapshot
 DEAD_EVERY_S = 15.0  # a dead letter waits for a person
 # After nobody has looked for so long, what was seen before says nothing of what has moved since.
 FORGET_S = 30.0
+
+AGAIN = "This is asked again every second."
 
 log = structlog.get_logger("onefold.dashboard")
 
@@ -73,7 +74,7 @@ class Watcher:
         self._reader = reader
         self._settings = settings
         self._watched: Counter[View] = Counter()
-        self._charts = Charts()
+        self._reading = Reading()
         self._snapshots: dict[View, Snapshot] = {}
         self._trouble = ""
         self._lag = LagNow({}, None, None)
@@ -138,11 +139,11 @@ class Watcher:
 
     async def _fetch(self, views: list[View]) -> None:
         try:
-            taken = await take(self._reader, views, self._charts)
+            taken = await take(self._reader, views, self._reading)
         except psycopg.Error as error:
             if not self._trouble:
                 log.warning(f"no snapshot: {error!r}")
-            self._trouble = await asyncio.to_thread(self._lacking, error) or _sentence_of(error)
+            self._trouble = await asyncio.to_thread(self._lacking, error) or f"{trouble_of(error)} {AGAIN}"
             return
         self._trouble = ""
         self._snapshots |= taken
@@ -253,14 +254,3 @@ def ask_lag(settings: Settings) -> tuple[Lags, str]:
     silent = [one.no_inputs for one in found.values() if one.input_events is None]
     why = next(filter(None, silent), "") if len(silent) == len(found) else ""
     return found, why and sentence(why)
-
-
-def _sentence_of(error: psycopg.Error) -> str:
-    """What a reader of the page can do something about."""
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return "The database took too long to answer; this is asked again every second."
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return f"The database refuses to be read: {first_line(error)}."
-    if isinstance(error, Unfit):
-        return sentence(str(error))
-    return "The database does not answer; this is asked again every second."

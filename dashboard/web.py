@@ -1,4 +1,4 @@
-"""The page's addresses: the live page and its stream, tables, sheets, what made a row, their files, and metrics of the whole."""
+"""The page's addresses: the live page and its stream, pipelines and their views, tables, what made a row, files, and metrics."""
 
 from __future__ import annotations
 
@@ -19,21 +19,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onefold.config import allowed_hosts
 from onefold.config.errors import UserError
-from onefold.dashboard import sheets, tables, view_model, words
-from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
+from onefold.dashboard import tables, view_model, words
+from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
-from onefold.dashboard.grids import Grids
 from onefold.dashboard.pipeline_pages import PipelinePages
-from onefold.dashboard.reader import Reader
-from onefold.dashboard.sheet_pages import SheetPages
-from onefold.dashboard.snapshot import Sums
+from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.totals import Totals
+from onefold.dashboard.views import Views
 from onefold.dashboard.watcher import Watcher
-from onefold.dashboard.words import sentence
-from onefold.postgres import Unfit
 
 STATIC = Path(__file__).with_name("static")
-ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
 
 
 class Site:
@@ -57,20 +52,15 @@ class Site:
 
     async def live(self, request: Request) -> Response:
         """The live page."""
-        view = view_of(request)
-        update = await self._watcher.once(view)
-        if update.snapshot:
-            self._answers.has_sheets = update.snapshot.has_sheets
-        title = view_model.window_title(update.snapshot)
-        shown = view_model.of(update, view, self._stall_s)
-        stream = f"/live{words.query(dict(view))}"
-        return self._answers.page("page.html", title=title, here="live", inner="live.html", stream=stream, **shown)
+        update = await self._watcher.once(None)
+        shown = view_model.of(update, self._stall_s)
+        return self._answers.page("page.html", title="Onefold", here="live", inner="live.html", stream="/live", **shown)
 
     async def stream(self, request: Request) -> Response:
         """The live page's inner part, again and again."""
         if self._watcher.viewers >= VIEWERS_MAX:
             return self._answers.crowded()
-        return EventSourceResponse(self._updates(view_of(request)), ping=PING_S, headers=HEADERS)
+        return EventSourceResponse(self._updates(), ping=PING_S, headers=HEADERS)
 
     async def tables(self, request: Request) -> Response:
         """The list of tables."""
@@ -78,7 +68,6 @@ class Site:
         async def fetch() -> Response:
             async with self._reader.snapshot() as connection:
                 found = await tables.find(connection, self._schemas)
-                self._answers.has_sheets = await sheets.there(connection)
             return self._answers.page("tables.html", title="Tables · Onefold", tables=found)
 
         return await self._answer(fetch)
@@ -107,7 +96,7 @@ class Site:
 
         async def fetch() -> Response:
             try:
-                told = await self._explainer.explain(f"{schema}.{name}", dict(view_of(request)))
+                told = await self._explainer.explain(f"{schema}.{name}", dict(items_of(request)))
             except Busy as busy:
                 return self._answers.problem(503, str(busy))
             except UserError as error:
@@ -123,16 +112,16 @@ class Site:
     async def find(self, request: Request) -> Response:
         """From the form of a table to the row of that key. A part of it that is left empty is NULL."""
         schema, name = (words.part(request.path_params[part]) for part in ("schema", "name"))
-        key = {column: value for column, value in view_of(request) if value}
+        key = {column: value for column, value in items_of(request) if value}
         return RedirectResponse(f"/explain/{schema}/{name}{words.query(key)}", 303, headers=HEADERS)
 
     async def nothing(self, request: Request, error: Exception) -> Response:
         """What is not here."""
         return self._answers.problem(404, "There is no such page.")
 
-    async def _updates(self, view: Sums) -> AsyncIterator[ServerSentEvent]:
-        async for update in self._watcher.updates(view):
-            shown = self._answers.text("live.html", **view_model.of(update, view, self._stall_s))
+    async def _updates(self) -> AsyncIterator[ServerSentEvent]:
+        async for update in self._watcher.updates(None):
+            shown = self._answers.text("live.html", **view_model.of(update, self._stall_s))
             yield ServerSentEvent(event="update", data=shown, retry=1000)
 
     async def _answer(self, fetch: Callable[[], Awaitable[Response]]) -> Response:
@@ -145,10 +134,8 @@ class Site:
             )
         except psycopg.errors.QueryCanceled:
             return self._answers.problem(503, "The table is too large for this page. Ask with onefold sql instead.")
-        except Unfit as error:
-            return self._answers.problem(503, sentence(str(error)))
-        except psycopg.Error:
-            return self._answers.problem(503, "The database does not answer. Load the page again when it is back.")
+        except psycopg.Error as error:
+            return self._answers.problem(503, trouble_of(error))
 
 
 class HostGuard:
@@ -165,16 +152,10 @@ class HostGuard:
         await self._app(scope, receive, send)
 
 
-def view_of(request: Request) -> Sums:
-    """What the address asks for; parts of it that are too much to be meant are left out."""
-    items = request.query_params.multi_items()[:ITEMS_MAX]
-    return tuple((name, value) for name, value in items if len(name) + len(value) <= TEXT_MAX and "\0" not in value)
-
-
 def application(
     watcher: Watcher,
     reader: Reader,
-    grids: Grids,
+    dsn: str,
     explainer: Explainer,
     totals: Totals,
     schemas: list[str],
@@ -184,23 +165,21 @@ def application(
     """The whole site.
 
     Args:
+        dsn: of the database, for views, each of which has a connection of its own.
         names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
         stall_s: from then on what waits is called still.
     """
     answers = Answers()
     site = Site(watcher, reader, explainer, schemas, answers, stall_s)
     pipelines = PipelinePages(watcher, answers, stall_s)
-    pages = SheetPages(reader, grids, answers)
     routes = [
         Route("/", site.live),
         Route("/live", site.stream),
         Route("/pipelines/{name}", pipelines.page),
         Route("/pipelines/{name}/live", pipelines.stream),
+        Mount("/pipelines/{name}", Views(dsn, answers)),
         Route("/tables", site.tables),
         Route("/tables/{schema}/{name}", site.table),
-        Route("/sheets", pages.sheets),
-        Route("/sheets/{sheet_id}", pages.sheet),
-        Route("/sheets/{sheet_id}/live", pages.stream),
         Route("/explain/{schema}/{name}", site.explain),
         Route("/find/{schema}/{name}", site.find),
         Route("/metrics", totals.metrics),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,10 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onefold.dashboard.jobs import COUNTED_MAX
 from onefold.printable import printable as of_anybody
+from onefold.printable import sentence
 
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike the hyphen
 DECIMALS_LEAST = 2
-DECIMALS_MOST = 9  # of a number in a sheet
 NONE = "\N{EM DASH}"
 THIN = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
 
@@ -82,35 +82,14 @@ def size(value: int | None) -> str:
     return f"{whole(value)}{'' if value is None else ' bytes'}"
 
 
-def grouped(number: str) -> str:
-    """A number as a sheet has it, in thousands: -1234.5 is written with a minus sign and a comma."""
-    digits = number.removeprefix("-")
-    before, point, behind = digits.partition(".")
-    if not (before + behind).isdecimal():
-        return number  # with an exponent
-    return f"{MINUS if number.startswith('-') else ''}{int(before):,}{point}{behind}"
-
-
 def figure(value: Any) -> str:
-    """What a view of anybody's has in a column: numbers in thousands, with the digits that they have; else a text."""
+    """The value of a column of any query: numbers in thousands, with the digits that they have; moments in UTC; else a text."""
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC) if value.tzinfo else value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return grouped(f"{value:f}" if isinstance(value, Decimal) else str(value))
+        text = f"{value:,f}" if isinstance(value, Decimal) else f"{value:,}"
+        return f"{MINUS}{text[1:]}" if value < 0 else text
     return NONE if value is None else printable(str(value))
-
-
-def rounded(number: Decimal) -> str:
-    """What came out of a formula, with as many digits behind the point as a cell may have; a smaller one with its exponent."""
-    if not number:
-        return "0"
-    text = f"{number:.{DECIMALS_MOST}f}"
-    if not Decimal(text):
-        return f"{number:.3e}"
-    return text.rstrip("0").rstrip(".")
-
-
-def sentence(text: str) -> str:
-    """A reason, as a sentence."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def label(name: str) -> str:

@@ -6,13 +6,14 @@ PostgreSQL knows, and says so when the tables are made and when the sink begins.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from onefold import names
-from onefold.operate import merges
+from onefold.operate import merges, panels
 from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Misconfigured, Refused
@@ -73,6 +74,7 @@ def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
     return [
         *_of_topology(pipeline, topology, known),
         *_of_sql(pipeline, topology),
+        *_of_page(pipeline),
         *_of_workload(pipeline, topology, known, not_judged=not_judged),
     ]
 
@@ -147,6 +149,20 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
             load_domain(pipeline.name, pipeline.contracts, pipeline.sql)
         except Misconfigured as error:
             yield str(error)
+
+
+def _of_page(pipeline: Pipeline) -> Iterator[str]:
+    try:
+        panels.load(pipeline)
+    except Faulty as fault:
+        yield str(fault)
+    if pipeline.view is not None:
+        module = pipeline.view.partition(":")[0]
+        found = None
+        with suppress(ImportError, ValueError):
+            found = importlib.util.find_spec(module)  # the module itself needs what only the dashboard has
+        if found is None:
+            yield f"{pipeline.declared_in}: view names the module {module}, which cannot be found"
 
 
 def _files(pipeline: Pipeline, place: str) -> Iterator[Path]:

@@ -66,6 +66,11 @@ def tables(statements: str) -> Iterator[str]:
     yield from dict.fromkeys(name for name, _ in _written(statements))
 
 
+def has_semicolon(statement: str) -> bool:
+    """Whether there is one outside of texts, names and comments."""
+    return ";" in _pieces(statement)
+
+
 def _written(statements: str) -> Iterator[tuple[str, str]]:
     """Yield each table that these statements write to, in order, with what is done to it."""
     pieces = [*_pieces(statements), "", "", ""]

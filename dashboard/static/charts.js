@@ -29,10 +29,14 @@ const charts = (() => {
       series: [{}, ...["accent", "second"].map((name) => ({ stroke: colour(name), width: 1.5, points: { show: false } }))],
       values: (_, ticks) => ticks.map((tick) => `${tick} s`),
     }),
+    line: (columns) => ({
+      series: [{}, ...["accent", "second"].slice(0, columns - 1).map((name) => ({ stroke: colour(name), width: 1.5, points: { show: false } }))],
+      values: (_, ticks) => ticks.map((tick) => short.format(tick)),
+    }),
   };
 
-  const options = (place) => {
-    const kind = kinds[place.dataset.plot]();
+  const options = (place, points) => {
+    const kind = kinds[place.dataset.plot](points.length);
     const axis = { stroke: colour("soft"), font: "12px system-ui, sans-serif", ticks: { show: false } };
     return {
       width: place.clientWidth,
@@ -53,7 +57,7 @@ const charts = (() => {
     const points = JSON.parse(place.dataset.points);
     const chart = drawn.get(place);
     if (chart) chart.setData(points);
-    else drawn.set(place, new uPlot(options(place), points, place));
+    else drawn.set(place, new uPlot(options(place, points), points, place));
   };
 
   const forget = () => {

@@ -26,25 +26,27 @@
 
   const lost = () => document.getElementById("update")?.classList.add("stale");
 
-  // Arrow keys walk through the rows, left goes up a level; Tab and Enter work as everywhere.
+  // Arrow keys walk through the rows of a panel, left goes up a level; Tab and Enter work as everywhere.
   const walk = (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    const rows = [...document.querySelectorAll(".parts tbody a")];
+    const panel = document.activeElement.closest(".panel");
+    if (!panel) return;
+    const rows = [...panel.querySelectorAll(".parts tbody a")];
     const at = rows.indexOf(document.activeElement);
-    const here = at >= 0 || document.activeElement === document.getElementById("level");
+    if (at < 0 && document.activeElement !== panel) return;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step && here && rows[at + step]) {
+    if (step && rows[at + step]) {
       rows[at + step].focus();
       event.preventDefault();
     } else if (event.key === "ArrowRight" && at >= 0) {
       rows[at].click();
-    } else if (event.key === "ArrowLeft" && here) {
-      document.querySelector("[data-up]")?.click();
+    } else if (event.key === "ArrowLeft") {
+      panel.querySelector("[data-up]")?.click();
     }
   };
 
   document.addEventListener("keydown", walk);
-  if (location.hash === "#level") document.getElementById("level")?.focus({ preventScroll: true });
+  document.getElementById(location.hash.slice(1))?.closest(".panel")?.focus({ preventScroll: true });
   announce();
   charts.all();
   stream.open(live.dataset.stream, show, lost);

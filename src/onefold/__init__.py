@@ -14,9 +14,9 @@ A pipeline is a literal, a `Topology`, of a handler with input and output topics
 or by day with `onefold.windows`. Every further exception of a handler is a bug: the record becomes a dead letter with the
 error and the handler's line.
 
-These names, and those of `onefold.windows`, `onefold.effects`, `onefold.testing` and `onefold.model`, are the public
-names, and enough for a pipeline: the rest may change with any version. Importing the public names loads no client of Kafka,
-Spark or Postgres. docs/api.md lists the names.
+These names, and those of `onefold.windows`, `onefold.effects`, `onefold.testing`, `onefold.model` and `onefold.view`, are the
+public names, and enough for a pipeline: the rest may change with any version. Importing the public names loads no client of
+Kafka, Spark or Postgres. docs/api.md lists the names.
 """
 
 from onefold.processor.core.errors import Rejected

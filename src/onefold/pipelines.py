@@ -17,6 +17,7 @@ places:
     jobs = {"orders.mails" = "shop.mails:MAILS"}
                                           outputs whose records are jobs, and what does them (docs/jobs.md): a module, and the
                                           name of an Effect in it, or of a function that is given a Context and returns one
+    view = "shop.view:VIEW"               pages of its own on the dashboard: a module, and the name of a View in it
 
 A project that says `packages = ["shop"]` in its [tool.onefold] takes the pipelines of these installed packages, and `[]` of
 none; without it those of all that are installed.
@@ -65,7 +66,7 @@ DECISIONS_KEPT_S = 600
 FOREVER = -1
 
 _NO_TEXTS = {"kafka_only", "jobs", "reports", "replicas", "decisions_kept_s"}
-_KEYS = {"topology", "workload", "contracts", "sql"} | _NO_TEXTS
+_KEYS = {"topology", "workload", "contracts", "sql", "view"} | _NO_TEXTS
 
 
 def again_of(queue: str) -> str:
@@ -96,6 +97,7 @@ class Pipeline:
         kafka_only: its output topics that are not landed in a table; those of jobs are among them.
         jobs: per output topic whose records are jobs "module:NAME" of what does them.
         reports: of its inputs those that its workers write, and nobody else; None: it does not say.
+        view: "module:NAME" of its pages on the dashboard, or None.
         replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
         decisions_kept_s: how old a record of its decision log is at least when it is deleted; None: none is.
         imported_from: what has to be on Python's path for its modules; None for what is installed.
@@ -113,6 +115,7 @@ class Pipeline:
     replicas: int = 1
     decisions_kept_s: int | None = DECISIONS_KEPT_S
     imported_from: Path | None = None
+    view: str | None = None
 
     @property
     def topics_of_workers(self) -> tuple[str, ...]:
@@ -130,6 +133,10 @@ class Pipeline:
     def load_job(self, topic: str) -> Any:
         """What does the jobs of a topic, or the function that makes it. Raises `Faulty` like `load_topology`."""
         return self._named(self.jobs[topic], f"jobs.{topic}")
+
+    def load_view(self) -> Any:
+        """Its View; None when it has none. Raises `Faulty` like `load_topology`."""
+        return self._named(self.view, "view") if self.view else None
 
     def load_workload(self) -> Any:
         """The module of its generator and model; None when it has none. Raises `Faulty` like `load_topology`."""
@@ -253,6 +260,8 @@ class _Source:
             raise Faulty(f"{where}: {wrong[0]} is a text")
         if ":" not in table.get("topology", ""):
             raise Faulty(f'{where}: topology is missing, as in topology = "{name}:TOPOLOGY"')
+        if ":" not in table.get("view", ":"):
+            raise Faulty(f'{where}: view names a module and a name in it, as in view = "{name}_view:VIEW"')
         folders = {key: self.file.parent / table.get(key, default) for key, default in _FOLDERS.items()}
         for key, folder in folders.items():
             if not folder.is_dir():
@@ -269,6 +278,7 @@ class _Source:
             replicas=replicas,
             decisions_kept_s=None if kept_s == FOREVER else kept_s,
             imported_from=self.imported_from,
+            view=table.get("view"),
         )
 
 

@@ -10,9 +10,10 @@ import asyncio
 import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -301,6 +302,12 @@ async def connect_async(
         await made.close()
         raise
     return made
+
+
+def hang_up(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Close the socket of a connection, from any thread, so that whoever waits for an answer gets an error."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def keeps(dsn: str, pid: int) -> str | None:

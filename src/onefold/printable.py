@@ -8,3 +8,8 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
     )
+
+
+def sentence(text: str) -> str:
+    """A reason, as a sentence."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -59,6 +59,9 @@ WITH_MORE = {
         "onefold.jobs.objects.s3",
         "onefold.jobs.apps.sheets.formulas",
         "onefold.jobs.apps.sheets.formula_language",
+        "onefold.jobs.apps.sheets.pages",
+        "onefold.jobs.apps.sheets.pages.grids",
+        "onefold.jobs.apps.sheets.pages.rows",
     )
 }
 # What can be imported where only these extras are, beside the verbs that need no more.

@@ -1,6 +1,7 @@
 """Whether sums agree is asked of every rollup, so that the headline is the same whatever view is open."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,48 +9,44 @@ from typing import Any
 
 import pytest
 
-from onefold.dashboard import agreement, known
-from onefold.dashboard.agreement import Agreement, Agreements
-from onefold.dashboard.bars import Charts
+from onefold.dashboard import known, rollups
+from onefold.dashboard import snapshot as snapshots
 from onefold.dashboard.engine import DomainState, Engine, Verdict
 from onefold.dashboard.known import Asked
+from onefold.dashboard.panels import Reading, Shown
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.rollups import Level, Rollup, Row, Sum
-from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, take
+from onefold.dashboard.rollups import TOO_MANY, Agreement, Level, Sum
+from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, declarations, take
 from onefold.dashboard.standing import Rank, headline
 from onefold.operate.lag import Lag
+from onefold.operate.panels import Panels, Rollup
 from tests.support.floor import Floor
 from tests.support.site import Site
 
 pytestmark = pytest.mark.promise("the-worst-headline")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-SALES, RETURNS, OTHER = (
-    Rollup(schema, table, ("shelf", "item"), "euros", "pieces", True, True)
-    for schema, table in (("shop", "sales"), ("shop", "returns"), ("bar", "sales"))
-)
 RIGHT = Agreement(True, 0, NOW - timedelta(seconds=60))
 DRAINED = LagNow(
     {name: Lag(0, 0.0, 0, 0.0) for name in ("bar", "shop")}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1)
 )
+RISK = ("trades", "Risk by level")
+SALES = Rollup(
+    kind="rollup", title="Sales", query="TABLE shop.sales", levels=("shelf", "item"), value="euros", count="pieces"
+)
 _SHOP = """
 CREATE SCHEMA shop;
-CREATE TABLE shop.sales (shelf text, item text, euros numeric NOT NULL, pieces bigint NOT NULL,
-                         UNIQUE NULLS NOT DISTINCT (shelf, item));
+CREATE TABLE shop.sales (shelf text, item text, euros numeric NOT NULL, pieces bigint NOT NULL);
 INSERT INTO shop.sales VALUES (NULL, NULL, 3, 2), ('a', NULL, 3, 2), (NULL, 'b', 3, 2), ('a', 'b', 3, 2);
-INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)
-VALUES ('shop', 'shop.sums', 0, 1, 'an-id', 'test', clock_timestamp());
 GRANT USAGE ON SCHEMA shop TO onefold_reader; GRANT SELECT ON shop.sales TO onefold_reader
 """
 
 
-def shown(rollup: Rollup, agreements: Agreements, verdict: Verdict | None = None) -> Snapshot:
-    """A view of one of three rollups; all that it shows itself is equal."""
-    one = Sum(Decimal(1), 1)
-    level = Level((), Row("", one, one), [], 0, True, RIGHT.reported_at)
+def shown(agreements: Mapping[str, Agreement], verdict: Verdict | None = None) -> Snapshot:
+    """Two pipelines with three rollups, of which these differ."""
     engine = Engine(NOW, {name: DomainState(1, verdict=verdict) for name in ("bar", "shop")})
-    every = {each.name: RIGHT for each in (SALES, RETURNS, OTHER)} | agreements
-    return Snapshot(engine, [OTHER, RETURNS, SALES], rollup, level, None, agreements=every)
+    every = {("shop", title): agreements.get(title, RIGHT) for title in ("Sales", "Returns")}
+    return Snapshot(engine, {("bar", "Sales"): RIGHT} | every)
 
 
 def said(snapshot: Snapshot, lag: LagNow = DRAINED) -> tuple[str, str]:
@@ -58,23 +55,22 @@ def said(snapshot: Snapshot, lag: LagNow = DRAINED) -> tuple[str, str]:
     return first.text, first.detail
 
 
-@pytest.mark.parametrize("rollup", [SALES, RETURNS, OTHER], ids=lambda one: one.name)
-def test_the_headline_is_of_every_rollup_whichever_is_shown(rollup: Rollup) -> None:
+def test_the_headline_is_the_worst_of_every_rollup() -> None:
     """Also of two of one pipeline: levels that do not add up are the worse."""
-    differs: Agreements = {"shop.returns": replace(RIGHT, differing=2)}
-    assert said(shown(rollup, differs)) == (
-        "shop differs from its producer", "Nothing is on the way, and 2 sums are not the same in shop.returns.",
+    differs = {"Returns": replace(RIGHT, differing=2)}
+    assert said(shown(differs)) == (
+        "shop differs from its producer", "Nothing is on the way, and 2 sums are not the same in 'Returns'.",
     )  # fmt: skip
-    assert said(shown(rollup, {**differs, "shop.sales": replace(RIGHT, adds_up=False)})) == (
-        "shop has levels that do not add up", "In shop.sales the sums of one level differ from another level's sums.",
+    assert said(shown({**differs, "Sales": replace(RIGHT, adds_up=False)})) == (
+        "shop has levels that do not add up", "In 'Sales' the sums of one level differ from another level's sums.",
     )  # fmt: skip
 
 
 def test_what_a_verdict_says_of_the_difference_is_told() -> None:
     valid = Verdict("valid", "", 1, NOW, 0)
-    text, detail = said(shown(OTHER, {"shop.sales": replace(RIGHT, differing=1)}, valid))
+    text, detail = said(shown({"Sales": replace(RIGHT, differing=1)}, valid))
     assert text == "shop differs from its producer"
-    assert "1 sum is not the same in shop.sales. Every row follows from the log" in detail
+    assert "1 sum is not the same in 'Sales'. Every row follows from the log" in detail
 
 
 @pytest.mark.parametrize(
@@ -87,14 +83,22 @@ def test_what_a_verdict_says_of_the_difference_is_told() -> None:
     ],
 )
 def test_what_may_be_on_the_way_is_no_headline(lag: LagNow) -> None:
-    assert said(shown(OTHER, {"shop.sales": replace(RIGHT, differing=1)}), lag)[0] == "bar was never verified"
+    assert said(shown({"Sales": replace(RIGHT, differing=1)}), lag)[0] == "bar was never verified"
 
 
 def test_what_is_too_large_to_be_compared_is_said() -> None:
-    (found,) = (one for one in known.standings(shown(SALES, {"shop.sales": None}), Asked(DRAINED), 60.0)["shop"][1:])
-    assert (found.rank, found.detail) == (
-        Rank.UNCOMPARED, "shop.sales has too many rows to be compared each second.",
-    )  # fmt: skip
+    large = shown({"Sales": Agreement(None, problem=TOO_MANY)})
+    (found,) = (one for one in known.standings(large, Asked(DRAINED), 60.0)["shop"][1:])
+    assert (found.rank, found.detail) == (Rank.UNCOMPARED, f"Sales: {TOO_MANY}")
+
+
+@pytest.fixture
+def sales(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> Rollup:
+    """A rollup of another pipeline beside that of trades, all of whose sums agree."""
+    floor.connection.execute(_SHOP)
+    every = {**declarations(), "shop": (Panels(panel=(SALES,)), "")}
+    monkeypatch.setattr(snapshots, "declarations", lambda: every)
+    return SALES
 
 
 def taken(dsn: str, *views: View) -> list[Snapshot]:
@@ -102,7 +106,7 @@ def taken(dsn: str, *views: View) -> list[Snapshot]:
 
     async def run() -> dict[View, Snapshot]:
         reader = Reader(dsn)
-        found = await take(reader, views, Charts())
+        found = await take(reader, views, Reading())
         await reader.close()
         return found
 
@@ -110,70 +114,86 @@ def taken(dsn: str, *views: View) -> list[Snapshot]:
     return [found[view] for view in views]
 
 
-def test_all_rollups_are_compared_in_every_snapshot(floor: Floor, database: str) -> None:
+def level(snapshot: Snapshot) -> tuple[Shown, Level]:
+    """The one rollup of a view."""
+    (found,) = snapshot.panels
+    assert isinstance(found.content, Level), found.trouble
+    return found, found.content
+
+
+def test_all_rollups_are_compared_in_every_snapshot(floor: Floor, database: str, sales: Rollup) -> None:
     """Leaf by leaf: what is added here and missing there is no less wrong."""
     floor.land(300)
     floor.report(ago_s=60)
-    floor.connection.execute(_SHOP)
-    views: list[View] = [(), (("of", "trades.risk"), ("risk_type", "PV")), OfPipeline("shop")]
+    views: list[View] = [None, OfPipeline("trades", wanted=(("risk_type", "PV"),)), OfPipeline("shop")]
     for one in taken(database, *views):
-        assert one.agreements["shop.sales"] == Agreement(True)
-        risk = one.agreements["trades.risk"]
-        assert risk is not None
+        assert one.agreements["shop", "Sales"] == Agreement(True)
+        risk = one.agreements[RISK]
         assert (risk.adds_up, risk.differing) == (True, 0)
         assert risk.reported_at is not None
-        assert one.level is not None
-        assert one.level.adds_up is True
 
     floor.add({("Delta", "EMEA", "Swaps"): [Decimal(1), 0], ("Delta", "AMER", "Swaps"): [Decimal(-1), 0]})
     floor.connection.execute("UPDATE shop.sales SET pieces = 3 WHERE item IS NULL")
     for one in taken(database, *views):
-        assert one.agreements["shop.sales"] == Agreement(False)
-        risk = one.agreements["trades.risk"]
-        assert risk is not None
-        assert (risk.adds_up, risk.differing) == (True, 2)
+        assert one.agreements["shop", "Sales"] == Agreement(False)
+        assert (one.agreements[RISK].adds_up, one.agreements[RISK].differing) == (True, 2)
     floor.connection.execute("TRUNCATE shop.sales; TRUNCATE trades.truth")
-    (one,) = taken(database, ())
-    risk = one.agreements["trades.risk"]
-    assert (one.agreements["shop.sales"], risk) == (Agreement(None), Agreement(True)), (
-        "who says nothing differs in nothing"
+    (one,) = taken(database, None)
+    assert (one.agreements["shop", "Sales"], one.agreements[RISK]) == (Agreement(None), Agreement(True)), (
+        "a producer that reports nothing differs in nothing"
     )
 
 
+def test_a_level_is_the_one_that_the_address_names(database: str, sales: Rollup) -> None:
+    _, top = level(taken(database, OfPipeline("shop"))[0])
+    assert (top.node.ours, [row.name for row in top.parts], top.reported_at) == (Sum(Decimal(3), 2), ["a"], None)
+    _, below = level(taken(database, OfPipeline("shop", wanted=(("shelf", "a"),)))[0])
+    assert (below.node.name, [row.name for row in below.parts]) == ("a", ["b"])
+    _, elsewhere = level(taken(database, OfPipeline("shop", wanted=(("of", "2"), ("shelf", "a"))))[0])
+    assert elsewhere.path == ()
+
+
 def test_one_that_takes_too_long_leaves_the_others_and_the_page(
-    floor: Floor, database: str, monkeypatch: pytest.MonkeyPatch
+    floor: Floor, database: str, sales: Rollup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     floor.land(300)
-    floor.connection.execute(_SHOP)
-    made = agreement._query
+    made = rollups._comparison
 
     def slow(rollup: Rollup) -> Any:
-        return "SELECT pg_sleep(30)" if rollup.name == "shop.sales" else made(rollup)
+        return "SELECT pg_sleep(30)" if rollup == sales else made(rollup)
 
-    monkeypatch.setattr(agreement, "BUDGET_S", 1.0)
-    monkeypatch.setattr(agreement, "_query", slow)
-    (one,) = taken(database, (("of", "shop.sales"),))
-    assert one.agreements == {"shop.sales": None, "trades.risk": Agreement(True)}
-    assert one.level is not None
-    assert (one.level.adds_up, one.level.node.ours) == (None, Sum(Decimal(3), 2))
+    monkeypatch.setattr(rollups, "BUDGET_S", 1.0)
+    monkeypatch.setattr(rollups, "_comparison", slow)
+    (one,) = taken(database, OfPipeline("shop"))
+    assert one.agreements == {("shop", "Sales"): Agreement(None, problem=TOO_MANY), RISK: Agreement(True)}
+    assert level(one)[1].node.ours == Sum(Decimal(3), 2)
 
 
-def test_a_table_of_another_form_is_no_truth(floor: Floor, database: str) -> None:
-    """Whatever its name is: asked for what it has not, it would take the whole page down."""
-    floor.connection.execute(_SHOP)
-    floor.connection.execute("CREATE TABLE shop.truth (shelf text, euros numeric)")
-    floor.connection.execute("GRANT SELECT ON shop.truth TO onefold_reader")
-    (one,) = taken(database, (("of", "shop.sales"),))
-    assert [(found.name, found.has_truth) for found in one.rollups] == [("shop.sales", False), ("trades.risk", True)]
+def test_one_whose_query_fails_leaves_the_others_and_the_page(
+    floor: Floor, database: str, sales: Rollup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables that are missing or unreadable are no finding: they are made later, or are for others to see."""
+    floor.land(30)
+    floor.connection.execute("REVOKE ALL ON shop.sales FROM onefold_reader")
+    assert set(taken(database, None)[0].agreements) == {RISK}
+    floor.connection.execute("GRANT SELECT ON shop.sales TO onefold_reader; ALTER TABLE shop.sales DROP COLUMN pieces")
+    (one,) = taken(database, OfPipeline("shop"))
+    assert one.agreements["shop", "Sales"].problem == 'The query does not work: column "pieces" does not exist.'
+    assert one.agreements[RISK] == Agreement(True)
+    assert [shown.trouble for shown in one.panels] == ['The query does not work: column "pieces" does not exist.']
+    floor.connection.execute("DROP SCHEMA shop CASCADE")
+    (one,) = taken(database, OfPipeline("shop"))
+    assert set(one.agreements) == {RISK}
+    assert [shown.trouble for shown in one.panels] == ['The query does not work: relation "shop.sales" does not exist.']
 
 
 @pytest.mark.long  # 9 s
 def test_the_page_says_it_under_every_address(site: Site, floor: Floor) -> None:
     floor.land(30)
-    floor.connection.execute(_SHOP)
-    floor.connection.execute("UPDATE shop.sales SET pieces = 3 WHERE item IS NULL AND shelf IS NULL")
-    for path in ("/", "/?of=trades.risk", "/?of=shop.sales&shelf=a", "/?of=nothing"):
+    floor.connection.execute("UPDATE trades.risk SET trades = trades + 1 WHERE region IS NULL AND risk_type IS NULL")
+    for path in ("/", "/?of=nothing", "/pipelines/trades", "/pipelines/trades?risk_type=Delta"):
         status, text = site.get(path)
         assert status == 200, site.said()
-        assert "has levels that do not add up</h1>" in text
-        assert "In shop.sales the sums of one level differ" in text
+        assert "trades</a> breaks an invariant</h1>" in text or "trades breaks an invariant</h1>" in text
+        if path.startswith("/pipelines/"):
+            assert "has levels that do not add up" in text

@@ -33,7 +33,7 @@ def of_batches(dsn: str, sink: str = "runner") -> Flow | None:
         reader = Reader(dsn)
         try:
             async with reader.snapshot() as connection:
-                return await flow.of_batches(connection, sink)
+                return (await flow.fetch(connection, sink, None))[0]
         finally:
             await reader.close()
 
@@ -93,6 +93,6 @@ def test_the_page_says_what_its_latency_is(page: LivePage, site: Site, floor: Fl
     assert "of 10 records in the last minute; each counts for as long as the oldest of its batch" in page.text(".flow")
     assert page.barriers() == []
     trades = site.get("/pipelines/trades")[1]
-    assert "Produce to commit" in trades, "a table landed knows more"
+    assert "Produce to commit" in trades, "its panels declare a latency"
     assert "Written to committed" not in trades
     assert "From written" not in trades

@@ -10,12 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.dashboard import grids, words
-from onefold.dashboard.grids import Grids, Unreadable
+from onefold.dashboard import words
+from onefold.dashboard.live import why
 from onefold.dashboard.reader import connect_blocking
-from onefold.dashboard.windows import Window, window_of
+from onefold.jobs.apps.sheets.pages import grids
+from onefold.jobs.apps.sheets.pages.grids import Grids, rounded
+from onefold.jobs.apps.sheets.pages.rows import grouped
+from onefold.jobs.apps.sheets.pages.windows import Window, window_of
 from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.protocols import Objects
+from onefold.view import Unreadable
 from tests.support.floor import Floor
 from tests.support.shown_sheet import ShownSheet
 
@@ -58,12 +62,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # By a name that only they have; each test has a database of its own.
 _CONNECTIONS = (
     "SELECT pid FROM pg_stat_activity"
-    " WHERE application_name = 'onefold dashboard sheets' AND datname = current_database()"
+    " WHERE application_name = 'onefold dashboard view' AND datname = current_database()"
 )  # fmt: skip
 
 
 def opened(dsn: str, objects: Objects) -> Grids:
-    return Grids(dsn, lambda: objects)
+    return Grids(lambda: connect_blocking(dsn), lambda: objects)
 
 
 async def sentence_of(reads: Grids, window: Window = WINDOW) -> str:
@@ -71,7 +75,7 @@ async def sentence_of(reads: Grids, window: Window = WINDOW) -> str:
     with pytest.raises(Unreadable) as said:
         await reads.read("budget", window)
     assert said.value.status == 503
-    return said.value.sentence
+    return why(said.value)
 
 
 def test_a_store_that_hangs_holds_up_nobody(database: str, slow: Slow, impatient: None) -> None:
@@ -181,11 +185,11 @@ def test_a_write_is_refused_by_two_locks(database: str, budget: ShownSheet, stat
 
 def test_how_numbers_are_written() -> None:
     """Nothing is lost but what no cell could hold."""
-    assert [words.grouped(text) for text in ("0", "-1234567.000000001", "999", "1.5e-12", "12345678901234567890.5")] == [
+    assert [grouped(text) for text in ("0", "-1234567.000000001", "999", "1.5e-12", "12345678901234567890.5")] == [
         "0", "\N{MINUS SIGN}1,234,567.000000001", "999", "1.5e-12", "12,345,678,901,234,567,890.5",
     ]  # fmt: skip
     numbers = ("0", "-0", "1E+3", "0.10", "1", "-2.5", "0.3333333333333333", "1E-12", "-4.5678E-20")
-    assert [words.rounded(Decimal(number)) for number in numbers] == [
+    assert [rounded(Decimal(number)) for number in numbers] == [
         "0", "0", "1000", "0.1", "1", "-2.5", "0.333333333", "1.000e-12", "-4.568e-20",
     ]  # fmt: skip
     assert [words.size(size).replace("\N{NARROW NO-BREAK SPACE}", " ") for size in (None, 0, 999, 1000, 64_512, 20_000_000)] == [

@@ -8,22 +8,30 @@ import pytest
 
 from onefold.dashboard import words
 from onefold.dashboard.engine import DomainState, Engine, Verdict
-from onefold.dashboard.rollups import Level, Rollup, Row, Sum
+from onefold.dashboard.panels import Shown
+from onefold.dashboard.rollups import Agreement, Level, Row, Sum
 from onefold.dashboard.snapshot import Compared, LagNow, Snapshot, comparison
 from onefold.operate.lag import UNKNOWN, Lag
+from onefold.operate.panels import Rollup
 
 pytestmark = pytest.mark.promise("wrong-sums-turn-red")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-ROLLUP = Rollup("shop", "sales", ("shelf", "item"), "euros", "pieces", True, True)
+ROLLUP = Rollup(
+    kind="rollup", title="Sales", query="TABLE shop.sales", levels=("shelf", "item"), value="euros", count="pieces",
+    expected="TABLE shop.reported",
+)  # fmt: skip
 DRAINED = LagNow({"shop": Lag(0, 0.0, 0, 0.0)}, NOW - timedelta(seconds=2), NOW - timedelta(seconds=1))
 
 
-def snapshot(ours: str, truth: str | None, *, reported_s: float = 60, verdict: Verdict | None = None) -> Snapshot:
+def snapshot(
+    ours: str, expected: str | None, *, reported_s: float = 60, verdict: Verdict | None = None
+) -> tuple[Snapshot, Shown]:
     """Ours and the producer's sum, of one piece each; the producer reported that long ago."""
-    reported = Sum(Decimal(truth), 1) if truth is not None else None
-    level = Level((), Row("", Sum(Decimal(ours), 1), reported), [], 0, True, NOW - timedelta(seconds=reported_s))
-    return Snapshot(Engine(NOW, {"shop": DomainState(verdict=verdict)}), [ROLLUP], ROLLUP, level, None)
+    reported = Sum(Decimal(expected), 1) if expected is not None else None
+    level = Level((), Row("", Sum(Decimal(ours), 1), reported), [], 0, NOW - timedelta(seconds=reported_s))
+    agreements = {("shop", "Sales"): Agreement(adds_up=True)}
+    return Snapshot(Engine(NOW, {"shop": DomainState(verdict=verdict)}), agreements), Shown(1, ROLLUP, NOW, level)
 
 
 def verdict(outcome: str, since: int = 0) -> Verdict:
@@ -31,9 +39,9 @@ def verdict(outcome: str, since: int = 0) -> Verdict:
     return Verdict(outcome, "3 differences", 10, NOW, since)
 
 
-def compared(found: Snapshot, lag: LagNow = DRAINED) -> Compared:
+def compared(found: tuple[Snapshot, Shown], lag: LagNow = DRAINED) -> Compared:
     """What comes of comparing, where there is something to compare."""
-    made = comparison(found, lag)
+    made = comparison(found[0], "shop", found[1], lag)
     assert made is not None
     return made
 
@@ -46,14 +54,16 @@ def test_equal_is_good_and_verified_is_better() -> None:
 
 
 def test_the_levels_come_before_all_else() -> None:
-    broken = snapshot("1", "1", verdict=verdict("valid"))
-    assert broken.level is not None
+    found, shown = snapshot("1", "1", verdict=verdict("valid"))
+    broken = replace(found, agreements={("shop", "Sales"): Agreement(adds_up=False)})
 
-    assert compared(replace(broken, level=replace(broken.level, adds_up=False))).tone == "bad"
+    assert compared((broken, shown)).tone == "bad"
 
 
 def test_where_nothing_has_landed_nothing_is_compared() -> None:
-    assert comparison(Snapshot(Engine(NOW), [], None, None, None), DRAINED) is None
+    empty = Level((), Row("", None, None), [], 0, None)
+    for content in (empty, None):
+        assert comparison(Snapshot(Engine(NOW)), "shop", Shown(1, ROLLUP, NOW, content), DRAINED) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +71,7 @@ def test_where_nothing_has_landed_nothing_is_compared() -> None:
     [
         (DRAINED, 60, "bad"),
         (DRAINED, 1, "busy"),  # it has just reported: what it sent last may not have reached Kafka
-        (replace(DRAINED, answered_at=NOW + timedelta(seconds=1)), 60, "busy"),  # the snapshot is the older one
+        (replace(DRAINED, answered_at=NOW + timedelta(seconds=1)), 60, "busy"),  # the sums are older than the answer
         (replace(DRAINED, lag={"shop": Lag(3, 1.0, 4, 2.0)}), 60, "busy"),
         (replace(DRAINED, lag={"shop": UNKNOWN}, problem="Kafka does not answer."), 60, "quiet"),
         (LagNow({}, None, None), 60, "quiet"),

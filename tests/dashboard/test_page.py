@@ -16,6 +16,7 @@ from tests.support.site import READERS, SOON_S, LivePage
 from tests.support.waiting import eventually
 
 LINKS_MAX = 30
+TRADES = "/pipelines/trades"
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>&amp;\'"%{{7*7}}'
 
 
@@ -24,28 +25,28 @@ def test_the_one_thing_first(page: LivePage, floor: Floor) -> None:
     floor.land(500)
     floor.report()
     floor.judge("valid", records=500)
-    page.open()
+    page.open(TRADES)
 
     total, trades = floor.connection.execute(
         "SELECT value, trades FROM trades.risk WHERE (risk_type, region, trade_desk) IS NULL"
     ).fetchone() or (None, None)
-    page.soon("#compared", "Equal, and verified")
-    assert page.text("#ours") == page.text("#truth") == f"{total:,.2f}"
-    assert page.text("#difference") == "0.00"
-    assert f"{trades:,} trades" in page.text(".sums")
-    assert "All levels add up" in page.text("#adds-up")
-    assert "valid" in page.text("#verdict")
+    page.soon(".compared h3", "Equal, and verified")
+    assert page.text(".ours") == page.text(".rollup .expected") == f"{total:,.2f}"
+    assert page.text(".difference dd") == "0.00"
+    assert f"{trades:,} trades" in page.text(".rollup .sums")
+    assert "All levels add up" in page.text(".adds-up")
+    assert "valid" in page.text("#outcome")
 
 
 def test_a_change_appears_by_itself(page: LivePage, floor: Floor) -> None:
     """And leaves the focus where it was."""
     floor.land(200)
-    page.open()
+    page.open(TRADES)
     page.ask("document.querySelector('.parts a').focus()")
-    before = page.text("#ours")
+    before = page.text(".ours")
     floor.land(200)
 
-    eventually(lambda: page.text("#ours") != before, SOON_S, "the number changes")
+    eventually(lambda: page.text(".ours") != before, SOON_S, "the number changes")
     assert page.ask("document.activeElement === document.querySelector('.parts a')")
     assert page.text("#rate") != "0"
 
@@ -53,25 +54,27 @@ def test_a_change_appears_by_itself(page: LivePage, floor: Floor) -> None:
 def test_drilling_down_by_clicks_and_back(page: LivePage, floor: Floor) -> None:
     """From the total to a leaf; each step has an address of its own, and adds up."""
     floor.land(500)
-    page.open()
+    page.open(TRADES)
     for name, below in (("Delta", "By region"), ("EMEA", "By trade desk"), ("Swaps", "The finest level")):
         parts = page.ask("[...document.querySelectorAll('.parts td[data-label=Pipeline]')].map(cell => cell.innerText)")
         assert sum(Decimal(part.replace(",", "").replace("\N{MINUS SIGN}", "-")) for part in parts) == _number(page)
         page.ask(f"[...document.querySelectorAll('.parts a')].find(link => link.innerText === {name!r}).click()")
-        page.soon("#level-title", below)
+        page.soon(".below", below)
 
     assert "risk_type=Delta&region=EMEA&trade_desk=Swaps" in page.driver.current_url
     eventually(
-        lambda: page.text(".crumbs").split("\n")[-1].strip().endswith("Swaps"), SOON_S, "the last crumb is the level"
+        lambda: page.text(".rollup .crumbs").split("\n")[-1].strip().endswith("Swaps"),
+        SOON_S,
+        "the last crumb is the level",
     )
     page.driver.back()
-    page.soon("#level-title", "By trade desk")
+    page.soon(".below", "By trade desk")
 
 
 def test_with_the_keyboard_alone(page: LivePage, floor: Floor) -> None:
     """The skip link comes first; arrows walk through the rows, into one and out of it."""
     floor.land(500)
-    page.open()
+    page.open(TRADES)
     page.press(Keys.TAB)
     assert page.ask("document.activeElement.className") == "skip"
     assert page.ask("document.activeElement.getBoundingClientRect().top") >= 0
@@ -86,13 +89,13 @@ def test_with_the_keyboard_alone(page: LivePage, floor: Floor) -> None:
     page.press(Keys.ARROW_DOWN)
     assert page.ask("document.activeElement.innerText") == "PV"
     page.press(Keys.ARROW_RIGHT)
-    page.soon("#level-title", "By region")
-    eventually(lambda: page.ask("document.activeElement.id") == "level", SOON_S, "the focus is at the new level")
+    page.soon(".below", "By region")
+    eventually(lambda: page.ask("document.activeElement.id") == "panel-1", SOON_S, "the focus is at the new level")
     page.press(Keys.ARROW_DOWN, Keys.ENTER)
-    page.soon("#level-title", "By trade desk")
-    assert page.ask("location.search") == "?risk_type=PV&region=AMER"
+    page.soon(".below", "By trade desk")
+    assert page.ask("location.search") == "?of=1&risk_type=PV&region=AMER"
     page.press(Keys.ARROW_LEFT)
-    page.soon("#level-title", "By region")
+    page.soon(".below", "By region")
 
 
 @pytest.mark.promise("wrong-sums-turn-red")
@@ -103,33 +106,33 @@ def test_sums_that_disagree_turn_red(
     floor.land(300)
     floor.report(ago_s=60)
     fresh_domain("trades")  # nothing waits in its topics
-    page.open()
-    page.soon("#compared", "Equal")
-    good = page.colour("#compared")
+    page.open(TRADES)
+    page.soon(".compared h3", "Equal")
+    good = page.colour(".compared h3")
 
     floor.add({("Delta", "EMEA", "Swaps"): [Decimal("0.01"), 0]})
 
     page.soon("h1", "trades differs from its producer")
-    page.soon("#compared", "They differ")
-    page.soon("#difference", "+0.01")
+    page.soon(".compared h3", "They differ")
+    page.soon(".difference dd", "+0.01")
     eventually(lambda: "bad" in page.ask("document.querySelector('.compared').className"), SOON_S, "it is red")
-    assert page.colour("#difference") == page.colour("#compared") == page.colour("h1") != good
-    assert "All levels add up" in page.text("#adds-up")
+    assert page.colour(".difference dd") == page.colour(".compared h3") == page.colour("h1") != good
+    assert "All levels add up" in page.text(".adds-up")
 
 
 def test_levels_that_do_not_add_up_are_seen(page: LivePage, floor: Floor) -> None:
     """In whatever level it is; and it is a rule of the pipeline."""
     floor.land(300)
     floor.report()
-    page.open()
-    page.soon("#adds-up", "All levels add up")
+    page.open(TRADES)
+    page.soon(".adds-up", "All levels add up")
     floor.connection.execute(
         "UPDATE trades.risk SET value = value + 0.000001 WHERE (risk_type, region, trade_desk) = ('PV', 'EMEA', 'Swaps')"
     )
 
     page.soon("h1", "trades breaks an invariant")
-    assert "The levels do not add up" in page.text("#compared")
-    assert "bad" in page.ask("document.getElementById('adds-up').className")
+    assert "The levels do not add up" in page.text(".compared h3")
+    assert "bad" in page.ask("document.querySelector('.adds-up').className")
 
 
 def test_what_is_on_the_way_is_not_called_wrong(
@@ -142,9 +145,9 @@ def test_what_is_on_the_way_is_not_called_wrong(
     floor.connection.execute(
         "UPDATE trades.truth SET value = value + 1, trades = trades + 1, told_at = now() + interval '1 h'"
     )
-    page.open()
+    page.open(TRADES)
 
-    page.soon("#compared", "trades on the way")
+    page.soon(".compared h3", "trades on the way")
     assert "bad" not in page.ask("document.querySelector('.compared').className")
 
 
@@ -153,7 +156,7 @@ def test_a_verdict_of_invalid_is_the_first_thing(page: LivePage, floor: Floor) -
     floor.land(300)
     floor.report()
     floor.judge("invalid", "1 difference from what follows from the input log")
-    page.open()
+    page.open(TRADES)
 
     page.soon("h1", "trades is wrong")
     page.soon(".detail", "1 difference from what follows from the input log.")
@@ -162,12 +165,12 @@ def test_a_verdict_of_invalid_is_the_first_thing(page: LivePage, floor: Floor) -
 def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastructure: Infrastructure) -> None:
     """The page shows it in one sentence, keeps the old numbers visibly old, and goes on by itself."""
     floor.land(300)
-    page.open()
-    shown = page.text("#ours")
+    page.open(TRADES)
+    shown = page.text(".ours")
     infrastructure.postgres.kill()
     try:
         page.soon("#trouble", "The database does not answer")
-        assert page.text("#ours") == shown
+        assert page.text(".ours") == shown
         assert page.ask("document.getElementById('update').classList.contains('stale')")
         page.soon("#state", "not up to date")
         assert page.site.get("/tables")[0] == 503
@@ -184,7 +187,7 @@ def test_the_database_goes_and_comes_back(page: LivePage, floor: Floor, infrastr
 def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) -> None:
     """A stopped server process answers nothing and closes nothing: the page hangs up and connects again."""
     floor.land(300)
-    page.open()
+    page.open(TRADES)
     page.ask(_REMEMBER_TROUBLES)
     stopped: set[int] = set()
     try:
@@ -206,7 +209,7 @@ def test_a_database_that_hangs_is_as_good_as_gone(page: LivePage, floor: Floor) 
 def test_the_dashboard_goes_and_the_page_says_so(page: LivePage, floor: Floor) -> None:
     """What is shown is marked as old by the page itself."""
     floor.land(300)
-    page.open()
+    page.open(TRADES)
     page.expected.append("ERR_")  # the browser reports that the connection broke
     assert page.site.stop() == 0
 
@@ -221,14 +224,14 @@ def test_a_phone_needs_no_sideways_scrolling(page: LivePage, floor: Floor) -> No
     page.emulate(width=320, height=640)
     for address in (
         "/",
-        "/?risk_type=Delta&region=EMEA&trade_desk=Swaps",
-        "/pipelines/trades",
+        TRADES,
+        f"{TRADES}?risk_type=Delta&region=EMEA&trade_desk=Swaps",
         "/tables",
         "/tables/trades/risk",
     ):
         page.open(address)
         assert page.ask("document.documentElement.scrollWidth") <= 320, address
-    page.open()
+    page.open(TRADES)
     assert "Pipeline" in page.ask("getComputedStyle(document.querySelectorAll('.parts td')[2], '::before').content")
 
 
@@ -236,7 +239,7 @@ def test_dark_and_light_by_the_readers_setting(page: LivePage, floor: Floor) -> 
     """The charts too: a canvas has its colours painted in, so it is painted again."""
     floor.land(300)
     page.emulate(prefers_color_scheme="light")
-    page.open()
+    page.open(TRADES)
     paper, chart = page.colour("html", "background-color"), page.ask(_STROKE)
     assert chart == page.colour(".parts a")
     page.emulate(prefers_color_scheme="dark")
@@ -256,7 +259,7 @@ def test_no_barrier_that_a_program_can_find(page: LivePage, floor: Floor) -> Non
     page.expected.append("404")
     for scheme, width in READERS:
         page.emulate(width=width, prefers_color_scheme=scheme)
-        for address in ("/", "/?risk_type=PV", "/pipelines/trades", "/tables", "/tables/trades/risk", "/nothing"):
+        for address in ("/", TRADES, f"{TRADES}?risk_type=PV", "/tables", "/tables/trades/risk", "/nothing"):
             page.open(address)
             assert page.barriers() == [], f"{address} {scheme} {width}"
 
@@ -264,13 +267,13 @@ def test_no_barrier_that_a_program_can_find(page: LivePage, floor: Floor) -> Non
 def test_names_from_the_log_are_only_text(page: LivePage, floor: Floor) -> None:
     """A hostile producer names a region; it is read as it is written, in the page, its address and its tables."""
     floor.add({("Delta", HOSTILE, "Swaps"): [Decimal("1.5"), 1]})
-    page.open("/?risk_type=Delta")
+    page.open(f"{TRADES}?risk_type=Delta")
     title = page.ask("document.title")
     assert page.rows() == [HOSTILE]
     page.ask("document.querySelector('.parts a').click()")
-    page.soon("#level-title", "By trade desk")
-    assert HOSTILE in page.text(".crumbs")
-    page.soon("#ours", "1.50")
+    page.soon(".below", "By trade desk")
+    assert HOSTILE in page.text(".rollup .crumbs")
+    page.soon(".ours", "1.50")
     assert page.ask("document.title") == title
     page.open("/tables/trades/risk")
     assert HOSTILE in page.text("table")
@@ -280,9 +283,9 @@ def test_names_from_the_log_are_only_text(page: LivePage, floor: Floor) -> None:
 def test_digits_that_no_float_holds(page: LivePage, floor: Floor) -> None:
     """Numbers travel as text from Postgres to the eye."""
     floor.add({("Delta", "EMEA", "Swaps"): [Decimal("-900719925474099312345.000001"), 1]})
-    page.open()
+    page.open(TRADES)
 
-    page.soon("#ours", "\N{MINUS SIGN}900,719,925,474,099,312,345.000001")
+    page.soon(".ours", "\N{MINUS SIGN}900,719,925,474,099,312,345.000001")
 
 
 # Trouble that is over after a second is missed between two questions.
@@ -294,7 +297,7 @@ _STROKE = "charts.strokes('plot-rate')[0]"
 
 
 def _number(page: LivePage) -> Decimal:
-    return Decimal(page.text("#ours").replace(",", "").replace("\N{MINUS SIGN}", "-"))
+    return Decimal(page.text(".ours").replace(",", "").replace("\N{MINUS SIGN}", "-"))
 
 
 def _stop_backends(floor: Floor, stopped: set[int]) -> set[int]:

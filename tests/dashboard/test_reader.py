@@ -11,6 +11,8 @@ import pytest
 
 from onefold.dashboard import rollups
 from onefold.dashboard.reader import Connection, Reader, connect
+from onefold.operate.panels import load
+from onefold.pipelines import find
 from tests.support.floor import Floor
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
@@ -63,10 +65,10 @@ def test_all_of_a_snapshot_is_of_one_moment(floor: Floor, database: str) -> None
     floor.land(200)
 
     async def fetch(connection: Connection) -> None:
-        (rollup,) = await rollups.find(connection)
-        first = await rollups.fetch(connection, rollup, (), None)
+        (rollup,) = load(find()["trades"]).rollups
+        first = await rollups.fetch(connection, rollup, ())
         floor.land(200)
-        again = await rollups.fetch(connection, rollup, (), None)
+        again = await rollups.fetch(connection, rollup, ())
         assert first == again
         assert first.node.ours is not None
         assert sum(part.ours.value for part in again.parts if part.ours is not None) == first.node.ours.value
@@ -91,22 +93,3 @@ def test_where_the_role_is_missing_reading_goes_on(database: str, capsys: pytest
 async def _user(connection: Connection) -> Any:
     (user,) = await (await connection.execute("SELECT current_user")).fetchone() or (None,)
     return user
-
-
-def test_a_rollup_is_found_by_its_key(floor: Floor, database: str) -> None:
-    """Whatever it is called: another domain's page costs no code."""
-    floor.connection.execute(
-        "CREATE SCHEMA shop; CREATE TABLE shop.sales (shelf text, item text, euros numeric NOT NULL, pieces bigint NOT NULL,"
-        " UNIQUE NULLS NOT DISTINCT (shelf, item));"
-        " INSERT INTO shop.sales VALUES (NULL, NULL, 3, 2), ('a', NULL, 3, 2), (NULL, 'b', 3, 2), ('a', 'b', 3, 2);"
-        " GRANT USAGE ON SCHEMA shop TO onefold_reader; GRANT SELECT ON shop.sales TO onefold_reader"
-    )
-
-    async def fetch(connection: Connection) -> list[rollups.Rollup]:
-        found = await rollups.find(connection)
-        level = await rollups.fetch(connection, found[0], ("a",), None)
-        assert [part.name for part in level.parts] == ["b"]
-        assert level.reported_at is None
-        return found
-
-    assert [rollup.name for rollup in read(database, fetch)] == ["shop.sales", "trades.risk"]

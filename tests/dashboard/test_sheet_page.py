@@ -15,7 +15,8 @@ from tests.support.site import READERS, SOON_S, LivePage
 from tests.support.waiting import eventually
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>&amp;'
-ADDRESS = "/sheets/budget"
+LIST = "/pipelines/sheets/view/"
+ADDRESS = f"{LIST}budget"
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_no_barrier_that_a_program_can_find(page: LivePage, budget: ShownSheet) 
     """axe-core, all its rules, light and dark, wide and narrow; what is wide scrolls by itself."""
     for scheme, width in READERS:
         page.emulate(width=width, prefers_color_scheme=scheme)
-        for address in ("/sheets", ADDRESS, ADDRESS + "?rows=51-60&cols=B-C&cell=B51"):
+        for address in (LIST, ADDRESS, ADDRESS + "?rows=51-60&cols=B-C&cell=B51"):
             page.open(address)
             assert page.barriers() == [], f"{address} {scheme} {width}"
             assert page.ask("document.documentElement.scrollWidth") <= width, address

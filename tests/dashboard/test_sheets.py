@@ -66,7 +66,7 @@ def standing(text: str) -> str:
 
 def test_cells_as_they_are(site: Site, budget: ShownSheet) -> None:
     """Numbers to the last digit, formulas by what comes out of them, errors marked; hostile text is only text."""
-    status, text = site.get("/sheets/budget")
+    status, text = site.get("/pipelines/sheets/view/budget")
     found = cells(text)
 
     assert status == 200
@@ -85,14 +85,14 @@ def test_cells_as_they_are(site: Site, budget: ShownSheet) -> None:
 
 def test_where_it_comes_from(site: Site, budget: ShownSheet) -> None:
     """The entry, the snapshot that was read, how many entries came after it, and how much was read for it."""
-    _, text = site.get("/sheets/budget")
+    _, text = site.get("/pipelines/sheets/view/budget")
 
     assert re.search(r"12 entries snapshot of entry 11 1 entry after it read: [1-9][0-9.]*.KB", standing(text))
 
 
 def test_a_window_by_its_address(site: Site, budget: ShownSheet) -> None:
     """And the ways on from it; what is too much is cut, what is no window is said to be none."""
-    _, text = site.get("/sheets/budget?rows=51-60&cols=b-ab")
+    _, text = site.get("/pipelines/sheets/view/budget?rows=51-60&cols=b-ab")
     ways = dict(re.findall(r'<a href="\?([^"]*)" data-go="(\w+)"', text))
 
     assert cells(text) == {"B60": ('class="number"', "7")}
@@ -100,22 +100,22 @@ def test_a_window_by_its_address(site: Site, budget: ShownSheet) -> None:
         "up": "rows=41-50&cols=B-AB", "down": "rows=61-70&cols=B-AB", "left": "rows=51-60&cols=A-AA",
         "right": "rows=51-60&cols=AC-BC",
     }  # fmt: skip
-    _, text = site.get("/sheets/budget?rows=1048500-1048576&cols=A-XFD")
+    _, text = site.get("/pipelines/sheets/view/budget?rows=1048500-1048576&cols=A-XFD")
     assert len(re.findall('<th scope="col"', text)) == 52
     assert 'data-go="down"' not in text
     for wrong in ("rows=0-5", "rows=9-2", "rows=1-1048577", "cols=A-XFE", "cols=1-2", "rows=-", "cell=B0", "cell=%00"):
-        status, text = site.get(f"/sheets/budget?{wrong}")
+        status, text = site.get(f"/pipelines/sheets/view/budget?{wrong}")
         assert (status, "written like" in said(text)) == (400, True), wrong
 
 
 def test_a_cell_by_its_address(site: Site, budget: ShownSheet) -> None:
     """It is chosen, the window is where it is, and the line above says all of what was put there, without a program."""
-    _, text = site.get("/sheets/budget?cell=ab2")
+    _, text = site.get("/pipelines/sheets/view/budget?cell=ab2")
     assert cells(text)["AB2"] == ('class="number" data-chosen', "8")
     assert '<span class="content" id="content">8</span>' in text
-    _, text = site.get("/sheets/budget?cell=G1")
+    _, text = site.get("/pipelines/sheets/view/budget?cell=G1")
     assert "x" * 32_767 in text
-    _, text = site.get("/sheets/budget?rows=11-20&cols=A-B&cell=B60")
+    _, text = site.get("/pipelines/sheets/view/budget?rows=11-20&cols=A-B&cell=B60")
     assert "Rows 51-60, columns A-B" in text
 
 
@@ -127,7 +127,7 @@ def test_only_the_chunks_of_the_window_are_read(
     large.take_in({(row, col): Decimal(row * col) for row in range(1, 20_001) for col in range(1, 11)})
     large.snapshot()
     ((size, chunks),) = floor.connection.execute("SELECT size, chunks FROM sheets.snapshots WHERE sheet_id = 'large'")
-    _, text = site.get("/sheets/large?rows=15001-15050")
+    _, text = site.get("/pipelines/sheets/view/large?rows=15001-15050")
 
     assert chunks > 40
     assert cells(text)["J15050"][1] == "150,500"
@@ -136,7 +136,12 @@ def test_only_the_chunks_of_the_window_are_read(
 
 
 def test_an_unknown_sheet(site: Site, budget: ShownSheet) -> None:
-    for path in ("/sheets/none", "/sheets/none/live", "/sheets/%3Cb%3E", "/sheets/a%00b"):
+    for path in (
+        "/pipelines/sheets/view/none",
+        "/pipelines/sheets/view/none/live",
+        "/pipelines/sheets/view/%3Cb%3E",
+        "/pipelines/sheets/view/a%00b",
+    ):
         status, text = site.get(path)
         assert status == 404
         assert said(text).startswith("There is no sheet ")
@@ -149,10 +154,12 @@ def test_the_list_of_sheets(site: Site, budget: ShownSheet, floor: Floor) -> Non
         "INSERT INTO sheets.sheets SELECT 'many-' || lpad(id::text, 3, '0'), 5, 5, 0, 0, NULL, 'x', 0, id"
         " FROM generate_series(1, 60) AS id"
     )
-    _, first = site.get("/sheets")
-    (budget_row,) = re.findall(r"<tr role=\"row\">\s*<th[^>]*><a href=\"/sheets/budget\">.*?</tr>", first, re.DOTALL)
+    _, first = site.get("/pipelines/sheets/view/")
+    (budget_row,) = re.findall(
+        r"<tr role=\"row\">\s*<th[^>]*><a href=\"/pipelines/sheets/view/budget\">.*?</tr>", first, re.DOTALL
+    )
     (more,) = re.findall(r'href="\?(after=[^"]*)"', first)[:1]
-    _, second = site.get(f"/sheets?{more}")
+    _, second = site.get(f"/pipelines/sheets/view/?{more}")
 
     values = [
         re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", budget_row, re.DOTALL)
@@ -161,26 +168,26 @@ def test_the_list_of_sheets(site: Site, budget: ShownSheet, floor: Floor) -> Non
     assert [name in first for name in ("many-049", "many-050")] == [True, False]
     assert [name in second for name in ("many-049", "many-050", "many-060")] == [False, True, True]
     assert re.findall(r'href="\?(after=[^"]*)"', second) == []
-    assert "No sheet comes after zzz." in site.get("/sheets?after=zzz")[1]
-    assert site.get("/sheets?after=%00")[0] == 400
+    assert "No sheet comes after zzz." in site.get("/pipelines/sheets/view/?after=zzz")[1]
+    assert site.get("/pipelines/sheets/view/?after=%00")[0] == 400
 
 
 def test_without_their_tables_there_are_none(site: Site, floor: Floor) -> None:
-    """No link, and one sentence for whoever has the address."""
-    assert 'href="/sheets"' in site.get("/")[1]
+    """One sentence; the link of every page stays."""
+    assert 'href="/pipelines/sheets/view/"' in site.get("/")[1]
     floor.connection.execute("DROP SCHEMA sheets CASCADE")
 
-    assert 'href="/sheets"' not in site.get("/")[1]
-    for path in ("/sheets", "/sheets/budget"):
+    for path in ("/pipelines/sheets/view/", "/pipelines/sheets/view/budget"):
         status, text = site.get(path)
         assert (status, said(text)[:30]) == (404, "There are no sheets here: onef")
+    assert site.get("/")[0] == 200
 
 
 def test_a_missing_object_is_one_sentence(site: Site, budget: ShownSheet, objects: Path) -> None:
     """Which one; nothing of how it was noticed."""
     root = budget.snapshot()
     budget.store.delete(root)
-    status, text = site.get("/sheets/budget")
+    status, text = site.get("/pipelines/sheets/view/budget")
 
     assert status == 503
     assert said(text) == f"The object {root} of this sheet is not in the store of objects."
@@ -192,7 +199,7 @@ def test_a_damaged_object_is_one_sentence(site: Site, budget: ShownSheet) -> Non
     (page,) = json.loads(budget.store.get(root))["pages"]
     budget.store.delete(page)
     budget.store.put(page, b"[1, 2")
-    status, text = site.get("/sheets/budget")
+    status, text = site.get("/pipelines/sheets/view/budget")
 
     assert status == 503
     assert said(text).startswith("The sheet cannot be read: ")
@@ -211,11 +218,11 @@ def nowhere(floor: Floor, database: str, bootstrap_servers: str, tmp_path: Path)
 
 def test_without_a_store_all_else_goes_on(nowhere: Site, budget: ShownSheet) -> None:
     """The sentence says what to set."""
-    status, text = nowhere.get("/sheets/budget")
+    status, text = nowhere.get("/pipelines/sheets/view/budget")
 
     assert status == 503
     assert "ONEFOLD_OBJECTS" in said(text)
-    assert nowhere.get("/")[0] == nowhere.get("/sheets")[0] == 200
+    assert nowhere.get("/")[0] == nowhere.get("/pipelines/sheets/view/")[0] == 200
     assert "Traceback" not in nowhere.said()
 
 
@@ -229,7 +236,7 @@ def updates(site: Site, path: str) -> Iterator[dict[str, Any]]:
 
 def test_the_stream_sends_only_what_is_different(site: Site, budget: ShownSheet) -> None:
     """First all, then the rows with a change and what is said of the entry; nothing when nothing came."""
-    stream = updates(site, "/sheets/budget/live?rows=1-5&cols=A-C")
+    stream = updates(site, "/pipelines/sheets/view/budget/live?rows=1-5&cols=A-C")
     first = next(stream)
     assert first["parts"].keys() == {"standing", "row-1", "row-2", "row-3", "row-4", "row-5"}
     assert next(stream)["parts"] == {}
@@ -241,7 +248,7 @@ def test_the_stream_sends_only_what_is_different(site: Site, budget: ShownSheet)
 
 
 def test_a_new_snapshot_is_said_although_no_cell_changes(site: Site, budget: ShownSheet) -> None:
-    stream = updates(site, "/sheets/budget/live?rows=1-5&cols=A-C")
+    stream = updates(site, "/pipelines/sheets/view/budget/live?rows=1-5&cols=A-C")
     next(stream)
     budget.snapshot()
     for update in stream:
@@ -252,7 +259,7 @@ def test_a_new_snapshot_is_said_although_no_cell_changes(site: Site, budget: Sho
 
 def test_a_store_that_goes_and_comes_back_while_one_looks(site: Site, budget: ShownSheet, objects: Path) -> None:
     """What is shown stays, and is said to be old."""
-    stream = updates(site, "/sheets/budget/live?rows=1-5&cols=A-C")
+    stream = updates(site, "/pipelines/sheets/view/budget/live?rows=1-5&cols=A-C")
     next(stream)
     shutil.move(objects, objects.with_name("elsewhere"))
     budget.store = LocalStore(objects.with_name("elsewhere"))

@@ -68,7 +68,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"verdict": replace(verdict("valid", 7), outputs=0)}, "shop has rows that no verdict covers",
      "Verified at 11:59:00, before its first output record; 7 offsets were written since.", "onefold verify shop"),
     ({"verdict": None}, "shop was never verified", "No run of `onefold verify` has recomputed", "onefold verify shop"),
-    ({"uncompared": ["shop.sales"]}, "shop has sums that are not compared here", "shop.sales has too many rows",
+    ({"uncompared": ["Sales: It has too many rows."]}, "shop has sums that are not compared here", "Sales: It has too many",
      "onefold verify shop"),
     ({"to_land": Waiting(8, 16.0, 3.0)}, "shop is behind", "8 records wait to be written", ""),
     ({"verdict": replace(verdict(), outputs=4, left_out=(2, 3))}, "shop is healthy",

@@ -126,13 +126,26 @@ def coded_rejections(source: Source) -> Iterator[str]:
 
 def named_pipelines(source: Source) -> Iterator[str]:
     """The engine knows no pipeline by name, except where a demo or a bench shows one, and in the names of earlier releases."""
-    names = tomllib.loads((ROOT / "src" / PACKAGE / "onefold.toml").read_text(encoding="utf-8"))["pipelines"]
+    names = _brought_along()
     shows = ("onefold.processor.apps", "onefold.cli.commands.demo", "onefold.cli.commands.bench", "onefold.bench",
              "onefold.proof.workloads", "onefold.cli.names")  # fmt: skip
     for name, path in source.product.items():
         if not _within(name, shows):
             yield from (f"{place(path, line)}: names the pipeline {text}"
                         for text, line in source.strings(path) if text in names)  # fmt: skip
+
+
+def pipelines_on_the_page(source: Source) -> Iterator[str]:
+    """The dashboard shows what a pipeline declares, and names none: neither in code and comments nor in a template."""
+    words = re.compile(rf"\b({'|'.join(_brought_along())})\b", re.IGNORECASE)
+    for path, text in source.files.items():
+        if path.is_relative_to(ROOT / "dashboard"):
+            yield from (f"{place(path, number)}: names the pipeline {named[1]}"
+                        for number, line in enumerate(text.splitlines(), 1) if (named := words.search(line)))  # fmt: skip
+
+
+def _brought_along() -> list[str]:
+    return list(tomllib.loads((ROOT / "src" / PACKAGE / "onefold.toml").read_text(encoding="utf-8"))["pipelines"])
 
 
 _KAFKA_CLIENTS = {"AdminClient", "Consumer", "Producer", "DeserializingConsumer", "SerializingProducer", "AIOConsumer",
@@ -289,6 +302,7 @@ def _imports(source: Source, path: Path) -> Iterator[tuple[str, int]]:
 
 RULES = (
     banned_texts, names_that_nobody_holds, sleeping_tests, files_that_say_nothing, circles, second_names, faults_on_purpose,
-    readers_of_the_ledger, exit_codes, coded_rejections, named_pipelines, makers_of_kafka_clients, askers_of_the_controller,
-    openers_of_sessions, encodings_of_the_locale, types_that_are_not_checked, folders_of_the_package, pins, vendored_files,
+    readers_of_the_ledger, exit_codes, coded_rejections, named_pipelines, pipelines_on_the_page, makers_of_kafka_clients,
+    askers_of_the_controller, openers_of_sessions, encodings_of_the_locale, types_that_are_not_checked,
+    folders_of_the_package, pins, vendored_files,
 )  # fmt: skip

@@ -24,6 +24,8 @@ class Source:
                 *(ROOT / "cli" / "template").rglob("*.sql"),
                 *(ROOT / "docs" / "examples").rglob("*.py"),
                 *(ROOT / "images").rglob("*.py"),
+                *(ROOT / "dashboard" / "templates").glob("*.html"),
+                *(ROOT / "dashboard" / "static").glob("*.*"),
                 ROOT / "docker-compose.yml",
                 ROOT / "requirements.lock",
             )

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.rooms import ROOT
 
 PAGE = ROOT / "docs" / "api.md"
-MODULES = ("onefold", "onefold.windows", "onefold.effects", "onefold.testing", "onefold.model")
+MODULES = ("onefold", "onefold.windows", "onefold.effects", "onefold.testing", "onefold.model", "onefold.view")
 
 _HEAD = """# The public names
 
@@ -53,6 +53,7 @@ def _signature(found: Any) -> str:
         return "(...)"
     # Where a module of ours is only the place of a name, and what Python makes of a default that is a function.
     text = re.sub(r"\b(?:onefold|typing|collections\.abc|pathlib)(?:\.\w+)*\.(?=[A-Z])", "", text)
+    text = re.sub(r"((?::|->) )'([^']*)'", r"\1\2", text)  # annotations that are no objects when the module runs
     return re.sub(r"<function .*?>|<factory>", "...", text)
 
 

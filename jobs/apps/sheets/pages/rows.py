@@ -1,17 +1,17 @@
-"""What the page of a sheet shows of a window, ready for its templates: parts, each of which is exchanged by itself."""
+"""The page of a sheet as HTML: parts, each of which is exchanged by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onefold.dashboard.answers import Answers
-from onefold.dashboard.grids import Grid, Shown
-from onefold.dashboard.windows import Window
-from onefold.dashboard.words import grouped
 from onefold.jobs.apps.sheets.cells import Cell, name_of
+from onefold.jobs.apps.sheets.pages.grids import Grid, Shown
+from onefold.jobs.apps.sheets.pages.windows import Window
+from onefold.view import Page
 
 TEXT_MAX = 300  # characters of a cell that are shown; it may hold 32,767, and 10,000 cells may be shown
+MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike the hyphen
 TITLE_FROM = 16  # a text so long may not fit into its cell
 
 #: By the id of its element, which no two parts have in common: a part of the page as HTML.
@@ -54,15 +54,15 @@ class Chosen:
     content: str
 
 
-def parts(answers: Answers, grid: Grid | None, window: Window, trouble: str, chosen: Cell | None = None) -> Parts:
+def parts(page: Page, grid: Grid | None, window: Window, trouble: str, chosen: Cell | None = None) -> Parts:
     """The parts of the page of a window that was read (None: nothing could be read), with what is wrong, or "".
 
     chosen: the cell that is marked.
     """
-    made = {"standing": answers.text("sheet_standing.html", grid=grid, trouble=trouble)}
+    made = {"standing": page.text("sheet_standing.html", grid=grid, trouble=trouble)}
     if grid is not None:
         for row in rows(grid, window, chosen):
-            made[f"row-{row.number}"] = answers.text("sheet_row.html", row=row).strip()
+            made[f"row-{row.number}"] = page.text("sheet_row.html", row=row).strip()
     return made
 
 
@@ -92,3 +92,12 @@ def _view(shown: Shown | None, chosen: bool) -> CellView:
 
 def _short(text: str) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def grouped(number: str) -> str:
+    """A number as a sheet has it, in thousands: -1234.5 is written with a minus sign and a comma."""
+    digits = number.removeprefix("-")
+    before, point, behind = digits.partition(".")
+    if not (before + behind).isdecimal():
+        return number  # with an exponent
+    return f"{MINUS if number.startswith('-') else ''}{int(before):,}{point}{behind}"

@@ -11,34 +11,29 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import psycopg
 
 from onefold.config.errors import UserError, first_line
-from onefold.dashboard.reader import Blocking, connect_blocking, hang_up
-from onefold.dashboard.windows import Window
-from onefold.dashboard.words import rounded, sentence
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
 from onefold.jobs.apps.sheets.chunks import Readable
 from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
+from onefold.jobs.apps.sheets.pages.windows import Window
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.protocols import Missing, Refuse
-from onefold.postgres import Unfit
+from onefold.postgres import hang_up
+from onefold.view import Unreadable
 
 READERS = 4  # windows that are read at once; each has a thread and a connection
 # Of that for formulas: one that adds up a million cells stays as it was written, and the page is there.
 EVALUATE_S = 3.0
+DECIMALS_MOST = 9  # of a number in a sheet
 READ_S = 10.0  # for one window; a healthy store needs some milliseconds, and nobody waits longer for a page
 
 
-class Unreadable(Exception):
-    """A window cannot be shown: the status of the answer, and why, in one sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.sentence = sentence
+Connect = Callable[[], psycopg.Connection[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
@@ -78,9 +73,9 @@ class Grid:
 class Grids:
     """Reads windows of sheets."""
 
-    def __init__(self, dsn: str, open_objects: Callable[[], Readable]) -> None:
+    def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
         """`open_objects` raises UserError where there is no store that could be used."""
-        self._free = [_Reading(dsn, open_objects) for _ in range(READERS)]
+        self._free = [_Reading(connect, open_objects) for _ in range(READERS)]
         self._turns = asyncio.Semaphore(READERS)
         self._threads = ThreadPoolExecutor(READERS, "grids")
 
@@ -96,7 +91,7 @@ class Grids:
         except TimeoutError:
             if reading is not None:
                 reading.hang_up()
-            raise Unreadable(503, "The database or the store of objects does not answer.") from None
+            raise Unreadable("The database or the store of objects does not answer") from None
 
     def close(self) -> None:
         """Hangs up."""
@@ -118,11 +113,11 @@ class Grids:
 class _Reading:
     """What one thread at a time reads with; opened by the first read, and again when it broke."""
 
-    def __init__(self, dsn: str, open_objects: Callable[[], Readable]) -> None:
-        self._dsn = dsn
+    def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
+        self._open = connect
         self._open_objects = open_objects
         self._objects: Readable | None = None
-        self._connection: Blocking | None = None
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._entries = Entries(self._connect)
 
     def read(self, sheet_id: str, window: Window, before: Grid | None) -> Grid:
@@ -132,21 +127,13 @@ class _Reading:
                 self._objects = self._open_objects()
             return _read(self._entries, self._objects, sheet_id, window, before)
         except NotThere as error:
-            raise Unreadable(404, sentence(str(error))) from None
+            raise Unreadable(str(error), 404) from None
         except Missing as error:
-            raise Unreadable(503, f"The object {error} of this sheet is not in the store of objects.") from None
+            raise Unreadable(f"The object {error} of this sheet is not in the store of objects") from None
         except UserError as error:
-            raise Unreadable(503, f"{sentence(error.message)} {error.hint}".strip()) from None
-        except psycopg.errors.QueryCanceled:
-            raise Unreadable(503, "The database took too long to answer.") from None
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise Unreadable(503, f"The database refuses to be read: {first_line(error)}.") from None
-        except Unfit as error:
-            raise Unreadable(503, sentence(str(error))) from None
-        except psycopg.Error:
-            raise Unreadable(503, "The database does not answer.") from None
+            raise Unreadable(f"{error.message}. {error.hint}".strip()) from None
         except (Refuse, ValueError, KeyError, TypeError) as error:
-            raise Unreadable(503, f"The sheet cannot be read: {first_line(error)}.") from None
+            raise Unreadable(f"The sheet cannot be read: {first_line(error)}") from None
 
     def hang_up(self) -> None:
         """From another thread: who waits for the database gets an error."""
@@ -157,8 +144,8 @@ class _Reading:
         """Gives the connection back."""
         self._entries.close()
 
-    def _connect(self) -> Blocking:
-        self._connection = connect_blocking(self._dsn)
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        self._connection = self._open()
         return self._connection
 
 
@@ -209,3 +196,13 @@ def _shown(formulas: Formulas, cell: Cell, value: Value) -> Shown:
     if isinstance(result, Decimal):
         return Shown("number", rounded(result), value.text, True)
     return Shown("error" if isinstance(result, Error) else "text", result or "", value.text, True)
+
+
+def rounded(number: Decimal) -> str:
+    """What came out of a formula, with as many digits behind the point as a cell may have; a smaller one with its exponent."""
+    if not number:
+        return "0"
+    text = f"{number:.{DECIMALS_MOST}f}"
+    if not Decimal(text):
+        return f"{number:.3e}"
+    return text.rstrip("0").rstrip(".")

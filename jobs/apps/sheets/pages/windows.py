@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from onefold.jobs.apps.sheets.cells import COLS_MAX, ROWS_MAX, Cell, Rect, column, letters, parse_cell
+from onefold.view import Unreadable
 
 # What is shown unless the address says otherwise, and at most: a page of some hundred kilobytes, whatever a sheet has.
 ROWS_SHOWN, COLS_SHOWN = 50, 26
@@ -16,8 +17,11 @@ _ROWS = re.compile(r"([1-9][0-9]{0,6})-([1-9][0-9]{0,6})")
 _COLS = re.compile(r"([A-Z]{1,3})-([A-Z]{1,3})")
 
 
-class NoWindow(ValueError):
-    """The address asks for no part of a sheet; one sentence."""
+class NoWindow(Unreadable):
+    """The address asks for no part of a sheet."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, 400)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from onefold.dashboard.reader import Connection
+import psycopg
 
 PAGE_SHEETS = 50
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)

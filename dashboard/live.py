@@ -1,0 +1,112 @@
+"""Reads what viewers look at again once a second, once for all viewers of it, and hands on the parts of the page that changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import structlog
+from sse_starlette import ServerSentEvent
+
+from onefold.dashboard.reader import trouble_of
+from onefold.dashboard.words import clock
+from onefold.error_codes import first_line
+from onefold.printable import sentence
+from onefold.view import Unreadable
+
+EVERY_S = 1.0  # as the live page
+
+#: By the id of its element: a part of the page as HTML.
+Parts = Mapping[str, str]
+Read = Callable[[Any], Awaitable[Any]]
+Render = Callable[[Any, str], Parts]
+
+log = structlog.get_logger("onefold.dashboard")
+
+
+@dataclass
+class _Watched:
+    """What somebody looks at.
+
+    Attributes:
+        at: when it was read.
+        trouble: why the last reading failed, or "".
+    """
+
+    task: asyncio.Task[None]
+    viewers: int = 0
+    at: datetime | None = None
+    parts: Parts = field(default_factory=dict)
+    trouble: str = ""
+    turned: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+
+class Live:
+    """Hands parts to any number of viewers."""
+
+    def __init__(self) -> None:
+        self._watched: dict[Hashable, _Watched] = {}
+
+    @property
+    def viewers(self) -> int:
+        """How many there are now."""
+        return sum(watched.viewers for watched in self._watched.values())
+
+    async def events(self, key: Hashable, read: Read, render: Render) -> AsyncIterator[ServerSentEvent]:
+        """The changed parts after each reading, until the caller has seen enough."""
+        if key not in self._watched:
+            self._watched[key] = _Watched(asyncio.create_task(self._run(key, read, render)))
+        watched = self._watched[key]
+        watched.viewers += 1
+        sent: Parts = {}
+        try:
+            while True:
+                async with watched.turned:
+                    await watched.turned.wait()
+                different = {name: part for name, part in watched.parts.items() if sent.get(name) != part}
+                sent = watched.parts
+                said = {"at": clock(watched.at), "parts": different, "trouble": watched.trouble}
+                yield ServerSentEvent(event="update", data=json.dumps(said, ensure_ascii=False), retry=1000)
+        finally:
+            watched.viewers -= 1
+            if not watched.viewers:
+                watched.task.cancel()
+                del self._watched[key]
+
+    async def _run(self, key: Hashable, read: Read, render: Render) -> None:
+        watched = self._watched[key]
+        time = asyncio.get_running_loop().time
+        value: Any = None
+        while True:
+            began = time()
+            before, trouble = value, ""
+            try:
+                value = await read(before)
+            except Exception as error:  # noqa: BLE001 - the view is a pipeline's own, and its page goes on
+                trouble = why(error)
+            if watched.at is None or value is not before or trouble != watched.trouble:
+                try:
+                    watched.parts = render(value, trouble)
+                except Exception as error:  # noqa: BLE001 - as above; the parts stay as they were
+                    trouble = why(error)
+            watched.at, watched.trouble = datetime.now(UTC), trouble
+            async with watched.turned:
+                watched.turned.notify_all()
+            took = time() - began
+            # A reading that takes long leaves at least half of the time to others.
+            await asyncio.sleep(max(EVERY_S - took, took))
+
+
+def why(error: Exception) -> str:
+    """Why a view shows nothing, in one sentence. The log has the traceback of a fault in its code."""
+    if isinstance(error, Unreadable):
+        return sentence(str(error))
+    if isinstance(error, psycopg.Error):
+        return trouble_of(error)
+    log.error("a view failed", exc_info=error)
+    return f"This view failed: {type(error).__name__}: {first_line(error)}."

@@ -1,0 +1,113 @@
+"""The pages that pipelines bring with code, each below the address of its pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+from jinja2 import ChoiceLoader, FileSystemLoader
+from sse_starlette import EventSourceResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Router
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
+from onefold.dashboard.live import Live, why
+from onefold.dashboard.reader import Blocking, Connection, Reader
+from onefold.dashboard.words import part
+from onefold.operate import pipelines
+from onefold.pipelines import Faulty, Pipeline
+from onefold.printable import sentence
+from onefold.view import Unreadable, View
+
+T = TypeVar("T")
+
+
+class Views:
+    """The application below `/pipelines/{name}/`. A view is imported when it is asked for."""
+
+    def __init__(self, dsn: str, answers: Answers) -> None:
+        self._dsn = dsn
+        self._answers = answers
+        self._live = Live()
+        self._loading: dict[str, asyncio.Task[ASGIApp]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI. Whatever fails before the answer begins is the error of this page."""
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            app = await self._app(scope["path_params"]["name"])
+            await app(scope, receive, sending)
+        except HTTPException:
+            raise
+        except Exception as error:
+            if begun:
+                raise
+            status = error.status if isinstance(error, Unreadable) else 503 if isinstance(error, psycopg.Error) else 500
+            said = sentence(str(error)) if isinstance(error, Faulty) else why(error)
+            await self._answers.problem(status, said)(scope, receive, send)
+
+    async def _app(self, name: str) -> ASGIApp:
+        pipeline = pipelines.found().pipelines.get(name)
+        if pipeline is None or pipeline.view is None:
+            raise HTTPException(404)
+        loading = self._loading.get(name)
+        if loading is None or (loading.done() and loading.exception() is not None):
+            loading = self._loading[name] = asyncio.create_task(self._load(pipeline))
+        return await asyncio.shield(loading)
+
+    async def _load(self, pipeline: Pipeline) -> ASGIApp:
+        # The view's module is imported for that, which may take a moment.
+        view: View = await asyncio.to_thread(pipeline.load_view)
+        # A reader of its own: a view that takes long delays no other page.
+        page = _Page(pipeline.name, view.folder, Reader(self._dsn), self._answers, self._live)
+        static = StaticFiles(directory=view.folder / "static", check_dir=False)
+        return Router([Mount("/static", static), Mount("/view", routes=list(view.routes(page)))])
+
+
+class _Page:
+    """See `onefold.view.Page`."""
+
+    def __init__(self, name: str, folder: Path, reader: Reader, answers: Answers, live: Live) -> None:
+        self.path = f"/pipelines/{part(name)}/view"
+        self._name = name
+        self._reader = reader
+        self._answers = answers
+        self._live = live
+        frame = answers.templates
+        loader = ChoiceLoader([FileSystemLoader(folder / "templates"), *([frame.loader] if frame.loader else [])])
+        self._templates = frame.overlay(loader=loader)
+
+    def snapshot(self) -> AbstractAsyncContextManager[Connection]:
+        return self._reader.snapshot()
+
+    def connect(self) -> Blocking:
+        return self._reader.another()
+
+    def frame(self, template: str, status: int = 200, **names: Any) -> Response:
+        return HTMLResponse(self.text(template, here=self._name, **names), status, headers=HEADERS)
+
+    def text(self, template: str, **names: Any) -> str:
+        return self._templates.get_template(template).render(path=self.path, **names)
+
+    def live(
+        self,
+        key: Hashable,
+        read: Callable[[T | None], Awaitable[T]],
+        render: Callable[[T | None, str], Mapping[str, str]],
+    ) -> Response:
+        if self._live.viewers >= VIEWERS_MAX:
+            return self._answers.crowded()
+        return EventSourceResponse(self._live.events((self._name, key), read, render), ping=PING_S, headers=HEADERS)
