@@ -185,6 +185,11 @@ def _of_workload(
             f"{where} says tombstones={workload.tombstones!r}, and the topology says {topology.tombstones!r}: say what becomes "
             f"of a null value in both, and alike"
         )
+    if workload.on_dead_letter != topology.on_dead_letter:
+        yield (
+            f"{where} says on_dead_letter={workload.on_dead_letter!r}, and the topology says {topology.on_dead_letter!r}: say in "
+            f"both, and alike, whether later events of a key wait for a dead letter"
+        )
     for topic in sorted({*workload.fed} ^ {*topology.fed}):
         yield f"{where} and the topology do not agree whether {topic} is fed by {pipeline.name} itself: say it in fed=(...)"
     for table in workload.tables:

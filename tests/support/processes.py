@@ -209,7 +209,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         receipts = read(client, owner, {name: topic.topic_id for name, topic in log.topics.items()})
         replays = Replays(receipts, owner)
     matching = Matching(workload, partitions, oracle.expected.model, oracle.expected.fate)
-    oracle.withdrawn, oracle.changed = replays.withdrawn, matching.changed
+    oracle.withdrawn, oracle.parked, oracle.changed = replays.withdrawn, replays.parked, matching.changed
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
         for record in records(client, topic):
