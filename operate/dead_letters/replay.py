@@ -383,7 +383,9 @@ def _write(
                 _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
             elif ticket is not None:
                 headers = [*_signed(letter, letters.owner), (DROPPED_HEADER, dropped.by.encode())]
-                _add(producer, source.topic, source.partition, ticket.key.encode(), b"", headers, answered)
+                # A key of its own: in a compacted topic it must not stand for the last event of the key.
+                own_key = f"{DROPPED_HEADER}/{source}".encode()
+                _add(producer, source.topic, source.partition, own_key, b"", headers, answered)
             _add(producer, letters.topology.replays, 0, key, value, [], answered)
         step("after_produce")
         with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the commit says

@@ -84,7 +84,7 @@ class Operator:
         """Decide that its record never counts."""
         self._end(letter, dropped=True)
         if letter.ticket is not None:
-            key, (topic, partition, _) = letter.ticket.key.encode(), letter.source
+            key, (topic, partition, _) = f"onefold-dropped/{letter.source}".encode(), letter.source
             headers = [*_headers(letter), ("onefold-dropped", b"somebody")]
             self.log.append(topic, key, b"", partition=partition, headers=headers)
 
