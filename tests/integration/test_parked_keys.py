@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from onefold.cli.main import run
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
 from onefold.operate.dead_letters import parked, replay
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
-from onefold.operate.errors import UserError
 from onefold.operate.reset.reset import Reset
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.replays import Dropped
 from onefold.proof.contracts import contracts

@@ -15,7 +15,8 @@ from typing import IO, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.operate import logs, state_check
+from onefold.config import logs
+from onefold.operate import state_check
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import high_watermark, lag
