@@ -40,7 +40,8 @@ def check_all(found: Found, *, not_judged: bool = True) -> dict[str, list[str]]:
 
 
 def _collisions(found: Found) -> Iterator[tuple[str, str]]:
-    """Topics that Kafka refuses beside another one, or that another pipeline keeps for itself, each with the pipeline's name.
+    """Topics that Kafka refuses beside another one, that another pipeline keeps for itself, or whose dead letters cannot be
+    replayed for another pipeline's sake, each with the pipeline's name.
 
     Of two topics that Kafka takes for one, the finding is at the pipeline whose name is the later one.
     """
@@ -60,6 +61,13 @@ def _collisions(found: Found) -> Iterator[tuple[str, str]]:
                 yield name, f"{beside}: to its metrics '.' and '_' are one. Rename one of them"
             if topic in topology.outputs and kept.get(topic, name) != name:
                 yield name, f"{where}: {kept[topic]} keeps the topic {topic} for itself: give the output another name"
+        others = [
+            (other, topic) for other, its in loaded.items() if other != name for topic in (*its.reads, *its.outputs)
+        ]
+        for other, topic in others if topology.on_dead_letter == "park" else ():
+            if topic in topology.inputs:
+                why = f"{topic} is a topic of {other} too, so that its dead letters cannot be replayed"
+                yield name, f"{where}: {why}, and a parked key would wait for ever: say on_dead_letter='pass'"
 
 
 def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
@@ -200,6 +208,11 @@ def _of_workload(
         yield (
             f"{where} says tombstones={workload.tombstones!r}, and the topology says {topology.tombstones!r}: say what becomes "
             f"of a null value in both, and alike"
+        )
+    if workload.on_dead_letter != topology.on_dead_letter:
+        yield (
+            f"{where} says on_dead_letter={workload.on_dead_letter!r}, and the topology says {topology.on_dead_letter!r}: say in "
+            f"both, and alike, whether later events of a key wait for a dead letter"
         )
     for topic in sorted({*workload.fed} ^ {*topology.fed}):
         yield f"{where} and the topology do not agree whether {topic} is fed by {pipeline.name} itself: say it in fed=(...)"

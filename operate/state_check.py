@@ -28,10 +28,11 @@ from onefold.operate.values import readable
 from onefold.processor import loading
 from onefold.processor.core.abc import Codec
 from onefold.processor.core.errors import Corrupted, ProcessorError, Rejected
-from onefold.processor.core.fold import fold
+from onefold.processor.core.fold import fold, state_key
 from onefold.processor.core.owner import Owner
+from onefold.processor.core.parking import Parking, Ticket, parking
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.core.values import Record
+from onefold.processor.core.values import PARKED_HEADER, Record
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.runtime.changelog import Progress, told
 from onefold.processor.runtime.store import STATE, Store
@@ -215,9 +216,11 @@ def _stored(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[in
     return found
 
 
-def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> set[record.Source]:
-    """The input records that are dead letters. They are as many as the progress in the changelog says, or more."""
-    found = set[record.Source]()
+def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[record.Source, bytes | None]:
+    """The input records that are dead letters, and the turn of each, if its key was parked. They are as many as the progress in
+    the changelog says, or more.
+    """
+    found = dict[record.Source, bytes | None]()
     with closing(kafka.log(client, [*topology.dead.values()])) as log:
         _check_whole(log, topology.dead.values())
         ours = owner.Owner(log.cluster_id, topology.name)
@@ -225,7 +228,7 @@ def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> set[recor
         def take(read: record.Record) -> None:
             source = record.source_of(read.header(owner.SOURCE_HEADER))
             if source is not None and ours.wrote(read) is not False:
-                found.add(source)
+                found[source] = read.header(PARKED_HEADER)
 
         log.read(log.high_ends(), take)
     return found
@@ -267,10 +270,14 @@ class _Task:
         partition: int,
         partitions: int,
         stored: _Stored,
-        dead: set[record.Source],
+        dead: Mapping[record.Source, bytes | None],
+        signature: bytes,
     ) -> None:
         # What it writes is compared by `verify`.
-        self._topology = replace(topology, emit_change=None)
+        self._topology = without = replace(topology, emit_change=None)
+        self._parking: Parking | None = None
+        if topology.on_dead_letter == "park":
+            self._topology, self._parking = parking(without), Parking(without, signature, self._key_of)
         self._codec = codec
         self._partition_of = partial(partition_of, partitions=partitions)
         self._records: list[Record] = []
@@ -291,7 +298,9 @@ class _Task:
         """Process what was taken. Raises `CannotTell` if the handler cannot."""
         records, self._records = self._records, []
         try:
-            made = fold(self._topology, self.store, records, self._decode, self._partition_of, self.ticked_ms)
+            made = fold(
+                self._topology, self.store, records, self._decode, self._partition_of, self.ticked_ms, self._parking
+            )
         except ProcessorError:
             raise
         except Exception as error:
@@ -307,6 +316,14 @@ class _Task:
             )
         self.store.apply(made.changes)
         self.ticked_ms = made.ticked_ms
+
+    def _key_of(self, taken: Record) -> str | None:
+        """As the dead letter says: the processor may not have known it."""
+        source = record.Source(*taken[:3])
+        if source not in self._dead:
+            return state_key(self._topology, self._codec.decode, taken)
+        ticket = Ticket.decode(self._dead[source])
+        return None if ticket is None else ticket.key
 
     def _decode(self, taken: Record) -> Any:
         if record.Source(*taken[:3]) in self._dead:
@@ -331,13 +348,16 @@ def _processed(
     codec: Codec,
     log: Log,
     stored: dict[int, _Stored],
-    dead: set[record.Source],
+    dead: Mapping[record.Source, bytes | None],
     told: Told,
 ) -> list[_Task]:
     """The tasks, with the states that the handler makes of all input records before the progress."""
     partitions, life = log.topics[topology.reads[0]].partitions, log.topics[topology.changelog].topic_id
-    tasks = [_Task(topology, codec, partition, partitions, stored[partition], dead) for partition in range(partitions)]
     ours = Owner(log.cluster_id, topology.name, life)
+    tasks = [
+        _Task(topology, codec, partition, partitions, stored[partition], dead, ours.signature)
+        for partition in range(partitions)
+    ]
     ends = {(topic, at): to for at, one in stored.items() for topic, to in one.progress.offsets_next.items()}
 
     def process(read: record.Record) -> None:

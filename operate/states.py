@@ -23,6 +23,7 @@ from onefold.operate.values import readable
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError
+from onefold.processor.core.parking import Parked, inner
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.changelog import STATE
 
@@ -100,7 +101,10 @@ def get(settings: Settings, domain: str, key: str, at: str | None = None, progre
     value, raw = None, None
     if found is not None and found.value is not None:
         try:
-            value = json.loads(codec.encode_state(codec.decode_state(topology, found.value)))
+            state = codec.decode_state(topology, found.value)
+            if isinstance(state, Parked):
+                note = f"parked behind {state.at}: {state.last + 1 - state.next:,} of its events wait"
+            value = None if inner(state) is None else json.loads(codec.encode_state(inner(state)))
         except (ProcessorError, ValueError) as error:
             raw, note = readable(found.value), str(error)
     where, at_ms = (None, None) if found is None else (str(found.place), found.at_ms)

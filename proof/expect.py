@@ -5,7 +5,7 @@ A record of an input topic has exactly one fate:
     accepted       it changed the rows of its key, or was written on into an input of the pipeline's own
     ignored        well-formed, but it changes nothing (a duplicate, a late one)
     repartitioned  well-formed, but misrouted: it takes effect only as its copy in the partition of its key
-    dead           inadmissible, by the contract or by a rule of the domain
+    dead           inadmissible, by the contract or by a rule of the domain; or its key is parked (see `parks`)
 
 An input record with a null value is a tombstone. The workload says what becomes of it: a dead letter, nothing, or that the model
 is told which key it deletes, which is its Kafka key as a text.
@@ -39,6 +39,7 @@ from onefold.proof.fed import Fed
 from onefold.proof.kinds import kind_of
 from onefold.proof.models import DeletingModel, Feeding, Model, TickingModel
 from onefold.proof.owner import COPY_HEADER, SOURCE_HEADER, Owner
+from onefold.proof.parks import Parks, Ticket, is_drop
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.summed import Gathered, Sums
@@ -132,6 +133,8 @@ class Workload:
         queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
         tombstones: what becomes of an input record with a null value: "reject", it is a dead letter; "ignore", it changes
             nothing; "event", the model has a `delete` for it (see `DeletingModel`).
+        on_dead_letter: what becomes of the later events of a key after one was rejected: "pass", the model gets them; "park",
+            they wait as dead letters.
         not_judged: what nobody compares, each with the reason: output topics and tables that no table of the model is for, and
             fields and columns that none has, as `topic.field` and `table.column`.
         apart: without effect; a model of an earlier version may say it.
@@ -149,6 +152,7 @@ class Workload:
     apart: InitVar[bool] = False
     tombstones: str = "reject"
     not_judged: Mapping[str, str] = field(default_factory=dict, hash=False)
+    on_dead_letter: str = "pass"
 
     def __post_init__(self, apart: bool) -> None:
         if apart:
@@ -157,6 +161,11 @@ class Workload:
         if self.tombstones not in ("reject", "ignore", "event"):
             raise ValueError(
                 f"the verification model of {self.name} has tombstones={self.tombstones!r}: say reject, ignore or event"
+            )
+
+        if self.on_dead_letter not in ("pass", "park"):
+            raise ValueError(
+                f"the verification model of {self.name} has on_dead_letter={self.on_dead_letter!r}: say pass or park"
             )
 
     @property
@@ -191,13 +200,14 @@ class Workload:
 
 
 class DeadLetter(NamedTuple):
-    """What must be found in the dead-letter topic."""
+    """What must be found in the dead-letter topic. `parked`: the turn that it must name; None: none."""
 
     reason: str
     key: bytes | None
     head: bytes | None
     sha256: str
     length: int
+    parked: str | None = None
 
     def is_cut(self) -> bool:
         """Whether it may hold less than the record's key and value."""
@@ -308,6 +318,9 @@ class Oracle:
         self.owner = owner or Owner("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was replayed or dropped.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
+        #: Of each of these, the turn that its dead letter in this life has named; None: it has named none.
+        self.parked: Callable[[Source], Ticket | None] = lambda source: None
+        self._parks = Parks() if workload.on_dead_letter == "park" else None
         #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
         self.changed: Callable[[Source, str | None, int], None] = _nothing
         self._partitions = partitions
@@ -333,9 +346,11 @@ class Oracle:
         if original is not None and not fed:
             self._match_copy(record, source, original)
         try:
-            fate = self._judge(record, source, fed, self.withdrawn(record, source))
+            withdrawn = self.withdrawn(record, source)
+            fate = self._judge(record, source, fed, withdrawn)
         except Inadmissible as reason:
-            self.expected.dead[source] = _dead_letter(record, str(reason))
+            parked = None if self._parks is None else self._park(self._parks, record, source, withdrawn)
+            self.expected.dead[source] = _dead_letter(record, str(reason), parked)
             fate = Fate.DEAD
         self._note(source, fate)
         return fate
@@ -366,6 +381,9 @@ class Oracle:
             if withdrawn:
                 raise Inadmissible(_WITHDRAWN)
             return self._judge_tick(record, source)
+        ticket = self.owner.ticket(record) if self._parks is not None and record.headers else None
+        if ticket is not None and is_drop(record) and not withdrawn:
+            return self._drop(ticket)
         deletes = record.value is None and self._workload.tombstones != "reject"
         value = {} if deletes else decode(self._contracts[record.topic], record.value, self._registry)
         if fed and not deletes:  # nothing that a pipeline writes is null
@@ -383,9 +401,14 @@ class Oracle:
             copy = Copy(belongs, key.encode(), _digest(record.value))
             self.expected.uncopied[source] = copy, Sent.of(self.owner.as_sent(record))
             return Fate.REPARTITIONED
+        waits = self._parks is not None and self._parks.is_parked(key)
+        if waits and self._parks is not None and not self._parks.is_next(key, ticket):
+            raise Inadmissible("its key is parked")
         if hasattr(model, "record"):
             model.record = self.owner.as_sent(record)
         changed = self._delete(key, source) if deletes else model.apply(value, source)
+        if waits and self._parks is not None:
+            self._parks.call_next(key)
         self.changed(source, key, Fate.ACCEPTED if changed else Fate.IGNORED)
         if not changed:
             return Fate.IGNORED
@@ -393,6 +416,37 @@ class Oracle:
             for topic, fields, *named in cast("Feeding", model).feeds():
                 self.expected.fed.ask(topic, fields, source, named[0] if named else key)
         return Fate.ACCEPTED
+
+    def _drop(self, ticket: Ticket) -> int:
+        parks, key = self._parks, ticket.key
+        assert parks is not None, "only parked keys have tickets"
+        if parks.is_parked(key):
+            if not parks.is_next(key, ticket):
+                raise Inadmissible("its key is parked")
+            parks.call_next(key)
+        return Fate.IGNORED
+
+    def _park(self, parks: Parks, record: Record, source: Source, withdrawn: bool) -> Ticket | None:
+        """The turn of a record that is a dead letter. None: its key is not known, or it was withdrawn in an earlier life."""
+        if record.topic == self._ticks:
+            return None
+        ticket = self.owner.ticket(record) if record.headers else None
+        key = ticket.key if ticket is not None else None
+        if key is None:
+            told = self.parked(source) if withdrawn else None
+            if withdrawn and told is None:
+                return None
+            key = self._key_of(record, source) or (told.key if told is not None else None)
+        return None if key is None else parks.letter(key, source, ticket)
+
+    def _key_of(self, record: Record, source: Source) -> str | None:
+        try:
+            if record.value is None and self._workload.tombstones == "event":
+                return _deleted(record)
+            value = decode(self._contracts[record.topic], record.value, self._registry)
+            return self.expected.model.key(value, source)
+        except Inadmissible:
+            return None
 
     def _judge_tick(self, record: Record, source: Source) -> int:
         at_ms = decode(TICK, record.value, self._registry)["at_ms"]
@@ -475,8 +529,9 @@ def _digest(value: bytes | None) -> bytes:
     return hashlib.sha256(value or b"").digest()
 
 
-def _dead_letter(record: Record, reason: str) -> DeadLetter:
+def _dead_letter(record: Record, reason: str, parked: Ticket | None = None) -> DeadLetter:
     value = record.value
     head = value if value is None else value[:DEAD_LETTER_BYTES_MAX]
     key = record.key if record.key is None else record.key[:DEAD_LETTER_BYTES_MAX]
-    return DeadLetter(reason, key, head, hashlib.sha256(value or b"").hexdigest(), len(value or b""))
+    digest, length = hashlib.sha256(value or b"").hexdigest(), len(value or b"")
+    return DeadLetter(reason, key, head, digest, length, None if parked is None else str(parked))

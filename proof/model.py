@@ -151,6 +151,7 @@ def model(
     tombstones: str = "reject",
     delete: ApplyDelete | Mapping[str, ApplyDelete] | None = None,
     not_judged: Mapping[str, str] | None = None,
+    on_dead_letter: str = "pass",
 ) -> Workload:
     """A workload whose rows `apply` makes.
 
@@ -169,6 +170,7 @@ def model(
             each input topic, by its name.
         not_judged: what of the pipeline no table says, each with the reason: output topics and tables, and fields and columns
             as `topic.field` and `table.column`. `onefold check` asks for them, and a verdict lists them.
+        on_dead_letter: what becomes of the later events of a key after one was rejected, as in the topology: "pass" or "park".
 
     Raises:
         ValueError: `apply`, `key` or `delete` names topics, and not just those of `inputs`; or `tombstones` is none of the
@@ -195,4 +197,5 @@ def model(
         apart=apart,
         tombstones=tombstones,
         not_judged=not_judged or {},
+        on_dead_letter=on_dead_letter,
     )

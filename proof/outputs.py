@@ -18,6 +18,7 @@ from onefold.proof.expect import Expected, Table, Workload
 from onefold.proof.fates import FATES, Fate
 from onefold.proof.kinds import KINDS, picked
 from onefold.proof.owner import SOURCE_HEADER, Owner
+from onefold.proof.parks import PARKED_HEADER
 from onefold.proof.placement import partition_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import Finding
@@ -177,6 +178,8 @@ def _letter_differs(record: Record, letter: Any, topic: str) -> str:
         return "its header onefold-sha256 is not that of the original value"
     if record.header("onefold-bytes") != b"%d" % letter.length:
         return "its header onefold-bytes is not the length of the original value"
+    if (record.header(PARKED_HEADER) or b"").decode(errors="replace") != (letter.parked or ""):
+        return f"its header {PARKED_HEADER} is not {letter.parked!r}"
     return "" if record.header("onefold-reason") else "it gives no reason"
 
 

@@ -9,6 +9,7 @@ named no pipeline: its copies and replays are told by what they name, and where 
 
 from dataclasses import dataclass
 
+from onefold.proof.parks import PARKED_HEADER, Ticket, is_drop, ticket_of
 from onefold.proof.record import Record
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
@@ -54,6 +55,13 @@ class Owner:
         """Where an input record lay first that this pipeline put back, or may have. None: it did not."""
         return None if self.wrote(record) is False else self._named(record, REPLAYS_HEADER)
 
+    def ticket(self, record: Record) -> Ticket | None:
+        """The turn of a replay or a drop of this life. None: it is none, or has none."""
+        signed = self._signed(record)
+        if signed is None or not self.is_this_life(signed.decode(errors="replace")) or self.replayed(record) is None:
+            return None
+        return ticket_of(record.header(PARKED_HEADER))
+
     def as_sent(self, record: Record) -> Record:
         """The record with the time and the headers that its sender gave it. A copy or a replay says the time in a header."""
         if not record.headers:
@@ -67,12 +75,14 @@ class Owner:
         )
 
     def is_of_another(self, record: Record) -> bool:
-        """Whether an input record is a copy or a replay for the states of another pipeline of the cluster, or of another life."""
+        """Whether an input record is a copy or a replay for the states of another pipeline of the cluster, or of another life; or
+        a drop of another life.
+        """
         signed = self._signed(record)
         if signed is None or not signed.startswith(f"{self.cluster_id}/".encode()):
             return False
         if self.copied(record) is not None or self.replayed(record) is not None:
-            return False
+            return is_drop(record) and not self.is_this_life(signed.decode(errors="replace"))
         copy = record.header(COPY_HEADER) is not None and self._named(record, SOURCE_HEADER) is not None
         return copy or self._named(record, REPLAYS_HEADER) is not None
 

@@ -2,7 +2,8 @@
 
 A receipt says that the record at some place counts no more where it lies. The judge believes it only together with the dead
 letter of that record; and if it was replayed, together with the replayed record, which names the place in a header, holds the
-same bytes in the same partition, and is there once. Of a dropped one there is none.
+same bytes in the same partition, and is there once. Of a dropped one there is none; if its key was parked, one record of the
+input says that it was dropped.
 
 The receipt of a copy of a repartitioned record names the original and the life in which it was copied. In every later life the
 original is a dead letter, and is not copied again.
@@ -13,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 
@@ -22,15 +23,23 @@ from onefold.error_codes import Code
 from onefold.proof.expect import DeadLetter, Sent
 from onefold.proof.log import Log, cannot_tell
 from onefold.proof.owner import Owner
+from onefold.proof.parks import Ticket, is_drop, ticket_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import CannotTell, Finding
 
 _ANSWER_S = 15.0
 
 
+class Turn(NamedTuple):
+    """Of a receipt of a parked key's dead letter of this life: whether it says that the letter was dropped, and its turn."""
+
+    dropped: bool
+    ticket: Ticket
+
+
 #: The input records that have a receipt, and whether it says that they were dropped; of the original of a copy that was replayed
 #: in an earlier life, the place of the copy.
-Receipts = Mapping[Source, bool | Source]
+Receipts = Mapping[Source, bool | Source | Turn]
 
 
 @dataclass
@@ -45,15 +54,19 @@ class Replays:
     owner: Owner = field(default_factory=lambda: Owner("", ""))
     _digests: dict[Source, bytes] = field(default_factory=dict)
     _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
+    # By dead letter's record, the records that say that it was dropped.
+    _drops: dict[Source, list[Source]] = field(default_factory=dict)
     # Where it is known. A record that was a dead letter when it was read has left no more than its key and its value.
     _sent: dict[Source, Sent] = field(default_factory=dict)
 
     def withdrawn(self, record: Record, source: Source) -> bool:
         """Whether the input record counts no more where it lies. Takes note of records that were replayed."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
-        if first is not None and (self.owner.wrote(record) or first in self.receipts):
+        if first is not None and is_drop(record):
+            self._drops.setdefault(first, []).append(source)
+        elif first is not None and (self.owner.wrote(record) or first in self.receipts):
             self._found.setdefault(first, []).append((source, _digest(record.key, record.value), self._sent_of(record)))
-        dropped = self.receipts.get(source)
+        dropped = self._dropped(source)
         if dropped is None:
             return False
         if dropped is False:
@@ -62,6 +75,15 @@ class Replays:
         elif dropped is not True:
             self._sent[dropped] = self._sent_of(record)  # a copy has another key
         return True
+
+    def parked(self, source: Source) -> Ticket | None:
+        """The turn that the dead letter of a record with a receipt has named in this life; None: it has named none."""
+        found = self.receipts.get(source)
+        return found.ticket if isinstance(found, Turn) else None
+
+    def _dropped(self, source: Source) -> bool | Source | None:
+        found = self.receipts.get(source)
+        return found.dropped if isinstance(found, Turn) else found
 
     def _sent_of(self, record: Record) -> Sent:
         return Sent.of(self.owner.as_sent(record))
@@ -80,8 +102,11 @@ class Replays:
             return False
         for source in receipts.keys() - self.receipts.keys():
             if source.offset < positions.get(source[:2], 0):
-                letter = dead.get(source)
-                dropped = receipts[source]
+                letter, found = dead.get(source), receipts[source]
+                dropped = found.dropped if isinstance(found, Turn) else found
+                turn = str(found.ticket) if isinstance(found, Turn) else None
+                if letter is not None and letter.parked != turn:
+                    return False
                 if letter is None or isinstance(dropped, Source) or (letter.is_cut() and not dropped):
                     return False
                 if not dropped:
@@ -95,12 +120,13 @@ class Replays:
             if first not in self._found:
                 text = "a receipt says that the dead letter was replayed, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
+        yield from self._wrong_drops()
         texts: dict[object, str] = {
             None: "no receipt says so",
             True: "the dead letter was dropped",
         }
         for first, found in self._found.items():
-            dropped = self.receipts.get(first)
+            dropped = self._dropped(first)
             for source, *_ in found[1:] if dropped is False else found:
                 text = texts.get(dropped, "the dead letter was replayed before")
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
@@ -111,6 +137,17 @@ class Replays:
                 if source[:2] != first[:2] or digest != self._digests.get(first, digest):
                     text = "the replayed record is not the dead letter's record"
                     yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
+
+    def _wrong_drops(self) -> Iterator[Finding]:
+        """Later events of a parked key wait for the record that says that a dead letter was dropped."""
+        for first, found in self.receipts.items():
+            if isinstance(found, Turn) and found.dropped and first not in self._drops:
+                text = "a receipt says that the dead letter of a parked key was dropped, and no record of the input says so"
+                yield Finding("missing replay", first.topic, source=str(first), text=text)
+        for first, drops in self._drops.items():
+            for source in drops[1:] if self._dropped(first) is True else drops:
+                text = "the dead letter was dropped before, or no receipt says so"
+                yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
 
 
 def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> Receipts:
@@ -129,7 +166,7 @@ def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> 
             return {}
     except KafkaException as error:
         raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
-    found: dict[Source, bool | Source] = {}
+    found: dict[Source, bool | Source | Turn] = {}
 
     def take(record: Record) -> None:
         try:
@@ -137,13 +174,16 @@ def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> 
             topic_id, dropped = body["topic_id"], "dropped" in body
             copied = body.get("copied") or {"original": "", "signature": ""}
             original, signature = source_of(copied["original"].encode()), copied["signature"]
+            parked = body.get("parked") or {"ticket": "", "signature": ""}
+            ticket = ticket_of(parked["ticket"].encode())
+            ours = owner.is_this_life(parked["signature"])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CannotTell(
                 Code.RECORD_UNREADABLE, f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read"
             ) from None
         first = source_of(record.key)
         if first is not None and topic_ids.get(first.topic) == topic_id:
-            found.setdefault(first, dropped)
+            found.setdefault(first, dropped if ticket is None or not ours else Turn(dropped, ticket))
             if original is not None and not owner.is_this_life(signature):
                 found.setdefault(original, dropped or first)
 

@@ -143,7 +143,8 @@ def begin(work: Workload, log: Log, registry: Registry | None, receipts: Receipt
     oracle = Oracle(work, partitions[work.reads[0]], registry, owner, partitions)
     outputs, replays = Outputs(work, owner, partitions), Replays(receipts, owner)
     matching = Matching(work, partitions, oracle.expected.model, oracle.expected.fate)
-    oracle.withdrawn, oracle.changed, outputs.heard = replays.withdrawn, matching.changed, matching.wrote
+    oracle.withdrawn, oracle.parked = replays.withdrawn, replays.parked
+    oracle.changed, outputs.heard = matching.changed, matching.wrote
     order = Order(work.reads, oracle.feed) if len(work.reads) > 1 else None
     return State(oracle, outputs, matching, order, replays)
 

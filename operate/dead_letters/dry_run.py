@@ -1,7 +1,7 @@
 """What would happen to dead letters if they were replayed now: the pipeline's real contract, handler and states, and no write.
 
-It is what the handler says to the states as of now, one record after the other. Whatever the pipeline folds between this and
-the replay may change it.
+It is what the handler says to the states as of now, one record after the other, as if no key were parked. Whatever the pipeline
+folds between this and the replay may change it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import groupby
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, said
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.fold import fold
+from onefold.processor.core.parking import inner
 from onefold.processor.core.values import Record, Transaction
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.runtime.keeping import Keeping
@@ -35,6 +36,7 @@ def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> 
             # Not opened: that would take the task from the processor that has it.
             states = Keeping(topology, letters.codec, partition).restore(session, stable=True).store
             assert isinstance(states, Store), "without a disk they are in memory"
+            states = Store({key: held for key, state in states.items() if (held := inner(state)) is not None})
             partition_of = session.partition_of
         for letter, original in group:
             source = letter.source

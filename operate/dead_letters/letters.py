@@ -24,8 +24,9 @@ from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError, Rejected
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
+from onefold.processor.core.parking import Ticket
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import SOURCE_HEADER, Envelope, Record
+from onefold.processor.core.values import PARKED_HEADER, SOURCE_HEADER, Envelope, Record
 from onefold.processor.runtime import dead_letters as written
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Letter(NamedTuple):
         key, value: the original's, or the first 64 KiB of them.
         sha256, length: of the whole original value.
         signature: which pipeline wrote it and on which cluster (`Owner`); None: it does not say.
+        ticket: its turn, where its key is parked.
     """
 
     place: Place
@@ -67,6 +69,7 @@ class Letter(NamedTuple):
     sha256: str
     length: int
     signature: bytes | None = None
+    ticket: Ticket | None = None
 
     @property
     def whole(self) -> bool:
@@ -353,6 +356,7 @@ def _letter(message: Message) -> Letter:
         headers.get(written.DIGEST_HEADER, b"").decode(errors="replace"),
         int(length) if length.isdigit() else len(value or b""),
         headers.get(PIPELINE_HEADER),
+        Ticket.decode(headers.get(PARKED_HEADER)),
     )
 
 

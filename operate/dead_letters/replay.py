@@ -10,12 +10,14 @@ between 1 and 3, and reads in 2 what the first has committed. A batch that Kafka
 down to the record that is: that one stays where it is, with its sentence, and the others are replayed. Each transaction has a
 producer of its own, so that a request of the one before that comes late meets an epoch that is over (see
 `processor.io.kafka`).
+
+The dead letters of a parked key are taken in the order of their tickets, and in rounds (see `parked`). The drop of one of them is
+also a record in the input: later events of the key wait for it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,10 +29,17 @@ from onefold import kafka_client
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import pipelines, producing
+from onefold.operate.dead_letters import parked
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, said
 from onefold.operate.reading import Place
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
-from onefold.processor.core.values import OWN_HEADERS, REPLAYS_HEADER, TIMESTAMP_HEADER
+from onefold.processor.core.values import (
+    DROPPED_HEADER,
+    OWN_HEADERS,
+    PARKED_HEADER,
+    REPLAYS_HEADER,
+    TIMESTAMP_HEADER,
+)
 from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK
 from onefold.processor.io.replays import Dropped
@@ -56,12 +65,16 @@ class Report:
         done, before: those that were replayed or dropped now, and those that had been before.
         lacking: of what was replayed, what the replayed record lacks.
         failed: those that cannot be replayed or dropped, each with one sentence.
+        followed: those of parked keys that waited behind these, and were replayed now.
+        stalled: why letters of parked keys may still wait, in one sentence; or "".
     """
 
     done: list[Letter] = field(default_factory=list)
     before: list[Letter] = field(default_factory=list)
     lacking: dict[Place, str] = field(default_factory=dict)
     failed: dict[Place, str] = field(default_factory=dict)
+    followed: list[Letter] = field(default_factory=list)
+    stalled: str = ""
 
     def add(self, other: Report) -> None:
         """What became of more of them."""
@@ -69,6 +82,11 @@ class Report:
         self.before += other.before
         self.lacking |= other.lacking
         self.failed |= other.failed
+        self.followed += other.followed
+
+
+#: Of a dead letter, whether it is dropped, and by whom; None: it is replayed.
+Decide = Callable[[Letter], Dropped | None]
 
 
 class _TooLarge(Exception):
@@ -113,18 +131,87 @@ def _each_once(
     progress: Callable[[int], None],
 ) -> Report:
     report = Report()
-    batches = _batches(in_order(letters, wanted, report, dropped))
-    first = next(batches, None)
-    if first is None:
+    chosen = in_order(letters, wanted, report, dropped)
+    if not chosen:
         return report
     with said(letters.client):
         admin.create_replays(letters.topology, letters.client, letters.replication)
         receipts = replays.Receipts(letters.client, letters.topology.replays)
-    for batch in itertools.chain((first,), batches):
-        with _fenced(letters.name), said(letters.client):
-            _in_parts(letters, batch, receipts, report, dropped, step)
-        progress(len(report.done) + len(report.before) + len(report.failed))
+
+    def send(some: Iterable[Letter], decide: Decide) -> None:
+        for batch in _batches(some):
+            with _fenced(letters.name), said(letters.client):
+                _in_parts(letters, batch, receipts, report, decide, step)
+            progress(len(report.done) + len(report.followed) + len(report.before) + len(report.failed))
+
+    send((letter for letter in chosen if letter.ticket is None), lambda letter: dropped)
+    if of_parked := [letter for letter in chosen if letter.ticket is not None]:
+        _release(letters, wanted, of_parked, dropped, report, send)
     return report
+
+
+def _release(
+    letters: DeadLetters,
+    wanted: Wanted,
+    chosen: Sequence[Letter],
+    dropped: Dropped | None,
+    report: Report,
+    send: Callable[[Iterable[Letter], Decide], None],
+) -> None:
+    """Replay or drop dead letters of parked keys, and replay what waits behind them, in rounds (see `parked`)."""
+    parks = {park for letter in chosen if (park := parked.park_of(letter)) is not None}
+    partitions = {letter.source.partition for letter in chosen if letter.source is not None}
+    with _fenced(letters.name), said(letters.client):
+        _open(letters.client, letters.name)  # a command that was killed has left receipts in an open transaction
+    waiting = parked.open_letters(letters, parks)
+    still = {letter.place for letter in waiting}
+    report.before += [letter for letter in chosen if letter.place not in still]
+    chosen = [letter for letter in chosen if letter.place in still]
+    while True:
+        found = parked.next_round(waiting, {letter.place for letter in chosen})
+        _tell_blocked(found, chosen, report)
+        dropping = _dropping(found, wanted, chosen) if dropped is not None else set()
+        before = len(report.done)
+        send(found.letters, lambda letter: dropped if letter.place in dropping else None)  # noqa: B023 - called in `send` only
+        heads = {letter.place for letter in chosen if letter.ticket is not None and letter.ticket.refused} | dropping
+        report.followed += [letter for letter in report.done[before:] if letter.place not in heads]
+        report.done[before:] = [letter for letter in report.done[before:] if letter.place in heads]
+        failed = {parked.park_of(letter) for letter in found.letters if letter.place in report.failed}
+        parks -= {*found.blocked, *failed}
+        if not parks:
+            return
+        if not parked.has_taken(letters, partitions):
+            if found.letters:
+                report.stalled = (
+                    f"the processor of {letters.name} has not taken them yet, and further events of their keys may wait: start "
+                    f"it, and run this command again"
+                )
+            return
+        waiting, chosen = parked.open_letters(letters, parks), []
+        if not waiting:
+            return
+
+
+def _dropping(found: parked.Round, wanted: Wanted, chosen: Iterable[Letter]) -> set[Place]:
+    """The first letter of a parked key is dropped, and what waits behind it is replayed. One that only waits is dropped if it is
+    named, as when it cannot be replayed.
+    """
+    places = {letter.place for letter in chosen}
+    return {
+        head.place
+        for head in found.heads
+        if head.place in places
+        and ((head.ticket is not None and head.ticket.refused) or {head.place, head.source} & wanted.places)
+    }
+
+
+def _tell_blocked(found: parked.Round, chosen: Iterable[Letter], report: Report) -> None:
+    for park, head in found.blocked.items():
+        behind = [letter for letter in chosen if parked.park_of(letter) == park]
+        for letter in behind:
+            report.failed[letter.place] = f"it waits behind {head.place}: replay or drop that one"
+        if not behind:
+            report.failed[head.place] = f"it was rejected again: {head.reason}"
 
 
 def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None) -> list[Letter]:
@@ -153,10 +240,22 @@ def would_be_done(
     report gets the others. A replay has as many in memory.
     """
     chosen = in_order(letters, wanted, report, dropped)
+    of_parked = [letter for letter in chosen if letter.ticket is not None]
+    chosen = [letter for letter in chosen if letter.ticket is None]
+    if of_parked:
+        parks = {park for letter in of_parked if (park := parked.park_of(letter)) is not None}
+        waiting = parked.open_letters(letters, parks)
+        still = {letter.place for letter in waiting}
+        report.before += [letter for letter in of_parked if letter.place not in still]
+        of_parked = [letter for letter in of_parked if letter.place in still]
+        found = parked.next_round(waiting, {letter.place for letter in of_parked})
+        _tell_blocked(found, of_parked, report)
+        dropping = _dropping(found, wanted, of_parked)
+        chosen += [letter for letter in found.letters if dropped is None or letter.place in dropping]
     chosen.sort(key=lambda letter: letter.source.partition if letter.source else 0)
     receipts, last = letters.receipts(), None
     for batch in _batches(chosen):
-        yield from _to_do(letters, batch, receipts, report, dropped, last)
+        yield from _to_do(letters, batch, receipts, report, lambda letter: dropped, last)
         last = batch[-1].source
 
 
@@ -165,7 +264,7 @@ def _to_do(
     batch: Sequence[Letter],
     receipts: replays.Receipts | None,
     report: Report,
-    dropped: Dropped | None,
+    decide: Decide,
     last: Place | None = None,
 ) -> list[tuple[Letter, Original]]:
     """Those of the batch that are open and can be replayed or dropped, with their records; notes the others in the report.
@@ -188,11 +287,12 @@ def _to_do(
         original = originals.get(letter.place, "the dead letter itself is gone")
         if letter.source is not None and letter.source.topic not in letters.topic_ids:
             original = f"Kafka has no topic {letter.source.topic}"
-        if dropped is None and letter.source is not None and letter.source.topic in others:
+        is_replayed = decide(letter) is None
+        if is_replayed and letter.source is not None and letter.source.topic in others:
             original = (
                 f"{letter.source.topic} is a topic of {others[letter.source.topic]} too, where it would count once more"
             )
-        if dropped is None and isinstance(original, Original) and original.is_cut:
+        if is_replayed and isinstance(original, Original) and original.is_cut:
             original = original.lacks
         if isinstance(original, str):
             report.failed[letter.place] = original
@@ -206,7 +306,7 @@ def _in_parts(
     batch: Sequence[Letter],
     receipts: replays.Receipts,
     report: Report,
-    dropped: Dropped | None,
+    decide: Decide,
     step: Callable[[str], None],
 ) -> None:
     """In one transaction, or in more when something is too large; in order."""
@@ -214,7 +314,7 @@ def _in_parts(
     while left:
         part = left.pop()
         try:
-            report.add(_together(letters, part, receipts, dropped, step))
+            report.add(_together(letters, part, receipts, decide, step))
         except _TooLarge as error:
             half = len(part) // 2
             if half:
@@ -222,7 +322,7 @@ def _in_parts(
                 continue
             topic = part[0].source.topic if part[0].source else ""
             what = f"{topic} does not take it with the headers of a replay"
-            if dropped is not None:
+            if decide(part[0]) is not None:
                 what = f"{letters.topology.replays} does not take its receipt"
             report.failed[part[0].place] = (
                 f"{what} ({error}): raise its max.message.bytes; more than {RECORD_BYTES_MAX:,} bytes are never written"
@@ -233,7 +333,7 @@ def _together(
     letters: DeadLetters,
     batch: Sequence[Letter],
     receipts: replays.Receipts,
-    dropped: Dropped | None,
+    decide: Decide,
     step: Callable[[str], None],
 ) -> Report:
     """In one transaction."""
@@ -243,16 +343,17 @@ def _together(
         step("after_open")
         receipts.read_on()
         step("after_receipts")
-        found = _to_do(letters, batch, receipts, report, dropped)
+        found = _to_do(letters, batch, receipts, report, decide)
         if found:
-            _write(producer, letters, found, dropped, step)
+            _write(producer, letters, found, decide, step)
     except BaseException:
         with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
             producer.abort_transaction(_CALL_S)
         raise
     report.done += [letter for letter, _ in found]
-    if dropped is None:
-        report.lacking |= {letter.place: original.lacks for letter, original in found if original.lacks}
+    report.lacking |= {
+        letter.place: original.lacks for letter, original in found if original.lacks and decide(letter) is None
+    }
     return report
 
 
@@ -260,7 +361,7 @@ def _write(
     producer: Producer,
     letters: DeadLetters,
     found: Iterable[tuple[Letter, Original]],
-    dropped: Dropped | None,
+    decide: Decide,
     step: Callable[[str], None],
 ) -> None:
     producer.begin_transaction()
@@ -270,14 +371,21 @@ def _write(
         for letter, original in found:
             source = letter.source
             assert source is not None, "a letter without one is not chosen"
-            copied = _copied(source, original, letters.owner)
+            copied, dropped, ticket = _copied(source, original, letters.owner), decide(letter), letter.ticket
+            signature = (letter.signature or b"").decode(errors="replace")
+            turn = None if ticket is None else replays.Turn(signature, ticket.encode().decode())
             receipt = replays.Receipt(
-                source, letters.topic_ids[source.topic], str(letter.place), now_ms, dropped, copied
+                source, letters.topic_ids[source.topic], str(letter.place), now_ms, dropped, copied, turn
             )
             key, value = receipt.encode()
             if dropped is None:
-                headers = _headers(source, original, letters.owner)
+                headers = _headers(letter, original, letters.owner)
                 _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
+            elif ticket is not None:
+                headers = [*_signed(letter, letters.owner), (DROPPED_HEADER, dropped.by.encode())]
+                # A key of its own: in a compacted topic it must not stand for the last event of the key.
+                own_key = f"{DROPPED_HEADER}/{source}".encode()
+                _add(producer, source.topic, source.partition, own_key, b"", headers, answered)
             _add(producer, letters.topology.replays, 0, key, value, [], answered)
         step("after_produce")
         with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the commit says
@@ -318,12 +426,18 @@ def _copied(source: Place, original: Original, owner: Owner) -> replays.Copied |
     return None if found is None or place is None else replays.Copied(place, found[1].decode(errors="replace"))
 
 
-def _headers(source: Place, original: Original, owner: Owner) -> list[tuple[str, bytes | None]]:
+def _signed(letter: Letter, owner: Owner) -> list[tuple[str, bytes | None]]:
+    """Where the record lay; and of a parked key its turn, which counts in the life of the pipeline that has given it."""
+    place = (REPLAYS_HEADER, str(letter.source).encode())
+    if letter.ticket is None:
+        return [place, (PIPELINE_HEADER, owner.signature)]
+    return [place, (PIPELINE_HEADER, letter.signature), (PARKED_HEADER, letter.ticket.encode())]
+
+
+def _headers(letter: Letter, original: Original, owner: Owner) -> list[tuple[str, bytes | None]]:
     """The sender's, where the record lay, and when it was sent: as of a copy, its own time is when it was put back."""
-    headers: list[tuple[str, bytes | None]] = [
-        (REPLAYS_HEADER, str(source).encode()),
-        (PIPELINE_HEADER, owner.signature),
-    ]
+    headers, source = _signed(letter, owner), letter.source
+    assert source is not None, "a letter without one is not chosen"
     if original.envelope is None:
         return headers
     found = original.envelope.headers() or []

@@ -37,7 +37,8 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import pausing, pipelines, positions, replicas
-from onefold.operate.dead_letters.letters import said
+from onefold.operate.dead_letters.letters import DeadLetters, said
+from onefold.operate.dead_letters.parked import half_released
 from onefold.operate.reset import emptying
 from onefold.operate.reset.plan import Jobs, Plan
 from onefold.operate.reset.session import AGAIN, Session, alone, refuse_beside_others
@@ -189,6 +190,27 @@ class Reset:
         self._wait_for_the_end_of(
             "processors", lambda: [*chain.from_iterable(map(self._members, groups)), *self._replicas()]
         )
+        self._refuse_half_released_keys()
+
+    def _refuse_half_released_keys(self) -> None:
+        """The new run takes a replayed record where its replay lies, and one that waits where it lay: before that."""
+        with said(self._client):
+            there = admin.existing(self._kafka)
+        if (
+            self._inputs
+            or self._topology.on_dead_letter != "park"
+            or not there.keys() >= {*self._topology.dead.values()}
+        ):
+            return
+        park = half_released(DeadLetters(self.name, self._settings))
+        if park is not None:
+            raise UserError(
+                Code.REPLAYED,
+                f"the key {park.key} is parked behind {park.at}, and some of its events were replayed or dropped: after a reset "
+                f"the key would have another order",
+                f"Start {self.name}, run `onefold dead-letters replay {self.name} --all`, and ask again.",
+                REFUSED,
+            )
 
     @property
     def _queues(self) -> Sequence[str]:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Rejected
+from onefold.processor.core.parking import Parking
 from onefold.processor.core.topology import EmitChange, Tick, Topology
 from onefold.processor.core.values import (
     OWN_HEADERS,
@@ -32,6 +33,7 @@ from onefold.processor.core.values import (
     Event,
     Misrouted,
     Output,
+    Outputs,
     Produced,
     Record,
     Transaction,
@@ -76,6 +78,21 @@ class _Into:
         self.folded = self.ignored = 0
         self.ticked_ms = ticked_ms
 
+    def take(self, key: str, before: Any, after: Any, record: Record, outputs: Outputs) -> None:
+        """Take what a record has made of a key. `_fold_records` has the same lines in its loop, without the call."""
+        if key not in self.changes:
+            self.befores.append(before)
+        self.changes[key] = (after, record)
+        for output in outputs:
+            produced = _produced(output, key, record)
+            place = self.latest[produced[0]]
+            if place is None:
+                self.every.append(produced)
+            else:
+                item, attribute, rows = place
+                fields = produced[2]
+                rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
+
 
 def fold(
     topology: Topology,
@@ -84,6 +101,7 @@ def fold(
     decode: Callable[[Record], Any],
     partition_of: Callable[[str], int],
     ticked_ms: int = 0,
+    parking: Parking | None = None,
 ) -> Transaction:
     """One transaction out of records that follow the progress, in order.
 
@@ -94,14 +112,15 @@ def fold(
         decode: turns a record into the value of its contract, a tombstone into None, or raises `Rejected`.
         partition_of: the partition where all records of a key belong.
         ticked_ms: the time of the last tick that was folded.
+        parking: decides what becomes of rejected records (see `core.parking`). None: each is a dead letter.
     """
     into = _Into(topology, ticked_ms)
     if topology.tick is None:
-        _fold_records(topology, states, records, decode, partition_of, into)
+        _fold_records(topology, states, records, decode, partition_of, parking, into)
     else:
         for ticks, run in groupby(records, lambda record: record.topic == topology.ticks):
             if not ticks:
-                _fold_records(topology, states, run, decode, partition_of, into)
+                _fold_records(topology, states, run, decode, partition_of, parking, into)
                 continue
             for record in run:
                 _fold_tick(topology.tick, states, record, decode, into)
@@ -121,6 +140,7 @@ def _fold_records(
     records: Iterable[Record],
     decode: Callable[[Record], Any],
     partition_of: Callable[[str], int],
+    parking: Parking | None,
     into: _Into,
 ) -> None:
     key_of, handle, known = topology.keys, topology.handle, states.get
@@ -151,7 +171,10 @@ def _fold_records(
                 continue
             state_new, outputs = handle(state, _new(Event, (topic, partition, offset, value, envelope, record_key)))
         except Rejected as reason:
-            dead_letters.append(DeadLetter(record, str(reason)))
+            if parking is None:
+                dead_letters.append(DeadLetter(record, str(reason)))
+            else:
+                ignored += _fold_rejected(parking, states, record, reason, into)
             continue
         if state_new is state and not outputs:
             ignored += 1
@@ -173,6 +196,34 @@ def _fold_records(
                 rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
     into.folded += folded
     into.ignored += ignored
+
+
+def _fold_rejected(parking: Parking, states: States, record: Record, reason: Rejected, into: _Into) -> bool:
+    """Returns whether the record was processed after all, and changed nothing."""
+
+    def state_of(key: str) -> Any:
+        changed = into.changes.get(key)
+        return states.get(key) if changed is None else changed[0]
+
+    letter, key, before, after, outputs, idle = parking.take(record, reason, state_of)
+    if letter is not None:
+        into.dead_letters.append(letter)
+    if after is not before or outputs:
+        # Whoever cannot encode the handler's state blames the record that has made it.
+        keeps = (letter is not None or idle) and key in into.changes
+        into.take(key, before, after, into.changes[key][1] if keeps else record, outputs)
+    return idle
+
+
+def state_key(topology: Topology, decode: Callable[[Record], Any], record: Record) -> str | None:
+    """The state key of a record that was rejected, maybe by its handler; None: it has none that can be known."""
+    if record.topic not in topology.keys:
+        return None
+    try:
+        value = decode(record)
+        return tombstone_key(record.key) if value is None else str(topology.keys[record.topic](value))
+    except Exception:  # noqa: BLE001 - the pipeline's own code, at a value that it may have failed at
+        return None
 
 
 def tombstone_key(record_key: bytes | None) -> str:
@@ -210,18 +261,7 @@ def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Rec
         if after is before and not outputs:
             continue
         idle = False
-        if key not in into.changes:
-            into.befores.append(before)
-        into.changes[key] = (after, record)
-        for output in outputs:
-            produced = _produced(output, key, record)
-            place = into.latest[produced[0]]
-            if place is None:
-                into.every.append(produced)
-            else:
-                item, attribute, rows = place
-                fields = produced[2]
-                rows[item(fields) if isinstance(fields, dict) else attribute(fields)] = produced
+        into.take(key, before, after, record, outputs)
     into.ignored += idle
 
 

@@ -9,6 +9,7 @@ from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from onefold.processor.core.values import (
+    DROPPED_HEADER,
     OWN_HEADERS,
     REPLAYS_HEADER,
     SOURCE_HEADER,
@@ -54,8 +55,8 @@ class Owner:
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that this pipeline processes, each with its envelope, which shows no `onefold-` headers of others.
 
-        Left out is what another pipeline of this cluster put into the same topic, a copy or a replay, and a copy of this one's
-        before it was reset. Each is for another's states alone, and its original lies in the topic as well.
+        Left out is what another pipeline of this cluster put into the same topic, a copy or a replay, and a copy or a drop of
+        this one's before it was reset. Each is for another's states alone, and its original lies in the topic as well.
         """
         if not any(map(_headers, map(_envelope, records))):
             return records
@@ -90,7 +91,11 @@ class Owner:
     def _of(self, record: Record) -> Record | None:
         headers = record.envelope.headers() if record.envelope is not None else None
         own, topic = _own(headers or ()), record.topic
-        if (TIMESTAMP_HEADER not in own and REPLAYS_HEADER not in own) or self.wrote(topic, own.items()):
+        if TIMESTAMP_HEADER not in own and REPLAYS_HEADER not in own:
+            return record
+        if self.wrote(topic, own.items()) and (
+            DROPPED_HEADER not in own or (own.get(PIPELINE_HEADER) or b"").startswith(self.signature)
+        ):
             return record
         here = (own.get(PIPELINE_HEADER) or b"").startswith(self._cluster)
         if here and (_is_copy(own, topic) or _is_replay(own, topic)):

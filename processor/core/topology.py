@@ -35,6 +35,8 @@ _TICK_MIN_MS, _TICK_MAX_MS = 1_000, 86_400_000
 
 #: What becomes of an input record with a null value.
 Tombstones = Literal["reject", "ignore", "event"]
+#: What becomes of the later events of a key one of whose events is a dead letter.
+OnDeadLetter = Literal["pass", "park"]
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,14 @@ class Topology:
             "event": `handle` gets an `Event` whose value is None and whose `key` says what is deleted. Its state key is
             the Kafka key as UTF-8 text, since there is no value to ask `key` of; a tombstone without such a key is a dead
             letter. An empty value is no tombstone.
+        on_dead_letter: what becomes of the later events of a key after one of its events was rejected. "pass": the handler
+            gets them. "park": they wait as dead letters, in order, until `onefold dead-letters` has replayed or dropped the
+            rejected one. A record whose key is not known, as one that cannot be decoded, parks nothing.
 
     Raises:
         Refused: `key` has a function for some inputs and not for all of them, another topic has the name of the ticks',
-            nobody else writes to any of the inputs, or `tombstones` is none of the three.
+            nobody else writes to any of the inputs, `tombstones` is none of the three, or `on_dead_letter` none of the two,
+            or "park" where the pipeline feeds itself.
     """
 
     name: str
@@ -130,11 +136,21 @@ class Topology:
     emit_change: EmitChange | None = None
     tick: Tick | None = None
     tombstones: Tombstones = "reject"
+    on_dead_letter: OnDeadLetter = "pass"
 
     def __post_init__(self) -> None:
         if self.tombstones not in get_args(Tombstones):
             known = ", ".join(map(repr, get_args(Tombstones)))
             raise Refused(Code.PIPELINE_WRONG, f"{self.name} has tombstones={self.tombstones!r}; it is one of {known}")
+        if self.on_dead_letter not in get_args(OnDeadLetter):
+            known = " or ".join(map(repr, get_args(OnDeadLetter)))
+            raise Refused(Code.PIPELINE_WRONG, f"{self.name} has on_dead_letter={self.on_dead_letter!r}; it is {known}")
+        if self.on_dead_letter == "park" and self.fed:
+            raise Refused(
+                Code.PIPELINE_WRONG,
+                f"{self.name} has on_dead_letter='park' and writes its own input {self.fed[0]}, whose dead letters cannot be "
+                f"dropped: say on_dead_letter='pass'",
+            )
         if self.keys.keys() != set(self.inputs):
             raise Refused(
                 Code.PIPELINE_WRONG,

@@ -16,6 +16,10 @@ SOURCE_HEADER = "onefold-source"
 TIMESTAMP_HEADER = "onefold-timestamp"
 #: Header of a record that was put back: `topic/partition/offset` of where it lay first.
 REPLAYS_HEADER = "onefold-replays"
+#: Header of a dead letter of a parked key, and of its replay: the turn of its record (see `core.parking`).
+PARKED_HEADER = "onefold-parked"
+#: Header of a record in an input that has no event: the dead letter with this turn was dropped.
+DROPPED_HEADER = "onefold-dropped"
 #: Header by which tracing systems know an event in every program (W3C Trace Context); another one has what they add to it.
 TRACE_HEADER = "traceparent"
 _TRACE_HEADERS = frozenset((TRACE_HEADER, "tracestate"))
@@ -172,10 +176,13 @@ class Misrouted(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """An input record set aside, with the one sentence that says why."""
+    """An input record set aside, with the one sentence that says why. `parked`: the value of `PARKED_HEADER`; None: the record
+    has no turn.
+    """
 
     record: Record
     reason: str
+    parked: bytes | None = None
 
 
 class Counts(NamedTuple):

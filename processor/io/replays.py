@@ -44,6 +44,13 @@ class Copied(NamedTuple):
     signature: str
 
 
+class Turn(NamedTuple):
+    """Of a dead letter of a parked key: the signature of the pipeline that wrote it (`Owner`), and its ticket as text."""
+
+    signature: str
+    ticket: str
+
+
 class Receipt(NamedTuple):
     """A record was replayed, or dropped.
 
@@ -54,6 +61,7 @@ class Receipt(NamedTuple):
         at_ms: when, in milliseconds since 1970.
         dropped: None: it was replayed.
         copied: None: it was no copy of a repartitioned record, or a release before this field wrote the receipt.
+        parked: None: its key was not parked.
     """
 
     place: Place
@@ -62,6 +70,7 @@ class Receipt(NamedTuple):
     at_ms: int
     dropped: Dropped | None = None
     copied: Copied | None = None
+    parked: Turn | None = None
 
     def __str__(self) -> str:
         return "replayed" if self.dropped is None else f"dropped by {self.dropped.by}: {self.dropped.reason}"
@@ -79,6 +88,8 @@ class Receipt(NamedTuple):
             body["dropped"] = self.dropped._asdict()
         if self.copied is not None:
             body["copied"] = {"original": _text(self.copied.original), "signature": self.copied.signature}
+        if self.parked is not None:
+            body["parked"] = self.parked._asdict()
         return _text(self.place).encode(), json.dumps(body).encode()
 
     @staticmethod
@@ -90,16 +101,17 @@ class Receipt(NamedTuple):
             version, topic_id, letter, at_ms = (body[name] for name in ("version", "topic_id", "letter", "at_ms"))
             dropped = Dropped(*(body["dropped"][name] for name in Dropped._fields)) if "dropped" in body else None
             copied = Copied(*(body["copied"][name] for name in Copied._fields)) if "copied" in body else None
+            parked = Turn(*(body["parked"][name] for name in Turn._fields)) if "parked" in body else None
             if copied is not None:
                 copied = copied._replace(original=_place(str(copied.original)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"it has no place as its key, or no JSON object with its fields: {error}") from error
-        texts = topic_id, letter, *(dropped or ()), *(copied[1:] if copied else ())
+        texts = topic_id, letter, *(dropped or ()), *(copied[1:] if copied else ()), *(parked or ())
         if not (type(version) is type(at_ms) is int and all(type(text) is str for text in texts)):
             raise ValueError("its fields are of other types")
         if version > VERSION:
             raise ValueError("it was written by a newer Onefold")
-        return Receipt(place, topic_id, letter, at_ms, dropped, copied)
+        return Receipt(place, topic_id, letter, at_ms, dropped, copied, parked)
 
 
 class Receipts:

@@ -24,7 +24,8 @@ from fastavro.read import SchemaResolutionError
 
 from onefold.error_codes import Code
 from onefold.lineage import SINGLE_OBJECT
-from onefold.processor.core.errors import Corrupted, Rejected
+from onefold.processor.core import parking
+from onefold.processor.core.errors import Corrupted, Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io import units
@@ -90,8 +91,11 @@ class AvroCodec:
         self._registry = registry
         # By topic and schema: a registry keeps each schema for good.
         self._other_units: dict[tuple[str, int], str] = {}
-        self._state_encode = msgspec.json.Encoder().encode
+        self._state_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
         self._state_decode: Callable[[bytes], Any] = msgspec.json.Decoder(topology.state).decode
+        if topology.on_dead_letter == "park":
+            self._state_encode = parking.encoding(self._state_encode)
+            self._state_decode = parking.decoding(self._state_decode)
 
     def decode(self, record: Record) -> Any:
         """The value of an input record; None for a tombstone, where the topology takes them. Raises `Rejected` with the reason
@@ -170,7 +174,7 @@ class AvroCodec:
     def encode_state(self, state: Any) -> bytes:
         """The bytes of a state: JSON, so that a person can read the changelog."""
         data = self._state_encode(state)
-        if len(data) >= OUTPUT_BYTES_MAX:
+        if len(data) >= OUTPUT_BYTES_MAX + parking.head_bytes(data):
             raise _too_large(data, "the changelog")
         return data
 
@@ -178,7 +182,13 @@ class AvroCodec:
         """The state; raises `Corrupted` when the bytes are not a state of this topology."""
         try:
             return self._state_decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+            if topology.on_dead_letter != "park" and parking.is_parked(data):
+                raise Refused(
+                    Code.STATE_UNREADABLE,
+                    f"{topology.changelog} holds parked keys, and {topology.name} has on_dead_letter='pass': say 'park' again, "
+                    f"start the pipeline, and run `onefold dead-letters replay {topology.name} --all`",
+                ) from None
             raise Corrupted(
                 Code.STATE_UNREADABLE,
                 f"{topology.changelog} holds a state that is none of {topology.state.__name__}: {error}",

@@ -19,6 +19,7 @@ import structlog
 from onefold.error_codes import Code
 from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.fold import States, fold
+from onefold.processor.core.parking import Parking
 from onefold.processor.core.topology import EmitChange, Topology
 from onefold.processor.core.values import Change, Outputs, Record, Transaction
 
@@ -51,6 +52,7 @@ class Bugs:
         partition_of: Callable[[str], int],
         encode: Callable[[Transaction], Any],
         ticked_ms: int = 0,
+        parking: Parking | None = None,
     ) -> dict[Record, str]:
         """The records at which the pipeline raises what it should not, and why they are set aside.
 
@@ -66,7 +68,7 @@ class Bugs:
         in_a_row = 0
         for record in records:
             try:
-                transaction = fold(topology, ahead, (record,), decode, partition_of, ticked_ms)
+                transaction = fold(topology, ahead, (record,), decode, partition_of, ticked_ms, parking)
                 encode(transaction)
             except NO_FAULT:
                 raise

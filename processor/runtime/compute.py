@@ -6,13 +6,15 @@ Kafka transaction (`transact`), or a decision log.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Inputs, Write
 from onefold.processor.core.errors import Rejected
-from onefold.processor.core.fold import States, fold
+from onefold.processor.core.fold import States, fold, state_key
 from onefold.processor.core.owner import PIPELINE_HEADER
+from onefold.processor.core.parking import Parking, parking
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import (
     SOURCE_HEADER,
@@ -54,7 +56,8 @@ class Compute:
     """
 
     def __init__(self, topology: Topology, codec: Codec, inputs: Inputs) -> None:
-        self._topology = topology
+        self._parks = topology if topology.on_dead_letter == "park" else None
+        self._topology = topology if self._parks is None else parking(topology)
         self._codec = codec
         self._partition = inputs.partition
         self._partition_of = inputs.partition_of
@@ -84,6 +87,11 @@ class Compute:
         self, states: States, ticked_ms: int, records: Sequence[Record], rejected: dict[Record, str]
     ) -> tuple[Transaction, list[Write], list[Write]]:
         topology, partition_of = self._topology, self._partition_of
+        parks = None
+        if self._parks is not None:
+            crashed = frozenset(rejected)  # to decode one of these again may end the process again
+            key_of = partial(state_key, topology, self._codec.decode)
+            parks = Parking(self._parks, self._signature, lambda record: None if record in crashed else key_of(record))
 
         def decode(record: Record) -> object:
             if record in rejected:
@@ -93,7 +101,7 @@ class Compute:
         while True:
             chosen = decode if rejected else self._codec.decode
             try:
-                transaction = fold(topology, states, records, chosen, partition_of, ticked_ms)
+                transaction = fold(topology, states, records, chosen, partition_of, ticked_ms, parks)
                 return transaction, *self._encode(transaction)
             except _Unencodable as fault:
                 rejected[fault.record] = fault.reason
@@ -103,7 +111,7 @@ class Compute:
             except Exception as error:  # noqa: BLE001 - raised again unless a record is at fault
                 bug = error
             folding = topology, states, records, chosen, partition_of
-            faults = self._bugs.at_fault(*folding, self._try_encode, ticked_ms)
+            faults = self._bugs.at_fault(*folding, self._try_encode, ticked_ms, parks)
             if not faults:
                 raise bug
             rejected.update(faults)

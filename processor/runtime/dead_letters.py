@@ -3,7 +3,7 @@
 import hashlib
 
 from onefold.processor.core.owner import PIPELINE_HEADER
-from onefold.processor.core.values import SOURCE_HEADER, DeadLetter, trace_of
+from onefold.processor.core.values import PARKED_HEADER, SOURCE_HEADER, DeadLetter, trace_of
 
 REASON_HEADER = "onefold-reason"
 DIGEST_HEADER = "onefold-sha256"
@@ -39,9 +39,13 @@ def origin_headers(source: bytes, value: bytes | None, reason: str) -> list[tupl
 
 
 def headers_of(letter: DeadLetter, signature: bytes) -> list[tuple[str, bytes | None]]:
-    """The headers of a processor's dead letter: its origin, the pipeline that wrote it, and the trace of its record."""
+    """The headers of a processor's dead letter: its origin, the pipeline that wrote it, the turn of its record, where its key is
+    parked, and the trace of its record.
+    """
+    parked = [] if letter.parked is None else [(PARKED_HEADER, letter.parked)]
     return [
         *origin_headers(letter.record.source, letter.record.value, letter.reason),
         (PIPELINE_HEADER, signature),
+        *parked,
         *trace_of(letter.record),
     ]

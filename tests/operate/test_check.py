@@ -62,6 +62,12 @@ def test_an_interval_that_cannot_be_is_one_sentence_with_file_and_line(project: 
             "sales_workload.WORKLOAD has no ticks, and the topology declares a tick",
         ),
         ("sales.py", TICK, "", "sales_workload.WORKLOAD has ticks, and the topology declares no tick"),
+        (
+            "sales.py",
+            TICK,
+            TICK + '\n    on_dead_letter="park",',
+            "sales_workload.WORKLOAD says on_dead_letter='pass', and the topology says 'park'",
+        ),
     ],
 )
 def test_a_tick_that_one_side_alone_knows_is_found(project: Path, file: str, old: str, new: str, says: str) -> None:

@@ -148,7 +148,8 @@ def test_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     letters: Any = SimpleNamespace(topology=topology_of("runner"))
     for dropped, topic in ((None, "runner.updates"), (Dropped("ada@laptop", "a test event"), "runner.replays")):
         report, receipts = Report(), replays.Receipts.__new__(replays.Receipts)
-        replay._in_parts(letters, [LETTER], receipts, report, dropped, lambda name: None)
+        decide = {LETTER: dropped}.__getitem__
+        replay._in_parts(letters, [LETTER], receipts, report, decide, lambda name: None)
         assert report.failed[LETTER.place].startswith(f"{topic} does not take ")
 
 

@@ -169,6 +169,16 @@ def test_a_topic_that_another_pipeline_has_no_room_for_is_said(project: Path, to
     assert any(says.format(other=topic.replace("_", "."), topic=topic) in sentence for sentence in said), said
 
 
+@pytest.mark.parametrize("word", ["pass", "park"])
+def test_keys_cannot_be_parked_by_events_of_a_topic_of_another_pipeline(project: Path, word: str) -> None:
+    """Its dead letters are not replayed."""
+    for file in ("sales.py", "sales_workload.py", "avro/sales.Order.avsc"):
+        rewrite(project / file, "sales.orders", "shop.orders")
+    rewrite(project / "sales.py", "    tick=", f'    on_dead_letter="{word}",\n    tick=')
+    said = [sentence for sentence in checked()["sales"] if "a parked key would wait for ever" in sentence]
+    assert len(said) == (word == "park")
+
+
 @pytest.mark.parametrize(
     ("statements", "found"),
     [

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from onefold.proof.expect import Expected, Workload
 from onefold.proof.outputs import judge_copies
 from onefold.proof.record import Record
+from onefold.proof.replays import Receipts
 from onefold.proof.state import begin
 from onefold.proof.verdict import Finding
 from onefold.testing import TopologyDriver
@@ -21,17 +22,21 @@ def records(driver: TopologyDriver, topic: str) -> list[Record]:
 
 
 def judged(
-    workload: Workload, driver: TopologyDriver, moved: Mapping[tuple[str, int, int], int] = MappingProxyType({})
+    workload: Workload,
+    driver: TopologyDriver,
+    moved: Mapping[tuple[str, int, int], int] = MappingProxyType({}),
+    receipts: Receipts = MappingProxyType({}),
 ) -> tuple[list[Finding], Expected]:
     """What the judge finds in the topics, and what it expects. What is fed and queued is read first: it is then known before
     what caused it.
 
     Args:
         moved: jobs that lie in another partition.
+        receipts: of the dead letters that were replayed or dropped.
     """
     order_topic = [f"{workload.name}.order"] if driver.topology.order else []
     topics = [*workload.reads, *workload.outputs, *workload.queues, driver.topology.changelog, *order_topic]
-    state = begin(workload, JudgesLog(driver.log, topics), None, {})
+    state = begin(workload, JudgesLog(driver.log, topics), None, receipts)
     oracle, order = state.oracle, state.order
     for topic in workload.queues:
         for record in records(driver, topic):
@@ -49,7 +54,7 @@ def judged(
         for record in records(driver, topic):
             state.outputs.feed(record)
     findings = [*state.outputs.judge(expected), *judge_copies(expected), *expected.fed.findings(), *expected.mistimed]
-    findings += [*state.matching.findings, *state.matching.left()]
+    findings += [*state.matching.findings, *state.matching.left(), *state.replays.findings()]
     for topic, table in workload.outputs.items():
         wanted = {row for row, _ in expected.model.rows[table.name].values()}
         last = {tuple(row[name] for name in table.key): row for row in driver.read(topic)}

@@ -51,9 +51,9 @@ if version := options.pop("version", None):
 tasks.TAKEOVER_S = options.pop("publishes_after_s", tasks.TAKEOVER_S)
 takeover.BACKOFF_MAX_S = options.pop("backoff_max_s", takeover.BACKOFF_MAX_S)
 if port := options.pop("metrics_port", 0):
-    from onefold.config import metrics_server
-    options["telemetry"] = metrics_server.Exposed("processor", [options["domain"]], options.pop("stall_s"))
-    metrics_server.serve(options["telemetry"], "127.0.0.1", port)
+    from onefold.operate import exposed
+    options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
+    exposed.serve(options["telemetry"], "127.0.0.1", port)
 if "states" in options:
     kind, folder, memory_bytes = options["states"]
     options["states"] = tasks.StateSettings(kind, Path(folder), memory_bytes)
@@ -210,7 +210,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         receipts = read(client, owner, {name: topic.topic_id for name, topic in log.topics.items()})
         replays = Replays(receipts, owner)
     matching = Matching(workload, partitions, oracle.expected.model, oracle.expected.fate)
-    oracle.withdrawn, oracle.changed = replays.withdrawn, matching.changed
+    oracle.withdrawn, oracle.parked, oracle.changed = replays.withdrawn, replays.parked, matching.changed
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
         for record in records(client, topic):

@@ -17,6 +17,7 @@ from onefold.operate.times import WRITTEN, time_ms
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import Letter, Wanted
+    from onefold.operate.dead_letters.replay import Report
     from onefold.processor.io.replays import Receipt
 
 Reason = Annotated[str, typer.Option(help="Only those whose reason has this text in it.")]
@@ -86,6 +87,14 @@ def entry(letter: Letter, remark: str) -> str:
     return f"{first}\n{wrapped(letter.reason)}"
 
 
+def tell_parked(report: Report) -> None:
+    """What became of records that waited behind others."""
+    if report.followed:
+        typer.echo(f"{len(report.followed):,} that waited behind them were replayed.")
+    if report.stalled:
+        typer.echo(wrapped(report.stalled, ""))
+
+
 def as_data(letter: Letter, receipt: Receipt | None) -> dict[str, Any]:
     """A dead letter for a program, without what it holds."""
     dropped = receipt.dropped if receipt is not None else None
@@ -98,4 +107,5 @@ def as_data(letter: Letter, receipt: Receipt | None) -> dict[str, Any]:
         "bytes": letter.length,
         "replayed": receipt is not None and dropped is None,
         "dropped": None if dropped is None else dropped._asdict(),
+        "parked": None if letter.ticket is None else letter.ticket._asdict(),
     }

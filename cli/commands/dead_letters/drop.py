@@ -49,7 +49,7 @@ def command(
     """Decide that the records of dead letters never count, also after a reset with a handler that would take them. Nothing is
     deleted and nothing is sent: `verify` counts them as dead letters, and the dashboard no longer. A drop is final: a dropped
     dead letter cannot be replayed. Dead letters of inputs that the pipeline or its workers write cannot be dropped: a reset
-    deletes these topics, and their records come again.
+    deletes these topics, and their records come again. If the pipeline parks keys, the records that wait are replayed, in order.
 
     Exit code 1: some dead letters could not be dropped, with the reasons. --dry-run writes nothing.
 
@@ -83,7 +83,7 @@ def command(
         finally:
             progress.clear()
     _tell(report, dry_run, as_json)
-    raise typer.Exit(FAILED if report.failed or (dry_run and report.done) else 0)
+    raise typer.Exit(FAILED if report.failed or report.stalled or (dry_run and report.done) else 0)
 
 
 def _tell(report: Report, dry_run: bool, as_json: bool) -> None:
@@ -91,6 +91,8 @@ def _tell(report: Report, dry_run: bool, as_json: bool) -> None:
     failed = {str(place): why for place, why in report.failed.items()}
     if as_json:
         data = {"would" if dry_run else "dropped": done, "done_before": len(report.before), "failed": failed}
+        data |= {"replayed": [str(letter.place) for letter in report.followed]} if report.followed else {}
+        data |= {"stalled": report.stalled} if report.stalled else {}
         typer.echo(json.dumps(data, indent=1))
         return
     for place in done if dry_run else ():
@@ -101,3 +103,4 @@ def _tell(report: Report, dry_run: bool, as_json: bool) -> None:
         f"{len(done):,} {'would be ' if dry_run else ''}dropped, {len(report.before):,} had been replayed or dropped before, "
         f"{len(failed):,} cannot be.{' Nothing was written.' if dry_run else ''}"
     )
+    common.tell_parked(report)

@@ -30,6 +30,7 @@ def command(
     from dataclasses import replace
 
     from onefold.operate.dead_letters.letters import DeadLetters
+    from onefold.operate.dead_letters.parked import park_of
 
     wanted = replace(common.wanted(reason, since, until, key, topic), open=waiting)
     letters = DeadLetters(domain, load())
@@ -48,4 +49,11 @@ def command(
     dropped = sum(receipt.dropped is not None for receipt in known.values())
     replayed = len(known) - dropped
     told = f"{len(found):,} dead letters of {letters.name}, {replayed:,} replayed, {dropped:,} dropped{more}."
+    held = [one for one in found if one.ticket is not None and one.place not in known]
+    if held:
+        keys = len({park_of(one) for one in held})
+        rejected = sum(one.ticket is not None and one.ticket.refused for one in held)
+        told += (
+            f" {keys:,} parked keys: {rejected:,} rejected events, and {len(held) - rejected:,} that wait behind them."
+        )
     typer.echo(common.wrapped(told, ""))

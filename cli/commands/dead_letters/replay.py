@@ -40,7 +40,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Write the original records of dead letters to their input topics again, each exactly once: a second replay does
-    nothing. The replayed records come after later records of their keys.
+    nothing. The replayed records come after later records of their keys; if the pipeline parks keys, the later records are
+    replayed after them, in order.
 
     Exit code 1: some records could not be replayed, with the reasons. --dry-run writes nothing, and tries each record with
     the current schema, handler and states.
@@ -68,7 +69,9 @@ def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
     failed = {str(place): why for place, why in report.failed.items()}
     if as_json:
         replayed = [str(letter.place) for letter in report.done]
+        replayed += [str(letter.place) for letter in report.followed]
         data = {"replayed": replayed, "replayed_before": len(report.before), "lacking": lacking, "failed": failed}
+        data |= {"stalled": report.stalled} if report.stalled else {}
         typer.echo(json.dumps(data, indent=1))
     else:
         for place, why in (lacking | failed).items():
@@ -77,7 +80,8 @@ def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
             f"{len(report.done):,} replayed, {len(report.before):,} had been replayed or dropped before, "
             f"{len(failed):,} cannot be."
         )
-    return FAILED if failed else 0
+        common.tell_parked(report)
+    return FAILED if failed or report.stalled else 0
 
 
 def _rehearse(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:

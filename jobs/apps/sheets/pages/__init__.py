@@ -20,7 +20,7 @@ from onefold.jobs.apps.sheets.pages.windows import window_of
 from onefold.jobs.objects import open_to_read
 from onefold.view import Page, Unreadable, View
 
-NO_TABLES = "There are no sheets here: onefold prepare makes their tables"
+NO_TABLES = "There are no sheets here: onefold migrate makes their tables"
 
 
 class Pages:

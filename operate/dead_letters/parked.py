@@ -1,0 +1,149 @@
+"""Dead letters of parked keys: which of them are replayed or dropped next, and when the processor has taken them.
+
+Kafka has no append that depends on what was read. Until the replays of a key are committed, further events of the key arrive, and
+wait as well. So a key is released in rounds: all its open dead letters are replayed, in the order of their tickets; when the
+processor has taken them, those that have come since follow. A round without any is the last one. The processor holds the order,
+whatever a command that is killed has left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from onefold.operate.dead_letters.letters import DeadLetters, Letter, Wanted, said
+from onefold.operate.reading import Place
+from onefold.processor.core.parking import is_parked
+from onefold.processor.io import admin, reading
+from onefold.processor.runtime.changelog import STATE, Progress
+
+# Between two looks at the progress; and so long it may stand still before the command says so and ends.
+_LOOK_AGAIN_S = 0.1
+STALLED_S = 15.0
+
+
+class Park(NamedTuple):
+    """A parked key: the pipeline's signature, where the record lies that parked it, and the state key."""
+
+    signature: bytes
+    at: str
+    key: str
+
+
+class Round(NamedTuple):
+    """The dead letters of one round.
+
+    Attributes:
+        letters: in order.
+        heads: of them the first of each key.
+        blocked: the parked keys that cannot be released, each with the rejected letter behind which the others wait.
+    """
+
+    letters: list[Letter]
+    heads: list[Letter]
+    blocked: dict[Park, Letter]
+
+
+def park_of(letter: Letter) -> Park | None:
+    """The parked key that a dead letter is of; None: its key is not parked."""
+    ticket = letter.ticket
+    return None if ticket is None else Park(letter.signature or b"", ticket.at, ticket.key)
+
+
+def in_turn(letter: Letter) -> tuple[int, Park, int]:
+    """What letters of parked keys are sorted by."""
+    assert letter.source is not None
+    assert letter.ticket is not None
+    return letter.source.partition, park_of(letter) or Park(b"", "", ""), letter.ticket.number
+
+
+def open_letters(letters: DeadLetters, parks: Collection[Park]) -> list[Letter]:
+    """The open dead letters of these parked keys, without what they hold."""
+    found = (one for one in letters.select(Wanted(open=True)) if one.source is not None and park_of(one) in parks)
+    return sorted((one._replace(key=None, value=None) for one in found), key=in_turn)
+
+
+def next_round(waiting: Iterable[Letter], chosen: Collection[Place]) -> Round:
+    """What is sent next.
+
+    Args:
+        waiting: open dead letters of parked keys, in order.
+        chosen: those that are to be replayed or dropped.
+    """
+    by_park: dict[Park, list[Letter]] = {}
+    for letter in waiting:
+        if (park := park_of(letter)) is not None:
+            by_park.setdefault(park, []).append(letter)
+    found = Round([], [], {})
+    for park, several in by_park.items():
+        head = several[0]
+        assert head.ticket is not None
+        if head.ticket.refused and head.place not in chosen:
+            found.blocked[park] = head
+        else:
+            found.letters.extend(several)
+            found.heads.append(head)
+    return found
+
+
+def has_taken(letters: DeadLetters, partitions: Collection[int]) -> bool:
+    """Wait until the processor has taken all that its inputs hold now. Returns whether it has; not, when it stands still."""
+    topology = letters.topology
+    with said(letters.client):
+        kafka = admin.connect(letters.client)
+        ends = {
+            (topic, partition): admin.stable_end(kafka, topic, partition)
+            for topic in topology.inputs
+            for partition in partitions
+        }
+        seen: Mapping[int, bytes] = {}
+        deadline = time.monotonic() + STALLED_S
+        while time.monotonic() < deadline:
+            found = admin.last_progresses(kafka, topology, partitions, letters.client)
+            if found != seen:
+                seen, deadline = found, time.monotonic() + STALLED_S
+            at = {partition: Progress.decode(value).offsets_next for partition, value in found.items()}
+            if all(at.get(partition, {}).get(topic, 0) >= end for (topic, partition), end in ends.items()):
+                return True
+            time.sleep(_LOOK_AGAIN_S)
+    return False
+
+
+def half_released(letters: DeadLetters) -> Park | None:
+    """A parked key of which some dead letters were replayed or dropped, while others wait, or while the processor has not taken
+    the replays. None: there is none.
+    """
+    receipts = letters.receipts()
+    ended, still = dict[Park, int](), set[Park]()
+    for letter in letters.select(Wanted()):
+        park = park_of(letter)
+        if park is not None and letter.source is not None:
+            if letters.receipt(letter.source, receipts) is None:
+                still.add(park)
+            else:
+                ended[park] = letter.source.partition
+    return next((park for park in ended if park in still), None) or _is_parked(letters, ended)
+
+
+def _is_parked(letters: DeadLetters, parks: Mapping[Park, int]) -> Park | None:
+    """One of these keys, by its partition, that is still parked by its state."""
+    topology, keys = letters.topology, {STATE + park.key.encode(): park.key for park in parks}
+    states: dict[str, bytes | None] = {}
+    with said(letters.client):
+        kafka = admin.connect(letters.client)
+        ranges = {
+            (topology.changelog, partition): (
+                admin.identity(kafka, topology.changelog, partition).start,
+                admin.stable_end(kafka, topology.changelog, partition),
+            )
+            for partition in {*parks.values()}
+        }
+        for message in reading.between(letters.client, ranges):
+            if (key := keys.get(message.key() or b"")) is not None:
+                states[key] = message.value()
+    for park in parks:
+        state = states.get(park.key)
+        if state and is_parked(state) and letters.codec.decode_state(topology, state).at == park.at:
+            return park
+    return None

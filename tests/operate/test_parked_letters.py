@@ -1,0 +1,106 @@
+"""Which dead letters of parked keys a command sends, and in which order."""
+
+from typing import Any
+
+import pytest
+
+from onefold.operate.dead_letters import parked, replay
+from onefold.operate.dead_letters.letters import Letter, Wanted
+from onefold.operate.dead_letters.replay import Report
+from onefold.operate.reading import Place
+from onefold.processor.core.parking import Ticket
+from onefold.processor.io.replays import Receipt, Turn
+
+pytestmark = pytest.mark.promise("parked-keys")
+
+
+def letter(number: int, *, refused: bool = False, key: str = "a", partition: int = 0) -> Letter:
+    ticket = Ticket(number, refused or not number, f"t/{partition}/0", key)
+    at = number + (50 if refused else 0) + (100 if key == "b" else 0)
+    place, source = Place("t.dead", partition, at), Place("t", partition, at)
+    return Letter(place, source, 0, "bad", None, None, "", 0, b"us", ticket)
+
+
+class Letters:
+    """Those of a pipeline, some of which have a receipt."""
+
+    def __init__(self, *found: Letter, ended: tuple[Letter, ...] = ()) -> None:
+        self.found, self.ended = found, {one.source for one in ended}
+
+    def receipts(self) -> None:
+        pass
+
+    def receipt(self, source: Place | None, receipts: None) -> bool | None:
+        return True if source in self.ended else None
+
+    def select(self, wanted: Wanted) -> list[Letter]:
+        return [one for one in self.found if not (wanted.open and one.source in self.ended)]
+
+
+def test_letters_of_a_key_are_sent_in_the_order_of_their_tickets() -> None:
+    found: Any = Letters(letter(2), letter(0, key="b"), letter(0), letter(1), letter(0, partition=1), letter(10))
+    parks = {park for one in found.found if (park := parked.park_of(one))}
+    waiting = parked.open_letters(found, parks)
+    sent = parked.next_round(waiting, {one.place for one in waiting})
+    assert sent.letters == [letter(0), letter(1), letter(2), letter(10), letter(0, key="b"), letter(0, partition=1)]
+    assert sent.heads == [letter(0), letter(0, key="b"), letter(0, partition=1)]
+    assert sent.blocked == {}
+
+
+def test_nothing_is_sent_past_a_rejected_one_that_is_not_chosen() -> None:
+    waiting = [letter(3, refused=True), letter(4), letter(5)]
+    sent = parked.next_round(waiting, {letter(4).place})
+    assert (sent.letters, [*sent.blocked.values()]) == ([], waiting[:1])
+    report = Report()
+    replay._tell_blocked(sent, [letter(4)], report)
+    assert report.failed == {letter(4).place: "it waits behind t.dead/0/53: replay or drop that one"}
+    replay._tell_blocked(sent, [], report)
+    assert report.failed[waiting[0].place] == "it was rejected again: bad"
+
+
+def test_a_key_whose_rejected_one_is_done_goes_on() -> None:
+    waiting = [letter(4), letter(5)]
+    assert parked.next_round(waiting, set()).letters == waiting
+
+
+@pytest.mark.parametrize("named", [(), (Place("t", 0, 0),)], ids=["by a filter", "by its place"])
+def test_a_drop_takes_the_rejected_one_and_not_what_waits(named: tuple[Place, ...]) -> None:
+    waiting = [letter(0), letter(1)]
+    sent = parked.next_round(waiting, {one.place for one in waiting})
+    assert replay._dropping(sent, Wanted(places=frozenset(named)), waiting) == {letter(0).place}
+
+
+def test_the_first_that_waits_is_dropped_if_it_is_named() -> None:
+    waiting = [letter(4), letter(5)]
+    sent = parked.next_round(waiting, {one.place for one in waiting})
+    assert replay._dropping(sent, Wanted(), waiting) == set()
+    named = Wanted(places=frozenset((letter(4).place, letter(5).place)))
+    assert replay._dropping(sent, named, waiting) == {letter(4).place}
+
+
+def test_a_key_of_which_some_events_were_replayed_is_half_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or all, and its state says that the processor has not taken them."""
+    none: Any = Letters(letter(0), letter(1))
+    some: Any = Letters(letter(0), letter(1), letter(0, key="b"), ended=(letter(0),))
+    every: Any = Letters(letter(0), letter(1), letter(0, key="b"), ended=(letter(0), letter(1)))
+    keys = [dict[Any, int]()]
+
+    def is_parked(letters: Letters, parks: dict[Any, int]) -> None:
+        keys.append(parks)
+
+    monkeypatch.setattr(parked, "_is_parked", is_parked)
+    assert [parked.half_released(one) for one in (none, some, every)] == [None, parked.park_of(letter(1)), None]
+    assert keys[-1] == {parked.park_of(letter(0)): 0}
+
+
+def test_a_receipt_tells_the_turn() -> None:
+    receipt = Receipt(("t", 0, 1), "id", "t.dead/0/1", 5, None, None, Turn("c/p/life", "1 waits t/0/0 a key"))
+    assert Receipt.decode(*receipt.encode()) == receipt
+    key, value = receipt._replace(parked=None).encode()
+    assert b"parked" not in value
+    assert Receipt.decode(key, value).parked is None
+
+
+@pytest.mark.parametrize("data", [None, b"", b"x", b"1 waits t/0/0", b"one waits t/0/0 a", b"\xff waits t/0/0 a"])
+def test_another_text_is_no_ticket(data: bytes | None) -> None:
+    assert Ticket.decode(data) is None
