@@ -34,7 +34,7 @@ if "spark" in options:
     from onefold.spark_sink.spark.options import SparkSettings
     options["spark"] = SparkSettings(**options["spark"])
 jars = [Path(jar) for jar in options.pop("jars")]
-kafka = {"kafka_options": {}, "spark_kafka": {}}
+kafka = {"kafka_options": options.pop("kafka_options", {}), "spark_kafka": {}}
 sys.exit(service.run(pipelines, **options, **paths, **kafka, jars=jars, step=failpoint.from_environment()))
 """
 
