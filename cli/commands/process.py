@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli import failures, guarantees, metrics
+from onefold.cli import failures, guarantees, logins, metrics
 from onefold.operate import logs, pipelines
 from onefold.operate.settings import INSTANCES_MAX, Settings, load
 from onefold.stack import cores
@@ -55,6 +55,7 @@ def command(
     from onefold.processor import service
     from onefold.processor.tasks import StateSettings
 
+    logins.follow(settings)
     pipeline = pipelines.found()[names[0]]
     code = service.run(
         names[0],

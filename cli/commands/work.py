@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onefold.cli import metrics
+from onefold.cli import logins, metrics
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import logs, pipelines
@@ -61,6 +61,7 @@ def command(
     from onefold.jobs import service
     from onefold.jobs.worker import Limits
 
+    logins.follow(settings)
     pipeline = known[names[0]]
     code = service.run(
         pipeline,
