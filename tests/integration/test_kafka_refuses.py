@@ -153,7 +153,7 @@ def test_a_client_certificate_that_kafka_refuses_is_named(broker: Guarded, tmp_p
     assert found is not None
     assert f"127.0.0.1:{broker.ports['MUTUAL']} refuses this client in the TLS handshake: " in found.sentence
     assert found.exit_code == REFUSED
-    assert trouble(broker.authority.issue("mine")) is None
+    assert trouble(broker.authority.issue("good")) is None
 
 
 @pytest.mark.parametrize("listener", ["PASSWORD", "OPEN", "TLS"])

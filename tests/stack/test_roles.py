@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onefold.operate import grants, pipelines
 from onefold.operate.settings import Settings
@@ -228,7 +228,7 @@ def test_the_container_makes_the_logins_at_each_start() -> None:
 def answer(place: dict[str, Any], **login: str) -> str:
     """As whom PostgreSQL lets this login in; "" if it does not."""
     try:
-        with psycopg.connect(**place, **login) as connection:
+        with psycopg.connect(make_conninfo(**place, **login)) as connection:
             return str((connection.execute("SELECT current_user").fetchone() or ("",))[0])
     except psycopg.OperationalError:
         return ""
