@@ -7,8 +7,8 @@ import time
 
 import structlog
 
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings, load
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 
 log = structlog.get_logger()
 

@@ -7,10 +7,10 @@ from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from onefold.config import redaction
+from onefold.config.errors import UserError, first_line
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import hiding
-from onefold.operate.errors import UserError, first_line
-from onefold.operate.settings import Settings
 
 if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
@@ -94,4 +94,4 @@ def silent(dsn: str, error: Exception) -> str:
     reason = first_line(error).rpartition(" failed: ")[2].removeprefix("FATAL:").strip()
     if not reason.startswith("SSL"):
         reason = f"{reason[:1].lower()}{reason[1:]}"
-    return f"PostgreSQL at {hiding.dsn(dsn)} {sessions.unopened(error)}: {reason}"
+    return f"PostgreSQL at {redaction.dsn(dsn)} {sessions.unopened(error)}: {reason}"

@@ -25,10 +25,10 @@ from pathlib import Path
 import psutil
 
 from onefold import packages
+from onefold.config import private_files
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import private
-from onefold.operate.errors import UserError
 from onefold.stack import accounts, copies, inherited
 from onefold.stack.service import Ready, Service
 
@@ -96,12 +96,12 @@ class Postgres:
 
     def prepare(self) -> None:
         """Makes the database cluster if it is not there yet. Raises UserError when PostgreSQL refuses."""
-        private.folder(self.home)
+        private_files.folder(self.home)
         if self._room.parent == OPEN_ROOM:
             _open(OPEN_ROOM)
-        private.folder(self._room)
+        private_files.folder(self._room)
         if self._password_file.exists():
-            self._password_file.chmod(private.FILE)
+            self._password_file.chmod(private_files.FILE)
         self._remove_stale_pid_file()
         if (self.data / "PG_VERSION").exists() and self._password_file.exists():
             self._hand_over(self.data)
@@ -120,14 +120,14 @@ class Postgres:
         shutil.rmtree(draft, ignore_errors=True)
         password = secrets.token_urlsafe(18)
         self._initialise(draft, password)
-        private.write(self._password_file, password)
+        private_files.write(self._password_file, password)
         self._hand_over(draft)
         draft.rename(self.data)  # in the place of an empty folder, if there is one
 
     def make_logins(self) -> None:
         """Make the logins of services if they are missing, also in a database of an earlier release. The server must be down."""
         if self._logins_file.exists():
-            self._logins_file.chmod(private.FILE)
+            self._logins_file.chmod(private_files.FILE)
             return
         passwords = {role: secrets.token_urlsafe(18) for role in ROLES}
         told = [f"SET {USER}.{role} = '{password}';\n\n" for role, password in passwords.items()]
@@ -152,7 +152,7 @@ class Postgres:
         self._hand_over(self.data)
         # As libpq reads it (PGPASSFILE). The port may be another one at each start.
         lines = [f"127.0.0.1:*:*:{USER}_{role}:{password}\n" for role, password in passwords.items()]
-        private.write(self._logins_file, "".join(lines))
+        private_files.write(self._logins_file, "".join(lines))
 
     def command(self) -> list[str]:
         """The command line that runs the server in the foreground."""
@@ -229,7 +229,7 @@ class Postgres:
 
     def _initialise(self, draft: Path, password: str) -> None:
         password_file = self._room / "password.new"
-        private.write(password_file, password)
+        private_files.write(password_file, password)
         if maker := accounts.maker():
             os.chown(password_file, *maker)
         self._run(

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[att
 
 from onefold import kafka_client
 from onefold.cli import logins, main
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
-from onefold.operate.settings import load
 from onefold.processor import service
 from onefold.processor.core.errors import ProcessorError, Refused, Retriable, Unauthenticated
 from onefold.processor.io import admin

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from onefold.config.settings import Settings
 from onefold.operate import grants, pipelines
-from onefold.operate.settings import Settings
 from onefold.rights import Role
 from onefold.stack import accounts, plan
 from onefold.stack.child import Child

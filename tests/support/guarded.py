@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     UserScramCredentialUpsertion,
 )
 
-from onefold.operate import private
+from onefold.config import private_files
 from onefold.operate.acls import CONFIGS, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID, Acl
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
@@ -205,7 +205,7 @@ def postgres_over_tls(home: Path, identity: Identity) -> Iterator[str]:
     rule = "hostssl all all 127.0.0.1/32 scram-sha-256\n"
     chain, key = (file.read_text(encoding="utf-8") for file in (identity.chain, identity.key))
     for name, text in {"server.crt": chain, "server.key": key, "pg_hba.conf": rule}.items():
-        private.write(server.data / name, text)
+        private_files.write(server.data / name, text)
         if server.account:
             os.chown(server.data / name, *server.account)
     child = Child(server.service(home / "postgres.log"))
