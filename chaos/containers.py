@@ -82,8 +82,8 @@ class Containers:
     def settings(self, settings: Settings) -> Settings:
         """The settings with the stack's own Kafka and PostgreSQL, as this machine reaches them, and its replicas."""
         kafka = self._published("kafka", KAFKA_INSIDE)
-        password = _run("docker", "exec", self.of("postgres")[0], "printenv", "POSTGRES_PASSWORD").strip()
-        dsn = f"postgresql://onefold:{quote(password, safe='')}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
+        password = _run("docker", "exec", self.of("postgres")[0], "printenv", "POSTGRES_OWNER_PASSWORD").strip()
+        dsn = f"postgresql://onefold_owner:{quote(password, safe='')}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
         stack = {"bootstrap_servers": kafka, "postgres_dsn": dsn, "replicas": int(self._replicas() or 0) or None}
         return settings.model_copy(update=stack)
 

@@ -88,6 +88,10 @@ def _read() -> list[Right]:
 
 
 def silent(dsn: str, error: Exception) -> str:
-    """That PostgreSQL does not answer, and why."""
+    """That PostgreSQL does not answer, or opens no session, and why."""
+    from onefold import postgres as sessions
+
     reason = first_line(error).rpartition(" failed: ")[2].removeprefix("FATAL:").strip()
-    return f"PostgreSQL at {redaction.dsn(dsn)} does not answer: {reason[:1].lower()}{reason[1:]}"
+    if not reason.startswith("SSL"):
+        reason = f"{reason[:1].lower()}{reason[1:]}"
+    return f"PostgreSQL at {redaction.dsn(dsn)} {sessions.unopened(error)}: {reason}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,6 +83,7 @@ def _by_object(rights: Iterable[Right], database: str) -> Iterator[tuple[str, Se
 
 
 _CREATE = "DO $$ BEGIN CREATE ROLE {} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+_EXISTING = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)"
 
 
 def _object(right: Right, database: str) -> str:
@@ -122,6 +124,20 @@ def apply(connection: psycopg.Connection[Any], wanted: Sequence[Statement], name
             else:
                 connection.execute(statement.sql.encode())
     return list(dict.fromkeys(absent))
+
+
+def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) -> None:
+    """As the owner of the tables, give the roles with the names of `NAMES` that exist their rights on schemas and tables. What
+    belongs to others is left out.
+    """
+    from psycopg.errors import InsufficientPrivilege
+
+    existing = {name for (name,) in connection.execute(_EXISTING, (list(NAMES.values()),))}
+    for statement in statements(pipelines, NAMES, connection.info.dbname):
+        wanted = NAMES[statement.role] in existing and statement.rights and statement.rights[0].schema
+        if wanted and not _absent(connection, statement.rights[0]):
+            with suppress(InsufficientPrivilege), connection.transaction():
+                connection.execute(statement.sql.encode())
 
 
 def _absent(connection: psycopg.Connection[Any], right: Right) -> str:

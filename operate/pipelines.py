@@ -129,6 +129,21 @@ def migrate(names: Sequence[str], settings: Settings) -> list[str]:
     return _migrate({name: known[name].sql for name in names}, settings)
 
 
+def give_rights(names: Sequence[str], settings: Settings) -> None:
+    """Give the roles of services that exist their rights on the tables of the pipelines, as `onefold grants` prints them."""
+    import psycopg
+
+    from onefold import postgres
+    from onefold.operate import grants
+
+    known = find()
+    try:
+        with postgres.connect(settings.postgres(), "onefold migrate") as connection:
+            grants.renew(connection, [known[name] for name in names])
+    except psycopg.Error as error:
+        raise of_postgres(error, "the rights of services could not be given") from None
+
+
 def _migrate(roots: Mapping[str, Path], settings: Settings) -> list[str]:
     import psycopg
 

@@ -45,6 +45,15 @@ def of(home: Path, data: Path) -> Account | None:
     return number, number
 
 
+def is_named(account: Account) -> bool:
+    """Whether the system has a name for it."""
+    try:
+        pwd.getpwuid(account[0])
+    except KeyError:
+        return False
+    return True
+
+
 def give(path: Path, account: Account) -> None:
     """Change the owner of a folder's content, then of the folder, so that an interrupted call is repeated. Follows no links."""
     for folder, names, files in os.walk(path):
@@ -58,9 +67,7 @@ def _numbers(home: Path) -> Iterator[int]:
     first = int.from_bytes(hashlib.sha256(str(home.resolve()).encode()).digest()[:8])
     for step in range(len(ids)):
         number = ids[(first + step) % len(ids)]
-        try:
-            pwd.getpwuid(number)
-        except KeyError:
+        if not is_named((number, number)):
             yield number
 
 

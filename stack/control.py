@@ -244,11 +244,16 @@ def _plan(
     parts = prepare(
         home, ports, settings.cache, progress.say, with_database="postgres" in wanted, with_broker="kafka" in wanted
     )
+    logins = {}
+    if "postgres" in wanted:
+        parts.database.make_logins()
+        logins = parts.database.logins
     services: dict[str, Postgres | Broker] = {"postgres": parts.database, "kafka": parts.broker}
     public: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers
         or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
-        "postgres_dsn": settings.postgres_dsn or (parts.database.dsn if "postgres" in wanted else None),
+        "postgres_dsn": settings.postgres_dsn or logins.get("owner"),
+        "postgres_logins": logins,
         "dashboard": f"http://127.0.0.1:{ports.dashboard}" if settings.dashboard and not only else None,
     }
     stages = [

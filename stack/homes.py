@@ -54,7 +54,7 @@ _MADE = {
     "kafka": ("data/", "data.new/", "tmp/", "server.properties", "format.properties"),
     "logs": (*_LOGS, *_LOGS_BEFORE, "rebuild-*.json*"),
     "objects": ("objects/**", "marks/**", "unfinished/tmp*"),
-    "postgres": ("data/", "data.new/", "password", "password.new"),
+    "postgres": ("data/", "data.new/", "password", "password.new", "passwords"),
     "states": _STATES,
     # The lock file stays: a new one would let a second holder in.
     "run": (

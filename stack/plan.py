@@ -23,6 +23,10 @@ PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
 AUDITOR_STOP_S = 10.0  # it finishes the turn at hand
 WORKER_STOP_S = 45.0  # a worker comes to its next checkpoint, which takes less than its time-out
 DASHBOARD_STOP_S = 5.0  # it only closes its streams
+# By verb the login in the stack's PostgreSQL. A processor needs no PostgreSQL; its handlers get a login that only reads.
+ROLES = {
+    "migrate": "owner", "process": "reader", "work": "worker", "sink": "sink", "audit": "verifier", "dashboard": "reader",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     """The stages after the infrastructure: topics and tables, then processors, workers, sinks and the dashboard.
 
     Args:
-        public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure, and "dashboard", the page's address or
-            None for none.
+        public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure; "postgres_logins", by role the DSN of its
+            login in a PostgreSQL of the stack; and "dashboard", the page's address or None for none.
     """
     # In a Kafka of the user's own, processors of another host may be in the same groups.
     host = f"{socket.gethostname()}-" if settings.bootstrap_servers else ""
@@ -146,11 +150,12 @@ def _onefold(
     needed: bool = True,
 ) -> Service:
     status = settings.home / "run" / f"{name}.status.json"
+    logins = public.get("postgres_logins", {})  # a stack that an earlier release started has none
     environment = {
         **settings.as_environment(),
         "ONEFOLD_HOME": str(settings.home),
         "ONEFOLD_BOOTSTRAP_SERVERS": public["bootstrap_servers"],
-        "ONEFOLD_POSTGRES_DSN": public["postgres_dsn"],
+        "ONEFOLD_POSTGRES_DSN": logins.get(ROLES[arguments[0]], public["postgres_dsn"]),
         "ONEFOLD_STATUS_FILE": str(status),
     }
     if (project := project_file()) is not None:

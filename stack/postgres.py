@@ -2,7 +2,9 @@
 
 PostgreSQL refuses to run as root. Started by root it runs as an account of its own (`accounts`); where that account may not
 walk (a checkout in root's own home), its data and a copy of its binaries live under /var/lib/onefold, and no account is let into
-the user's folders. Its data and its password are their owner's alone, whatever the umask.
+the user's folders. Its data and its passwords are their owner's alone, whatever the umask.
+
+The superuser `onefold` is for administrators. Each service has the login of its role (roles.sql); `owner` owns the tables.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ from onefold.stack import accounts, copies, inherited
 from onefold.stack.service import Ready, Service
 
 USER = DATABASE = "onefold"
+#: The logins of services, without their beginning `onefold_`: the values of `onefold.rights.Role`, which imports psycopg.
+ROLES = ("owner", "sink", "worker", "reader", "verifier")
+_ROLES_FILE = Path(__file__).with_name("roles.sql")
 OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
 INIT_S = 120.0  # many times what initdb takes, for a slow disk
+ROLES_S = 900.0  # after a crash the server first recovers
 STOP_S = 20.0  # a fast shutdown writes a checkpoint
 
 SETTINGS = {
@@ -57,7 +63,7 @@ LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
 
 @dataclass(frozen=True)
 class Postgres:
-    """The server's folder and port. `prepare()` once, then run `command()`.
+    """The server's folder and port. `prepare()` once, and `make_logins()` for a stack, then run `command()`.
 
     Attributes:
         programs: the folder of initdb and postgres; None: those of the wheel.
@@ -71,8 +77,17 @@ class Postgres:
 
     @property
     def dsn(self) -> str:
-        """Where clients connect, with the password; known after `prepare()`."""
-        return f"postgresql://{USER}:{self._password_file.read_text(encoding='utf-8')}@127.0.0.1:{self.port}/{DATABASE}"
+        """Where the superuser connects, with the password; known after `prepare()`."""
+        return self._address(USER, self._password_file.read_text(encoding="utf-8"))
+
+    @property
+    def logins(self) -> dict[str, str]:
+        """By role the DSN of its login, with the password; known after `make_logins()`."""
+        found = [line.split(":") for line in self._logins_file.read_text(encoding="utf-8").splitlines()]
+        return {user.removeprefix(f"{USER}_"): self._address(user, password) for *_, user, password in found}
+
+    def _address(self, user: str, password: str) -> str:
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{DATABASE}"
 
     @property
     def data(self) -> Path:
@@ -109,6 +124,36 @@ class Postgres:
         self._hand_over(draft)
         draft.rename(self.data)  # in the place of an empty folder, if there is one
 
+    def make_logins(self) -> None:
+        """Make the logins of services if they are missing, also in a database of an earlier release. The server must be down."""
+        if self._logins_file.exists():
+            self._logins_file.chmod(private_files.FILE)
+            return
+        passwords = {role: secrets.token_urlsafe(18) for role in ROLES}
+        told = [f"SET {USER}.{role} = '{password}';\n\n" for role, password in passwords.items()]
+        account, maker = self.account, accounts.maker()
+        if account and maker and not accounts.is_named(account):  # a server in this mode asks the system for its name
+            accounts.give(self.data, maker)
+            os.chown(self._room, *maker)
+            account = maker
+        options = [
+            "-c",
+            "exit_on_error=on",
+            "-c",
+            "log_min_error_statement=panic",
+        ]  # no statement with a password is repeated
+        text = "".join(told) + _ROLES_FILE.read_text(encoding="utf-8")
+        self._run(
+            *("postgres", "--single", "-j", *options, "-D", str(self.data), DATABASE),
+            text=text,
+            within_s=ROLES_S,
+            account=account,
+        )
+        self._hand_over(self.data)
+        # As libpq reads it (PGPASSFILE). The port may be another one at each start.
+        lines = [f"127.0.0.1:*:*:{USER}_{role}:{password}\n" for role, password in passwords.items()]
+        private_files.write(self._logins_file, "".join(lines))
+
     def command(self) -> list[str]:
         """The command line that runs the server in the foreground."""
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
@@ -120,7 +165,7 @@ class Postgres:
             name="postgres",
             argv=tuple(self.command()),
             log=log,
-            ready=Ready("postgres", self.dsn),
+            ready=Ready("postgres", self.logins["reader"] if self._logins_file.exists() else self.dsn),
             folder=self._room,
             stop_signal=signal.SIGINT,  # "fast": ends the sessions, writes a checkpoint
             stop_s=STOP_S,
@@ -159,6 +204,10 @@ class Postgres:
     @property
     def _password_file(self) -> Path:
         return self.home / "password"
+
+    @property
+    def _logins_file(self) -> Path:
+        return self.home / "passwords"
 
     def _lacking(self) -> Path:
         return next(file for file in (self._password_file, self.data / "PG_VERSION") if not file.exists())
@@ -200,8 +249,15 @@ class Postgres:
         # Opens it once: a server in this mode that gets a signal ends with code 0, made or not.
         self._run("postgres", "--single", "-D", str(draft), DATABASE)
 
-    def _run(self, program: str, *arguments: str, text: str = "") -> None:
-        owner = accounts.maker()
+    def _run(
+        self,
+        program: str,
+        *arguments: str,
+        text: str = "",
+        within_s: float = INIT_S,
+        account: accounts.Account | None = None,
+    ) -> None:
+        owner = account or accounts.maker()
         done = subprocess.run(
             [self._binaries / program, *arguments],
             check=False,
@@ -209,7 +265,7 @@ class Postgres:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=INIT_S,
+            timeout=within_s,
             cwd=self._room,
             user=owner[0] if owner else None,
             group=owner[1] if owner else None,

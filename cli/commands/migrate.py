@@ -20,8 +20,8 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
-    """Create missing topics and tables. `onefold up` does so too; on your own servers run `migrate` once. A failure of one
-    pipeline does not stop the others.
+    """Create missing topics and tables, and give the roles that `onefold grants` has created their rights on the tables.
+    `onefold up` does so too; on your own servers run `migrate` once. A failure of one pipeline does not stop the others.
 
     Example: ONEFOLD_BOOTSTRAP_SERVERS=kafka:9092 ONEFOLD_POSTGRES_DSN=postgresql://me@db/events onefold migrate
     """
@@ -37,6 +37,7 @@ def command(
         except UserError as error:
             typer.echo(f"{name}: {error.message}", err=True)
             failed.append(error)
+    pipelines.give_rights(names, settings)
     if failed and not keep_going:
         raise UserError(
             failed[0].code,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli import failures, guarantees, metrics
+from onefold.cli import failures, guarantees, logins, metrics
 from onefold.config import logs
 from onefold.config.settings import INSTANCES_MAX, Settings, load
 from onefold.operate import pipelines
@@ -56,6 +56,7 @@ def command(
     from onefold.processor import service
     from onefold.processor.tasks import StateSettings
 
+    logins.follow(settings)
     pipeline = pipelines.found()[names[0]]
     code = service.run(
         names[0],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onefold.cli import metrics
+from onefold.cli import logins, metrics
 from onefold.config import logs
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
@@ -62,6 +62,7 @@ def command(
     from onefold.jobs import service
     from onefold.jobs.worker import Limits
 
+    logins.follow(settings)
     pipeline = known[names[0]]
     code = service.run(
         pipeline,

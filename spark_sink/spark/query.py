@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold import pipeline_lock
 from onefold.error_codes import Code
-from onefold.postgres import HeldUp, Unfit
+from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
@@ -95,7 +95,7 @@ class Query:
             raise Retriable(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
-                raise Retriable(Code.POSTGRES_SILENT, f"Postgres does not answer: {sentence(error)}") from error
+                raise Retriable(Code.POSTGRES_SILENT, f"Postgres {unopened(error)}: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise Retriable(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(

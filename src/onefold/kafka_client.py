@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -83,7 +84,7 @@ class Admin(AdminClient):
 
 def admin(settings: Mapping[str, Any]) -> Admin:
     """An admin client. Raises `KafkaException` when librdkafka refuses a setting."""
-    return Admin(settings)
+    return _known(Admin(settings), settings)
 
 
 class _Reader(Consumer):
@@ -117,12 +118,12 @@ def consumer(settings: Mapping[str, Any]) -> Consumer:
     """A consumer of committed records whose partitions are assigned by hand, and which stops at an offset that is gone, unless
     `settings` say otherwise. Raises `KafkaException` when librdkafka refuses a setting.
     """
-    return _Reader(_quiet({**_READS, **settings}))
+    return _known(_Reader(_quiet({**_READS, **settings})), settings)
 
 
 def member(settings: Mapping[str, Any]) -> Consumer:
     """A consumer that joins its group. Raises `KafkaException` when librdkafka refuses a setting."""
-    return Consumer(_quiet(settings))
+    return _known(_Member(_quiet(settings)), settings)
 
 
 def leave(consumer: Consumer, patience_s: float = _LEAVE_S) -> bool:
@@ -149,12 +150,46 @@ def leave(consumer: Consumer, patience_s: float = _LEAVE_S) -> bool:
 
 def producer(settings: Mapping[str, Any], **more: Any) -> Producer:
     """A producer; `more` holds keyword arguments of confluent-kafka. Raises `KafkaException` as `admin` does."""
-    return Producer(_quiet(settings), **more)
+    return _known(_Producer(_quiet(settings), **more), settings)
+
+
+class _Member(Consumer):
+    """A class of Python, for weak references."""
+
+
+class _Producer(Producer):
+    """A class of Python, for weak references."""
+
+
+# The clients of this process, and by the user of their settings the user and the password that count now.
+_clients: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_logins: dict[str, tuple[str, str]] = {}
+_login_lock = threading.Lock()
+_C = TypeVar("_C")
+
+
+def log_in(first: str, user: str, password: str) -> None:
+    """Have all clients with the user `first` in their settings log in so from now on, whenever they log in again."""
+    with _login_lock:
+        _logins[first] = user, password
+        for client, name in _clients.items():
+            if name == first:
+                client.set_sasl_credentials(user, password)
+
+
+def _known(client: _C, settings: Mapping[str, Any]) -> _C:
+    """Note a client for `log_in`."""
+    if user := settings.get("sasl.username"):
+        with _login_lock:
+            _clients[client] = str(user)
+    return client
 
 
 def _quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka writes errors to stderr unless something takes them."""
-    return {"log_level": 0, "error_cb": _ignore, **settings}
+    """librdkafka writes errors to stderr unless something takes them. The login is the one that counts now."""
+    login = _logins.get(str(settings.get("sasl.username")))
+    changed = dict(zip(("sasl.username", "sasl.password"), login, strict=True)) if login else {}
+    return {"log_level": 0, "error_cb": _ignore, **settings, **changed}
 
 
 def _ignore(error: KafkaError) -> None:

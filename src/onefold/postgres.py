@@ -11,6 +11,8 @@ import os
 import re
 import secrets
 import socket
+import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -99,6 +101,11 @@ _SAID_BY_THE_SERVER = ":  "
 # What a server says of a missing right to connect. libpq hides the SQLSTATE of a session that does not open, so a server that
 # speaks another language is not understood.
 _NO_CONNECT = "permission denied for database"
+# What libpq says of every certificate that it refuses.
+_NO_TRUST = "certificate verify failed"
+# In libpq's sentences about TLS, where somebody answers.
+_TLS = ("SSL", "certificate")
+_SSL_REQUEST = struct.pack(">II", 8, 80877103)  # from PostgreSQL's protocol
 # How PgBouncer refuses the options of a session that it does not pass on.
 _REFUSED_BY_POOLER = "unsupported startup parameter"
 
@@ -394,9 +401,35 @@ def _naming_the_reason(dsn: str) -> Iterator[None]:
         if _NO_CONNECT in str(error):
             user = str(given.get("user") or "of this login")
             raise NoConnect(user, str(given.get("dbname") or user)) from None
+        if _NO_TRUST in str(error) and (fault := _fault_of_certificate(given)):
+            raise psycopg.OperationalError(f"{_first_line(error)} ({fault})") from None
         if _REFUSED_BY_POOLER not in str(error):
             raise
         raise _pooled(f"{given.get('host', 'localhost')}:{given.get('port', 5432)}") from None
+
+
+def _fault_of_certificate(given: Mapping[str, Any]) -> str:
+    """Why the server's certificate is refused, found by another handshake; "" if that finds no fault."""
+    authority = str(given.get("sslrootcert") or os.environ.get("PGSSLROOTCERT") or "")
+    host, port = given.get("host") or os.environ.get("PGHOST"), given.get("port") or os.environ.get("PGPORT") or 5432
+    with suppress(OSError, ValueError):
+        context = ssl.create_default_context(cafile=authority if authority != "system" else None)
+        context.check_hostname = False
+        with closing(socket.create_connection((host, int(port)), _ASK_S)) as plain:
+            plain.sendall(_SSL_REQUEST)
+            plain.recv(1)
+            try:
+                context.wrap_socket(plain).close()
+            except ssl.SSLCertVerificationError as error:
+                return error.verify_message
+    return ""
+
+
+def unopened(error: BaseException) -> str:
+    """What became of a session that was not opened: for a sentence that begins with the server's name."""
+    reason = _first_line(error)
+    refused = _SAID_BY_THE_SERVER in reason or any(word in reason for word in _TLS)
+    return "opens no session" if refused else "does not answer"
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -44,22 +43,13 @@ from onefold.replication import AS_BROKERS
 from onefold.spark_sink.kafka.topics import Ends, Topics
 from onefold.stack.embedded import Infrastructure
 from tests.integration.test_kafka_refuses import set_up
-from tests.support.guarded import USER, Guarded, guarded
+from tests.support.guarded import USER, Guarded, binding, guarded
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("least-acls")
 
 ANSWER_S = 30.0
 PIPELINE, JOBS, OPERATED = "campaigns", "sheets", "averages"
-KINDS = {
-    TOPIC: ResourceType.TOPIC,
-    GROUP: ResourceType.GROUP,
-    TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
-}
-OPERATIONS = {
-    "Read": AclOperation.READ, "Write": AclOperation.WRITE, "Create": AclOperation.CREATE, "Delete": AclOperation.DELETE,
-    DESCRIBE: AclOperation.DESCRIBE, CONFIGS: AclOperation.DESCRIBE_CONFIGS,
-}  # fmt: skip
 _ANY: Any = None  # the stub knows no name that stands for all
 EVERY = AclBindingFilter(
     ResourceType.ANY, _ANY, ResourcePatternType.ANY, _ANY, _ANY, AclOperation.ANY, AclPermissionType.ANY
@@ -70,18 +60,17 @@ class Rights:
     """What `USER` may do on a broker."""
 
     def __init__(self, broker: Guarded) -> None:
+        self._broker = broker
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         self.client = broker.client("PASSWORD")
 
     def give(self, wanted: Sequence[Acl]) -> None:
-        bindings = [self._binding(AclBinding, acl) for acl in wanted]
-        for answer in self._admin.create_acls(bindings).values():
-            answer.result(ANSWER_S)
+        self._broker.grant(USER, wanted)
         eventually(lambda: self._held() >= len(set(wanted)), ANSWER_S, "the rights are given")
 
     def take(self, acl: Acl) -> None:
         before = self._held()
-        wanted = self._binding(AclBindingFilter, acl)
+        wanted = binding(acl, kind=AclBindingFilter)
         self._admin.delete_acls([wanted])[wanted].result(ANSWER_S)
         eventually(lambda: self._held() == before - 1, ANSWER_S, "the right is gone")
 
@@ -91,12 +80,6 @@ class Rights:
 
     def _held(self) -> int:
         return len(self._admin.describe_acls(EVERY).result(ANSWER_S))
-
-    @staticmethod
-    def _binding(kind: Any, acl: Acl) -> Any:
-        pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
-        operation = OPERATIONS[acl.operation]
-        return kind(KINDS[acl.kind], acl.name, pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
 
 
 @pytest.fixture(scope="module")

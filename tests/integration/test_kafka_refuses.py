@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client
-from onefold.cli import main
+from onefold.cli import logins, main
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.processor import service
@@ -26,7 +27,7 @@ from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.kafka import topics
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, Identity
 from tests.support.coded import code_of, raises
 from tests.support.guarded import NO_SUCH_HOST, PASSWORD, ROOT, USER, Guarded, guarded
 from tests.support.waiting import eventually
@@ -137,6 +138,22 @@ def test_an_authority_of_the_same_name_is_another(broker: Guarded, tmp_path: Pat
     found = kafka_client.trouble(broker.client("TLS", ssl_ca_location=str(Authority(tmp_path).file)))
     assert found is not None
     assert "has a certificate that this client refuses" in found.sentence
+
+
+@pytest.mark.parametrize("fault", ["expired", "of another authority"])
+def test_a_client_certificate_that_kafka_refuses_is_named(broker: Guarded, tmp_path: Path, fault: str) -> None:
+    """And one that Kafka takes has no trouble."""
+    authority = broker.authority if fault == "expired" else Authority(tmp_path)
+
+    def trouble(mine: Identity) -> kafka_client.Trouble | None:
+        files = {"ssl_certificate_location": str(mine.chain), "ssl_key_location": str(mine.key)}
+        return kafka_client.trouble(broker.client("MUTUAL", **files))
+
+    found = trouble(authority.issue("mine", expired=fault == "expired"))
+    assert found is not None
+    assert f"127.0.0.1:{broker.ports['MUTUAL']} refuses this client in the TLS handshake: " in found.sentence
+    assert found.exit_code == REFUSED
+    assert trouble(broker.authority.issue("good")) is None
 
 
 @pytest.mark.parametrize("listener", ["PASSWORD", "OPEN", "TLS"])
@@ -278,6 +295,47 @@ def test_a_processor_that_runs_says_that_its_password_was_changed_and_goes_on(br
         eventually(lambda: f"refuses user {ROOT}: " in told(), ANSWER_S, "it says why")
         broker.set_password(ROOT, PASSWORD)
         eventually(lambda: told() == "" and tasks == {0}, ANSWER_S, "it goes on")
+    finally:
+        broker.set_password(ROOT, PASSWORD)
+        member.close()
+
+
+def test_a_password_that_changes_in_its_file_counts_without_a_restart(
+    broker: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For clients that run, and for those that are made later."""
+    new, file = "a new password", tmp_path / "options"
+    client = broker.client("OPEN", sasl_username=ROOT)
+
+    def write(password: str) -> None:
+        options = {**client, "sasl.password": password}
+        del options["bootstrap.servers"]
+        file.write_text(json.dumps(options), encoding="utf-8")
+
+    write(PASSWORD)
+    monkeypatch.setenv("ONEFOLD_KAFKA_OPTIONS_FILE", str(file))
+    monkeypatch.setattr(kafka_client, "_logins", {})
+    login = logins.Login(load())
+    tasks = set[int]()
+    member = Membership(topology_of("runner"), client, "two", tasks.update, tasks.difference_update)
+
+    def trouble() -> str:
+        try:
+            member.poll(0.2)
+        except Retriable as error:
+            return str(error)
+        return ""
+
+    try:
+        eventually(lambda: trouble() == "" and tasks, ANSWER_S, "it has its tasks")
+        broker.set_password(ROOT, new)
+        eventually(lambda: f"refuses user {ROOT}: " in trouble(), ANSWER_S, "it says why")
+        file.write_text("{", encoding="utf-8")  # half written
+        login.look()
+        write(new)
+        login.look()
+        eventually(lambda: trouble() == "" and tasks == {0}, ANSWER_S, "it goes on")
+        assert kafka_client.admin(client).list_topics(timeout=ANSWER_S).brokers
     finally:
         broker.set_password(ROOT, PASSWORD)
         member.close()

@@ -236,7 +236,7 @@ def test_the_command_says_so_and_what_it_does_not_know(
     out, err = capsys.readouterr()
     assert "unknown to write" in out
     assert "3 to process (" in out
-    assert 'does not answer: database "nowhere" does not exist' in err
+    assert 'opens no session: database "nowhere" does not exist' in err
 
 
 @pytest.mark.promise("lag")

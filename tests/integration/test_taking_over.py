@@ -29,7 +29,7 @@ class Asking(Producer):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """For how long each producer of a session asks."""
     monkeypatch.setattr(Asking, "asked", [], raising=False)
-    monkeypatch.setattr(kafka_client, "Producer", Asking)
+    monkeypatch.setattr(kafka_client, "_Producer", Asking)
     return Asking.asked
 
 

@@ -56,7 +56,7 @@ def test_a_right_that_is_missing_is_not_waited_for(
 ) -> None:
     """It comes by no waiting. Whatever else fails is tried again."""
     failing = Failing(call, code)
-    monkeypatch.setattr(kafka_client, "Producer", lambda settings: failing)
+    monkeypatch.setattr(kafka_client, "_Producer", lambda settings: failing)
     told = r"orders\.sent cannot be written to: |no right to write with the transactional ids onefold-work-\*"
     with pytest.raises(ProcessorError, match=told) as raised:
         Writer({}, lambda: None).write("orders.sent", b"k", b"v", [])

@@ -100,7 +100,8 @@ def variables_of_compose(source: Source) -> Iterator[str]:
     found |= dict.fromkeys(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE), "")
     rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", source.page(_OPERATING), re.MULTILINE)
     documented = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    for name, default in found.items():
+    for name, given in found.items():
+        default = given.removeprefix("${").partition(":-")[0]  # of another variable its name
         if name not in documented or default.split("/")[0] not in documented[name]:
             yield f"{_OPERATING}: {name} of docker-compose.yml is missing, or has another default"
 

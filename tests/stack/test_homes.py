@@ -56,6 +56,7 @@ OURS = (
     "objects/unfinished/tmp1",
     "postgres/data/PG_VERSION",
     "postgres/password",
+    "postgres/passwords",
     "run/history.jsonl",
     "run/plan.json",
     "run/ports.json",

@@ -29,10 +29,10 @@ class Identity:
 class Authority:
     """Signs certificates for 127.0.0.1; all files are in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "the test's authority") -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("the test's authority")
+        self._name = _name(name)
         self._certificate = self._signed(self._name, self._key.public_key(), authority=True)
         self.file = folder / "authority.pem"
         self.file.write_bytes(self._certificate.public_bytes(keys.Encoding.PEM))

@@ -1,7 +1,8 @@
 """A broker with listeners that refuse their clients for different reasons, and with an authorizer."""
 
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     UserScramCredentialUpsertion,
 )
 
+from onefold.config import private_files
+from onefold.operate.acls import CONFIGS, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID, Acl
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.ports import free_ports
-from tests.support.certificates import Authority
+from onefold.stack.postgres import Postgres
+from tests.support.certificates import Authority, Identity
 
 #: May do nothing but what the broker's administrator allows.
 USER = "ann"
@@ -37,6 +41,24 @@ _ANSWER_S = 20.0
 _MODULES = "org.apache.kafka.common.security"
 # No name server has it (RFC 6761).
 NO_SUCH_HOST = "kafka-1.invalid"
+KINDS = {
+    TOPIC: ResourceType.TOPIC,
+    GROUP: ResourceType.GROUP,
+    TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+OPERATIONS = {
+    "Read": AclOperation.READ, "Write": AclOperation.WRITE, "Create": AclOperation.CREATE, "Delete": AclOperation.DELETE,
+    DESCRIBE: AclOperation.DESCRIBE, CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+}  # fmt: skip
+#: The PostgreSQL of the wheel has no TLS. Debian's package postgresql-15 has.
+TLS_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+
+
+def binding(acl: Acl, principal: str = USER, kind: Any = AclBinding) -> Any:
+    """An ACL, or a filter for it, as the admin client takes it."""
+    pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
+    operation = OPERATIONS[acl.operation]
+    return kind(KINDS[acl.kind], acl.name, pattern, f"User:{principal}", "*", operation, AclPermissionType.ALLOW)
 
 
 @dataclass(frozen=True)
@@ -122,6 +144,13 @@ class Guarded(Broker):
         admin = self._admin()
         admin.alter_user_scram_credentials([wanted])[user].result(_ANSWER_S)
 
+    def grant(self, principal: str, acls: Iterable[Acl]) -> None:
+        """Let a principal do what these ACLs say."""
+        admin = self._admin()
+        bindings = [binding(acl, principal) for acl in acls]
+        for answer in admin.create_acls(bindings).values():
+            answer.result(_ANSWER_S)
+
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
         """Let `USER` do an operation on all resources of a kind with this prefix; "": on all."""
         pattern = ResourcePatternType.PREFIXED if name else ResourcePatternType.LITERAL
@@ -163,3 +192,28 @@ def guarded(infrastructure: Infrastructure, home: Path) -> Iterator[Guarded]:
     finally:
         child.ask_to_stop()
         child.stop()
+
+
+@contextmanager
+def postgres_over_tls(home: Path, identity: Identity) -> Iterator[str]:
+    """The DSN of the superuser of a PostgreSQL that takes sessions over TLS alone, with its data in `home`."""
+    (port,) = free_ports(1)
+    server = Postgres(home / "postgres", port, TLS_PROGRAMS, ("--locale=C",))
+    server.prepare()
+    with (server.data / "postgresql.conf").open("a", encoding="utf-8") as settings:
+        settings.write("ssl = on\n")
+    rule = "hostssl all all 127.0.0.1/32 scram-sha-256\n"
+    chain, key = (file.read_text(encoding="utf-8") for file in (identity.chain, identity.key))
+    for name, text in {"server.crt": chain, "server.key": key, "pg_hba.conf": rule}.items():
+        private_files.write(server.data / name, text)
+        if server.account:
+            os.chown(server.data / name, *server.account)
+    child = Child(server.service(home / "postgres.log"))
+    child.start()
+    try:
+        child.wait_ready()
+        yield server.dsn
+    finally:
+        child.ask_to_stop()
+        child.stop()
+        server.wipe()
