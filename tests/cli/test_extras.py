@@ -53,7 +53,7 @@ NEVER_IMPORTED = {
     "sphinx": "is run",
     "types-psutil": "mypy reads it",
 }
-# Modules of jobs/ that are imported only where S3 or formulas are used.
+# Modules of jobs/ that are imported only where S3 or formulas are used, or by the dashboard.
 WITH_MORE = {
     "jobs": (
         "onefold.jobs.objects.s3",
@@ -61,7 +61,9 @@ WITH_MORE = {
         "onefold.jobs.apps.sheets.formula_language",
         "onefold.jobs.apps.sheets.pages",
         "onefold.jobs.apps.sheets.pages.grids",
+        "onefold.jobs.apps.sheets.pages.listing",
         "onefold.jobs.apps.sheets.pages.rows",
+        "onefold.jobs.apps.sheets.pages.windows",
     )
 }
 # What can be imported where only these extras are, beside the verbs that need no more.
