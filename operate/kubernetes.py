@@ -78,7 +78,7 @@ class Base:
         of a pipeline that does not load.
         """
         files = {
-            "prepare.yaml": [self._prepare()],
+            "migrate.yaml": [self._migrate()],
             "processors.yaml": [one for pipeline in self.pipelines for one in self._processor(pipeline)],
             "workers.yaml": [one for pipeline in self.pipelines if pipeline.jobs for one in self._worker(pipeline)],
             "sink.yaml": list(self._sink()),
@@ -131,7 +131,7 @@ class Base:
             "ONEFOLD_METRICS_HOST": "0.0.0.0",  # noqa: S104  # the pod's own network; the NetworkPolicy says who reaches it
         }
 
-    def _prepare(self) -> Resource:
+    def _migrate(self) -> Resource:
         """A Job: each deployment makes the topics and tables that are missing. Services wait for them."""
         names = [pipeline.name for pipeline in self.pipelines]
         template = _pod("migrate", "migrate", "owner", ["onefold", "migrate", *names], PROCESSOR_IMAGE, database=True)

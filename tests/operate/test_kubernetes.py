@@ -197,7 +197,7 @@ def test_who_gets_which_secret(made: Callable[..., Made]) -> None:
     }
 
 
-def test_topics_for_an_operator_are_those_that_prepare_makes(made: Callable[..., Made]) -> None:
+def test_topics_for_an_operator_are_those_that_migrate_makes(made: Callable[..., Made]) -> None:
     topology = topology_of("sheets")
     topics = {one["spec"]["topicName"]: one for one in made("sheets", "--strimzi", "main")["strimzi/topics.yaml"]}
     assert {

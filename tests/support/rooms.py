@@ -15,8 +15,10 @@ TEMPLATE = ROOT / "cli" / "template"
 def modules() -> dict[str, Path]:
     """Every module's file by the name that it is imported by."""
     found = {}
-    for path in (ROOT / "src" / PACKAGE).glob("*.py"):
-        found[f"{PACKAGE}.{path.stem}".removesuffix(".__init__")] = path
+    own = ROOT / "src" / PACKAGE
+    for path in (*own.glob("*.py"), *own.glob("config/*.py")):  # the other folders are links to the rooms
+        name = ".".join((PACKAGE, *path.relative_to(own).with_suffix("").parts))
+        found[name.removesuffix(".__init__")] = path
     for room in (*ROOMS, "tests"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if path.is_relative_to(TEMPLATE):
