@@ -203,12 +203,16 @@ class OrderedStage(SimulatedStage):
         return [*super().topics, f"{self.workload.name}.order"]
 
     def order(self, skipped: Source | None = None) -> None:
-        """Write the order down: that in which the inputs came, a record a transaction, without the one that is skipped."""
+        """Write the order down: that in which the inputs came, without the one that is skipped. All is one transaction: of a
+        row the stage writes the last output record alone.
+        """
+        runs: dict[int, list[Any]] = {}
         for source in self.originals:
             if source != skipped:
-                run = [source.topic, source.offset, source.offset + 1]
-                body = json.dumps({"version": 1, "runs": [run]}).encode()
-                self.log.append(f"{self.workload.name}.order", b"o", body, partition=source.partition)
+                runs.setdefault(source.partition, []).append([source.topic, source.offset, source.offset + 1])
+        for partition, several in runs.items():
+            body = json.dumps({"version": 1, "runs": several}).encode()
+            self.log.append(f"{self.workload.name}.order", b"o", body, partition=partition)
 
 
 @pytest.mark.parametrize("place", ["first", "between others", "last"])
