@@ -125,6 +125,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
                 "from": verdict.begins,
                 "outputs": verdict.outputs,
                 "rows": verdict.rows,
+                "uncompared": verdict.uncompared,
                 "not_judged": [[_text(name), _text(why)] for name, why in verdict.not_judged.items()],
             }
         ),

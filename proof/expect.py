@@ -319,7 +319,7 @@ class Oracle:
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was replayed or dropped.
         self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
         #: Of each of these, the turn that its dead letter in this life has named; None: it has named none.
-        self.parked: Callable[[Source], Ticket | None] = lambda source: None
+        self.parked: Callable[[Source], Ticket | None] = _no_turn
         self._parks = Parks() if workload.on_dead_letter == "park" else None
         #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
         self.changed: Callable[[Source, str | None, int], None] = _nothing
@@ -506,6 +506,10 @@ _ANY_TIME = re.compile(rb"-?[0-9]{1,19}")
 
 def _nothing(source: Source, key: str | None, fate: int) -> None:
     pass
+
+
+def _no_turn(source: Source) -> Ticket | None:
+    return None
 
 
 def match_late_originals(expected: Expected) -> None:

@@ -63,7 +63,10 @@ def test_the_tutorial_shows_what_is_written(folder: Path) -> None:
     """Its code is the project's, letter by letter; that of the last page is the example's."""
     starter.write("orders", folder)
     texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()]
-    texts += [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "examples" / "mails").glob("*.py")]
+    examples = ROOT / "docs" / "examples"
+    texts += [
+        path.read_text(encoding="utf-8") for name in ("mails", "commands") for path in (examples / name).glob("*.py")
+    ]
 
     pages = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("tutorial.md", "pipeline.md"))
     code = re.findall(r"^```(?:python|sql)\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)

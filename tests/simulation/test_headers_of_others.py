@@ -4,6 +4,7 @@ and the judge, which shares no code with the processor, says so.
 
 import itertools
 from collections.abc import Iterable
+from types import MappingProxyType
 
 import pytest
 
@@ -17,6 +18,8 @@ from onefold.processor.testing.partition import partition_of
 from onefold.proof import workloads
 from onefold.proof.owner import Owner as JudgesOwner
 from onefold.proof.record import Record as Judged
+from onefold.proof.record import Source
+from onefold.proof.replays import Receipts
 from tests.support.judged import judged
 
 pytestmark = pytest.mark.promise("headers-of-others")
@@ -45,9 +48,9 @@ def runner_on(log: SimulatedLog | None = None) -> TopologyDriver:
     return driver
 
 
-def assert_valid(driver: TopologyDriver, **counts: int) -> None:
+def assert_valid(driver: TopologyDriver, receipts: Receipts = MappingProxyType({}), **counts: int) -> None:
     """The judge has nothing to say, and counts the same records as the processor does."""
-    findings, expected = judged(workloads.workload("runner"), driver)
+    findings, expected = judged(workloads.workload("runner"), driver, receipts=receipts)
     assert findings == []
     found = [driver.task(partition).progress.counts for partition in range(PARTITIONS)]
     counted = found[0].plus(found[1])._asdict()
@@ -176,13 +179,15 @@ def test_copies_of_before_a_reset_count_no_more() -> None:
     before = [driver.task(partition).progress.counts for partition in range(PARTITIONS)]
     copies = before[0].plus(before[1]).repartitioned
     assert copies > 0
-    replay = [("onefold-replays", b"runner.updates/0/99"), (SIGNED, b"/runner/then")]
-    driver.log.append(UPDATES, b"1", update(1, 2), partition=partition_of("1", PARTITIONS), headers=replay)
+    partition = partition_of("1", PARTITIONS)
+    replayed = Source(UPDATES, partition, 99)
+    replay = [("onefold-replays", str(replayed).encode()), (SIGNED, b"/runner/then")]
+    driver.log.append(UPDATES, b"1", update(1, 2), partition=partition, headers=replay)
     driver.kill()
     for topic in (*RUNNER.outputs, *RUNNER.dead.values(), RUNNER.changelog):
         driver.log.create(topic, PARTITIONS)
     driver.run()
-    assert_valid(driver, accepted=11, ignored=0, repartitioned=copies)
+    assert_valid(driver, {replayed: False}, accepted=11, ignored=0, repartitioned=copies)
 
 
 def test_copies_of_a_release_that_signed_none() -> None:

@@ -51,9 +51,9 @@ if version := options.pop("version", None):
 tasks.TAKEOVER_S = options.pop("publishes_after_s", tasks.TAKEOVER_S)
 takeover.BACKOFF_MAX_S = options.pop("backoff_max_s", takeover.BACKOFF_MAX_S)
 if port := options.pop("metrics_port", 0):
-    from onefold.operate import exposed
-    options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
-    exposed.serve(options["telemetry"], "127.0.0.1", port)
+    from onefold.config import metrics_server
+    options["telemetry"] = metrics_server.Exposed("processor", [options["domain"]], options.pop("stall_s"))
+    metrics_server.serve(options["telemetry"], "127.0.0.1", port)
 if "states" in options:
     kind, folder, memory_bytes = options["states"]
     options["states"] = tasks.StateSettings(kind, Path(folder), memory_bytes)
