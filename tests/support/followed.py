@@ -8,6 +8,7 @@ from pathlib import Path
 from onefold.processor.core.topology import Topology
 from onefold.processor.testing import TopologyDriver
 from onefold.proof.audit.following import Following
+from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.expect import Workload
 from onefold.proof.log import Place
@@ -41,7 +42,7 @@ class Followed:
             self.driver.send(given.topic, given.value, key=given.key)
         self.driver.run()
 
-    def begin(self, checkpoints: Path | None = None) -> None:
+    def begin(self, checkpoints: Path | None = None, pace: Pace = PACE) -> None:
         """Verify from here on, and what is there already."""
         hidden = self.hidden
 
@@ -52,7 +53,7 @@ class Followed:
                 super().read(ends, lambda record: None if record[:3] in hidden else take(record), alive)
 
         kept = Checkpoints(checkpoints, self.workload.name) if checkpoints else None
-        self.following = Following(self.workload, {}, None, kept, kafka=kafka_of(self.driver.log, Seen))
+        self.following = Following(self.workload, {}, None, kept, kafka=kafka_of(self.driver.log, Seen), pace=pace)
         self.following.begin()
 
     def found(self) -> list[Finding]:
