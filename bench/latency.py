@@ -25,10 +25,10 @@ from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
+from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.pipelines import found
 from onefold.operate.positions import Place
-from onefold.operate.settings import Settings
 from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.record import Source, source_of
 

@@ -16,8 +16,8 @@ from onefold.bench.follower import Follower, Sender
 from onefold.bench.hot_hot import judged, process, start_sink
 from onefold.bench.rows import gaps
 from onefold.bench.workload import Workload
+from onefold.config.settings import Settings
 from onefold.operate import positions
-from onefold.operate.settings import Settings
 from onefold.processor.loading import topology_of
 from onefold.stack.child import Child
 

@@ -18,9 +18,9 @@ from onefold import postgres
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.hot_hot import start_sink
 from onefold.bench.workload import Workload
+from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.explain.explain import explain
-from onefold.operate.settings import Settings
 from onefold.proof import workloads
 
 _DRAIN_S = 3_600.0

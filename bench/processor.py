@@ -24,8 +24,8 @@ from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
+from onefold.config.settings import Settings
 from onefold.operate import positions
-from onefold.operate.settings import Settings
 from onefold.processor.io.reading import between
 from onefold.proof.workloads.shaping import Input
 from onefold.stack.ports import free_ports

@@ -226,8 +226,8 @@ _KILLED_AT = (("processor", 1 / 3), ("sink", 2 / 3))
 
 def _drained(environment: BenchmarkEnvironment) -> None:
     """Everything folded, and everything that this gave landed. Asked in this order: what is folded does not come back."""
+    from onefold.config.settings import Settings
     from onefold.operate import positions
-    from onefold.operate.settings import Settings
 
     settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
     drained = lambda: positions.lag_of("trades", settings)["events"] == 0  # noqa: E731

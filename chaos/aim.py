@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
 from onefold.operate.replicas import publisher_of
-from onefold.operate.settings import Settings
 
 # The publisher appends a note after each transaction.
 KNOWN_WITHIN_S = 10

@@ -15,9 +15,9 @@ from urllib.parse import quote
 from onefold.chaos import aim
 from onefold.chaos.aim import Publisher
 from onefold.chaos.nemeses.table import PROCESSOR
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 
 PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME overrides it
 FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"

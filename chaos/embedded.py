@@ -18,10 +18,10 @@ from onefold.chaos import aim
 from onefold.chaos.aim import Publisher
 from onefold.chaos.nemeses import Nemesis
 from onefold.chaos.nemeses.table import KAFKA, POSTGRES, PROCESSOR, SERVICES, SINK
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import state
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 
 # What can be done to a process, by the words with which a nemesis begins.
 _POSSIBLE = ("kill-", "restart-", "pause-")
@@ -97,17 +97,17 @@ class Embedded:
 
     def instances(self, service: str) -> int:
         """How many processes of it there are: of the processor, those of the pipeline under load."""
-        running: Iterable[str] = state.read_running(self._home).get("services", {})
+        running: Iterable[str] = stack_state.read_running(self._home).get("services", {})
         return sum(_kind(name) == _kind(self._names[service]) for name in running)
 
     def _process(self, service: str) -> psutil.Process:
         name = self._names[service]
         if service == PROCESSOR and self._publisher is not None:
             name = f"{_kind(name)}{aim.known(self._publisher)}"
-        entry: dict[str, Any] = state.read_running(self._home).get("services", {}).get(name, {})
+        entry: dict[str, Any] = stack_state.read_running(self._home).get("services", {}).get(name, {})
         pid, born = entry.get("pid"), entry.get("create_time")
-        if not pid or not born or not state.alive(pid, born):
-            services: Iterable[str] = state.read_running(self._home).get("services", {})
+        if not pid or not born or not stack_state.alive(pid, born):
+            services: Iterable[str] = stack_state.read_running(self._home).get("services", {})
             raise UserError(
                 Code.STACK_STOPPED,
                 f"{name} does not run in {self._home}",

@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 from onefold.processor.core import steps as processor_steps
 from onefold.spark_sink.landing import steps as sink_steps
 

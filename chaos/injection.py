@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from onefold.chaos.failpoint import Step
-from onefold.operate.errors import UserError, first_line
+from onefold.config.errors import UserError, first_line
 
 if TYPE_CHECKING:
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
 
 log = structlog.get_logger()
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from onefold.chaos.containers import Containers
 from onefold.chaos.nemeses import Stack
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import verdicts
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.proof.verdict import Check, Finding, Verdict
 from onefold.proof.workloads import workload
 

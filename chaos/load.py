@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_client, kafka_offsets
-from onefold.operate.errors import of_kafka
-from onefold.operate.settings import Settings
+from onefold.config.errors import of_kafka
+from onefold.config.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 from onefold.proof import workloads

@@ -12,9 +12,9 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from onefold import kafka_client
+from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.positions import Place
-from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.proof import workloads
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from onefold import postgres
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.proof.invariants import broken, invariants
 
 READERS = 2

@@ -19,8 +19,8 @@ from onefold.chaos.nemeses import Nemesis, Stack, nothing
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR
 from onefold.chaos.progress import ProgressMonitor
 from onefold.chaos.readers import Readers
+from onefold.config.settings import Settings
 from onefold.operate import pipelines
-from onefold.operate.settings import Settings
 from onefold.proof.verdict import VALID
 
 WARM_S = 3.0  # of load before the fault

@@ -6,9 +6,9 @@ import sys
 
 import typer
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
-from onefold.operate.errors import UserError
 
 
 def confirm(what: str, yes: bool, as_json: bool = False) -> None:

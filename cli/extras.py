@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 
 from onefold import packages
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 #: Of each extra the names that our code imports, or that the imported cannot do without.
 IMPORTED = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onefold.error_codes import Code
 
 if TYPE_CHECKING:
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
 
 FAILPOINT = "ONEFOLD_FAILPOINT"
 

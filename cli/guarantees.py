@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from onefold.config.guarantee import FOLDED, LANDED, Guarantee, judge
 from onefold.error_codes import Code
-from onefold.operate.guarantee import FOLDED, LANDED, Guarantee, judge
 
 if TYPE_CHECKING:
     import psycopg
 
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
     from onefold.pipelines import Pipeline
 
 log = structlog.get_logger()

@@ -12,9 +12,9 @@ import typer
 import typer.core
 
 from onefold.cli import extras, process, troubles
+from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
-from onefold.operate.errors import UserError
 
 # A new verb is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A verb with
 # subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become underscores.

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from onefold.operate import hosts
-from onefold.operate.settings import Settings
+from onefold.config import allowed_hosts
+from onefold.config.settings import Settings
 from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
@@ -17,9 +17,11 @@ def of(service: str, domains: Iterable[str], settings: Settings) -> Telemetry:
     """What the service is to tell. Raises UserError (exit code 2) when the address cannot be had."""
     if not settings.metrics_port:
         return SILENT
-    from onefold.operate import exposed  # a web server, which a service that nobody asks does not need
+    from onefold.config import metrics_server  # a web server, which a service that nobody asks does not need
 
-    told = exposed.Exposed(service, domains, settings.stall_s)
-    names = hosts.names(settings.metrics_hosts)
-    log.info("metrics and health", address=exposed.serve(told, settings.metrics_host, settings.metrics_port, names))
+    told = metrics_server.Exposed(service, domains, settings.stall_s)
+    names = allowed_hosts.names(settings.metrics_hosts)
+    log.info(
+        "metrics and health", address=metrics_server.serve(told, settings.metrics_host, settings.metrics_port, names)
+    )
     return told

@@ -11,9 +11,9 @@ from importlib import resources
 from pathlib import Path
 
 from onefold import pipelines
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 TEMPLATE = Path(str(resources.files("onefold"))) / "cli" / "template"
 PLACEHOLDER = "pipename"

@@ -7,9 +7,9 @@ import os
 import re
 from pathlib import Path
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
@@ -72,7 +72,7 @@ def of_text(error: UnicodeEncodeError) -> UserError | None:
 
 def _setting_of(path: str) -> str | None:
     """The setting whose folder holds the path; None for a path elsewhere, and where the settings cannot be read."""
-    from onefold.operate.settings import load  # pydantic, which most commands that fail here have loaded
+    from onefold.config.settings import load  # pydantic, which most commands that fail here have loaded
 
     try:
         settings = load()

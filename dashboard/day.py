@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from onefold.operate import private
+from onefold.config import private_files
 
 MINUTE_S = 60.0
 MINUTES = 24 * 60
@@ -80,12 +80,12 @@ class Day:
             self._points.popleft()
         with suppress(OSError):
             if self._lines >= _LINES_MAX:
-                private.write(self._file, "".join(map(_line, self._points)))
+                private_files.write(self._file, "".join(map(_line, self._points)))
                 self._lines = len(self._points)
                 return
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(
-                os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, private.FILE), "w", encoding="utf-8"
+                os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, private_files.FILE), "w", encoding="utf-8"
             ) as out:
                 out.write(_line((at, minutes)))
             self._lines += 1

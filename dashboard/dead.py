@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.dashboard.standing import Dead
 from onefold.operate import pipelines, positions
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
-from onefold.operate.errors import UserError
 from onefold.operate.positions import Ranges
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 

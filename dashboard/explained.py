@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from onefold.config.settings import Settings
 from onefold.dashboard.reader import ROLE
 from onefold.operate.explain import explain
 from onefold.operate.explain.explanation import Explanation
-from onefold.operate.settings import Settings
 from onefold.operate.values import moment
 from onefold.printable import printable
 

@@ -14,6 +14,7 @@ from decimal import Decimal
 
 import psycopg
 
+from onefold.config.errors import UserError, first_line
 from onefold.dashboard.reader import Blocking, connect_blocking, hang_up
 from onefold.dashboard.windows import Window
 from onefold.dashboard.words import rounded, sentence
@@ -23,7 +24,6 @@ from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
 from onefold.jobs.apps.sheets.reading import NotThere, Reading
 from onefold.jobs.protocols import Missing, Refuse
-from onefold.operate.errors import UserError, first_line
 from onefold.postgres import Unfit
 
 READERS = 4  # windows that are read at once; each has a thread and a connection

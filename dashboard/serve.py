@@ -17,6 +17,8 @@ from typing import NoReturn
 import uvicorn
 
 from onefold import status_file
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.dashboard.explained import Explainer
 from onefold.dashboard.grids import Grids
 from onefold.dashboard.reader import Reader
@@ -27,8 +29,6 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
 from onefold.jobs.objects import open_to_read
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 
 STATUS_EVERY_S = 1.0
 STOP_S = 2  # for streams that are still open; nobody loses anything

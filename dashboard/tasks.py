@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from onefold.config.settings import Settings
 from onefold.operate import pipelines, positions
 from onefold.operate.positions import Ranges
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 

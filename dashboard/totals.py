@@ -18,15 +18,15 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from onefold.config.errors import UserError, first_line
+from onefold.config.metrics_server import METRICS_TYPE, Exposed
+from onefold.config.settings import Settings
 from onefold.dashboard.answers import HEADERS
 from onefold.dashboard.movement import Movement, Seen
 from onefold.operate import answering, held, lag, pipelines, positions
-from onefold.operate.errors import UserError, first_line
-from onefold.operate.exposed import METRICS_TYPE, Exposed
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.positions import Behind
-from onefold.operate.settings import Settings
 from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND
 
 # Whoever asks more often is told the same: asking Kafka makes clients of their own.

@@ -14,6 +14,9 @@ import psycopg
 import structlog
 
 from onefold import rights
+from onefold.config import stack_state
+from onefold.config.errors import UserError, first_line
+from onefold.config.settings import Settings
 from onefold.dashboard import engine, tasks
 from onefold.dashboard.bars import Charts
 from onefold.dashboard.day import MINUTE_S, Day, Minute
@@ -26,10 +29,8 @@ from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Lags, OfPipeline, Snaps
 from onefold.dashboard.standing import Dead
 from onefold.dashboard.tasks import Task
 from onefold.dashboard.words import sentence
-from onefold.operate import held, lag, partitions, pausing, replicas, state
-from onefold.operate.errors import UserError, first_line
+from onefold.operate import held, lag, partitions, pausing, replicas
 from onefold.operate.replicas import ReplicasNow
-from onefold.operate.settings import Settings
 from onefold.postgres import Unfit
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
@@ -165,7 +166,7 @@ class Watcher:
         return taken_at + timedelta(seconds=time.monotonic() - then)
 
     def _update(self, view: View) -> Update:
-        services = state.read_running(self._settings.home).get("services", {})
+        services = stack_state.read_running(self._settings.home).get("services", {})
         moves = self._movement
         still = {name: (moves.still_s(name, moves.FOLD), moves.still_s(name, moves.LAND)) for name in self._lag.lag}
         asked = Asked(self._lag, still, services, self._dead)

@@ -17,6 +17,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from onefold.config import allowed_hosts
+from onefold.config.errors import UserError
 from onefold.dashboard import sheets, tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
 from onefold.dashboard.explained import Busy, Explainer
@@ -28,8 +30,6 @@ from onefold.dashboard.snapshot import Sums
 from onefold.dashboard.totals import Totals
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.words import sentence
-from onefold.operate import hosts
-from onefold.operate.errors import UserError
 from onefold.postgres import Unfit
 
 STATIC = Path(__file__).with_name("static")
@@ -159,8 +159,8 @@ class HostGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] == "http" and not hosts.allows(Headers(scope=scope).get("host"), self._names):
-            await PlainTextResponse(hosts.refusal("ONEFOLD_DASHBOARD_HOSTS"), 400)(scope, receive, send)
+        if scope["type"] == "http" and not allowed_hosts.allows(Headers(scope=scope).get("host"), self._names):
+            await PlainTextResponse(allowed_hosts.refusal("ONEFOLD_DASHBOARD_HOSTS"), 400)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -184,7 +184,7 @@ def application(
     """The whole site.
 
     Args:
-        names: under which it answers beside localhost (`onefold.operate.hosts`).
+        names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
         stall_s: from then on what waits is called still.
     """
     answers = Answers()

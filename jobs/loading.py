@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from onefold.config.errors import UserError, first_line
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Effect
-from onefold.operate.errors import UserError, first_line
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.io import contracts

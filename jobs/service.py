@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import structlog
 
+from onefold.config.errors import first_line
 from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.context import Context
@@ -20,7 +21,6 @@ from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
-from onefold.operate.errors import first_line
 from onefold.pauses import Pausable
 from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from onefold.config.errors import UserError, first_line
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.jobs import topics
@@ -16,7 +17,6 @@ from onefold.jobs.context import Context
 from onefold.jobs.loading import effect_of
 from onefold.jobs.protocols import StartsOver
 from onefold.operate.dead_letters.letters import said
-from onefold.operate.errors import UserError, first_line
 from onefold.pipelines import Pipeline
 
 

@@ -1,1 +1,1 @@
-"""What its operators touch: settings, lag, verdicts, events produced, what a secret is, and whether a service is healthy."""
+"""What operators ask and do: lag, verdicts, explanations, dead letters, pauses, resets, rebuilds, rights, and health checks."""

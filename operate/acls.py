@@ -11,9 +11,9 @@ from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
 
+from onefold.config.guarantee import Role
 from onefold.names import pauses_topic
 from onefold.operate.facts import TRANSACTIONS, roles_of
-from onefold.operate.guarantee import Role
 from onefold.pipelines import Pipeline, again_of, dead_of
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology

@@ -7,10 +7,10 @@ from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from onefold.config import redaction
+from onefold.config.errors import UserError, first_line
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import hiding
-from onefold.operate.errors import UserError, first_line
-from onefold.operate.settings import Settings
 
 if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
@@ -90,4 +90,4 @@ def _read() -> list[Right]:
 def silent(dsn: str, error: Exception) -> str:
     """That PostgreSQL does not answer, and why."""
     reason = first_line(error).rpartition(" failed: ")[2].removeprefix("FATAL:").strip()
-    return f"PostgreSQL at {hiding.dsn(dsn)} does not answer: {reason[:1].lower()}{reason[1:]}"
+    return f"PostgreSQL at {redaction.dsn(dsn)} does not answer: {reason[:1].lower()}{reason[1:]}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from onefold import exit_codes
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines, verdicts
-from onefold.operate.errors import UserError
 from onefold.pauses import Switches
 from onefold.printable import printable
 from onefold.process import ServiceProcess
@@ -35,7 +35,7 @@ from onefold.telemetry import (
 )
 
 if TYPE_CHECKING:
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
     from onefold.proof.verdict import Finding
 
 #: In ONEFOLD_AUDITED: each pipeline that can be.

@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_ask, kafka_client
+from onefold.config.errors import first_line
+from onefold.config.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
+from onefold.config.settings import Settings
 from onefold.operate import merges, pipelines
-from onefold.operate.errors import first_line
-from onefold.operate.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onefold.operate import hiding
-from onefold.operate.settings import Settings
+from onefold.config import redaction
+from onefold.config.settings import Settings
 
 
 def servers(settings: Settings) -> list[str]:
@@ -11,8 +11,8 @@ def servers(settings: Settings) -> list[str]:
     own = settings.running.get("services", {})
     found = []
     for service, name, product, shown in (
-        ("kafka", "bootstrap_servers", "Kafka", hiding.address),
-        ("postgres", "postgres_dsn", "PostgreSQL", hiding.dsn),
+        ("kafka", "bootstrap_servers", "Kafka", redaction.address),
+        ("postgres", "postgres_dsn", "PostgreSQL", redaction.dsn),
     ):
         of_stack = settings.running.get(name)
         address = getattr(settings, name) or of_stack

@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onefold import rights
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import merges
-from onefold.operate.errors import UserError
 from onefold.pipelines import Pipeline
 from onefold.rights import ALL_TABLES, Right, Role, of_engine
 

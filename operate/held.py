@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onefold.config.settings import Settings
 from onefold.operate import pipelines, positions, reading
 from onefold.operate.positions import Place
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from onefold.config import redaction
+from onefold.config.errors import UserError
+from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import hiding
-from onefold.operate.errors import UserError
-from onefold.operate.settings import PREFIX, Settings
 from onefold.pipelines import Pipeline
 from onefold.processor import loading
 from onefold.processor.io import topics
@@ -117,7 +117,7 @@ class Base:
         made = self.settings.as_environment()
         data = {name: made[name] for name in (PREFIX + one.upper() for one in _SHARED) if made.get(name)}
         for name, value in data.items():
-            if hiding.address(value) != value:
+            if redaction.address(value) != value:
                 hint = f"Give the address without it here, and whole in a Secret: `onefold docs kubernetes`, {name}."
                 raise UserError(
                     Code.SETTING_WRONG, f"{name} has a password in it, which every pod would see", hint, USAGE

@@ -13,9 +13,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onefold.config.settings import Settings
 from onefold.operate import answering, pipelines, positions, reading
 from onefold.operate.positions import Behind, Place, Ranges
-from onefold.operate.settings import Settings
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.values import Record
 

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 
 from onefold import lineage, postgres
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import answering, pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import Contract, Domain, load_domain

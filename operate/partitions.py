@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from onefold.config.settings import Settings
 from onefold.operate import pipelines
 from onefold.operate.positions import CALL_S
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onefold import pauses
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.names import pauses_topic
 from onefold.operate import pipelines
 from onefold.operate.dead_letters.letters import said
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.pauses import Pause, Pauses
 
 # Pauses are read at once. So long is waited for a topic that has no leader: by who shows them, and by who has to know.

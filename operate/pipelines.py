@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onefold.config.errors import UserError, of_postgres, of_processor
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError, of_postgres, of_processor
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty, Found, find
 from onefold.processor.core.errors import ProcessorError
 

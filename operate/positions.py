@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from onefold import postgres
+from onefold.config.errors import first_line, is_silent
+from onefold.config.settings import Settings
 from onefold.operate import answering, pipelines
-from onefold.operate.errors import first_line, is_silent
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import Forbidden, ProcessorError, Unauthenticated

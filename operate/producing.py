@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
+from onefold.config import redaction
+from onefold.config.errors import UserError, of_kafka
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
-from onefold.operate import hiding
-from onefold.operate.errors import UserError, of_kafka
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
@@ -90,7 +90,7 @@ def _open(client: Mapping[str, str], start_s: float) -> Producer:
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise UserError.of(kafka_client.cannot(client, f"write with the transactional ids {_IDS}*")) from None
-        what = f"Kafka at {hiding.address(client['bootstrap.servers'])} gave no transaction within {start_s:.0f} s"
+        what = f"Kafka at {redaction.address(client['bootstrap.servers'])} gave no transaction within {start_s:.0f} s"
         raise of_kafka(error, what, client) from None
     return producer
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import psycopg
 
 from onefold import postgres
+from onefold.config.settings import Settings
 from onefold.operate import pipelines
-from onefold.operate.settings import Settings
 
 CALL_S = 5  # one question; a healthy server answers in milliseconds
 

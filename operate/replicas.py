@@ -12,9 +12,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from onefold.config.settings import Settings
 from onefold.operate import pipelines, reading
 from onefold.operate.positions import CALL_S
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.decision import Kind, Proposal

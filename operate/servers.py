@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from onefold.config import redaction
+from onefold.config.guarantee import END_TO_END, judge
+from onefold.config.settings import Settings
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import answering, facts, hiding, partitions, positions
-from onefold.operate.guarantee import END_TO_END, judge
-from onefold.operate.settings import Settings
+from onefold.operate import answering, facts, partitions, positions
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -141,7 +142,7 @@ def _postgres(settings: Settings, found: Checked, clock: Callable[[], float]) ->
         found.fail(answering.silent(dsn, error), UNAVAILABLE)
         return
     (there,) = row or (asked,)
-    found.servers.append(f"PostgreSQL at {hiding.dsn(dsn)}: version {version}")
+    found.servers.append(f"PostgreSQL at {redaction.dsn(dsn)}: version {version}")
     first, last = POSTGRES_VERSIONS
     if not first <= version <= last:
         found.notes.append(f"PostgreSQL {version} is not tested with Onefold, {first} to {last} are")

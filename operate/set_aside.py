@@ -7,7 +7,7 @@ from typing import NamedTuple
 import psycopg
 
 from onefold import postgres
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 
 CALL_S = 5  # one question; a healthy server answers in milliseconds
 

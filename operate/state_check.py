@@ -42,7 +42,7 @@ from onefold.proof.order import Order
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
 
 if TYPE_CHECKING:
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
 
 # Records that the handler processes before the store takes their states.
 _BATCH = 1_000

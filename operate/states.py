@@ -13,12 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from onefold.config.errors import SEE_STATUS, UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import SEE_STATUS, UserError
 from onefold.operate.reading import Bounds, LogReader, Silent, Stored
-from onefold.operate.settings import Settings
 from onefold.operate.values import readable
 from onefold.pipelines import Faulty
 from onefold.processor import loading

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from onefold.operate.errors import UserError
+from onefold.config.errors import UserError
 from onefold.operate.reading import Stored
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError

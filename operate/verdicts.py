@@ -10,9 +10,9 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from onefold import pauses, postgres
+from onefold.config.errors import first_line
 from onefold.error_codes import Code
 from onefold.operate import grants
-from onefold.operate.errors import first_line
 from onefold.pipelines import find
 from onefold.printable import printable
 from onefold.proof.judge import Progress
@@ -21,7 +21,7 @@ from onefold.proof.verify import verify
 from onefold.rights import Role
 
 if TYPE_CHECKING:
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
     from onefold.proof.verdict import Finding, Verdict
 
 #: Who says it.
@@ -125,6 +125,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
                 "from": verdict.begins,
                 "outputs": verdict.outputs,
                 "rows": verdict.rows,
+                "uncompared": verdict.uncompared,
                 "not_judged": [[_text(name), _text(why)] for name, why in verdict.not_judged.items()],
             }
         ),

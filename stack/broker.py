@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold import jvm
+from onefold.config import private_files
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate import private
-from onefold.operate.errors import UserError
 from onefold.stack import inherited
 from onefold.stack.service import Ready, Service
 
@@ -68,7 +68,7 @@ class Broker:
                 "Set ONEFOLD_HOME to a folder that has no comma in its path.",
                 USAGE,
             )
-        private.folder(self.home)
+        private_files.folder(self.home)
         shutil.rmtree(self._temporary, ignore_errors=True)  # a JVM that was killed has left its libraries there
         data = self.home / "data"
         (self.home / "server.properties").write_text(self.configuration(data), encoding="ascii")
@@ -82,7 +82,7 @@ class Broker:
                 )
             self._format()
         self._check_version()
-        private.folder(data)
+        private_files.folder(data)
 
     @property
     def version(self) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from onefold.config import stack_state
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import state
-from onefold.operate.errors import UserError
 from onefold.stack import inherited
 from onefold.stack.output import Output
 from onefold.stack.service import Service, is_ready
@@ -138,14 +138,14 @@ def end_known(pid: int, create_time: float, patience_s: float = 10.0, stop_signa
 
     Returns whether there was one. A zombie counts as ended: where nobody reaps orphans, it would stay for ever.
     """
-    if not state.alive(pid, create_time):
+    if not stack_state.alive(pid, create_time):
         return False
     for number, limit_s in ((stop_signal, patience_s), (signal.SIGKILL, KILL_S)):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
-            if not state.alive(pid, create_time):
+            if not stack_state.alive(pid, create_time):
                 return True
             time.sleep(POLL_S)
     return True

@@ -14,12 +14,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from onefold.config import private_files, stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, forget_servers
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate import private, state
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, forget_servers
 from onefold.stack import filelock, homes, metrics
 from onefold.stack.broker import Broker
 from onefold.stack.child import end_known, tail
@@ -62,7 +62,7 @@ def up(
     homes.claim(home)
     with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
         homes.claim(home)  # once more: a wipe that held the lock has removed marker and folders
-        running = state.read_running(home)
+        running = stack_state.read_running(home)
         if running:
             return (running, False) if only else _take_in(settings, domains, running, progress)
         _end_leftovers(home)
@@ -110,7 +110,7 @@ def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]
     """
     home = settings.home
     with filelock.held(home / "run" / "lock"):
-        running = state.read_running(home)
+        running = stack_state.read_running(home)
         if not running:
             raise UserError(
                 Code.STACK_STOPPED, f"the embedded stack in {home} is not running", "Start it with `onefold up`."
@@ -133,7 +133,7 @@ def _wait_again(home: Path, service: Service, before: dict[str, Any], progress: 
     deadline = time.monotonic() + READY_S
     what = f"was not ready again after {READY_S:.0f} s"
     while time.monotonic() < deadline:
-        found: dict[str, Any] = state.read_running(home).get("services", {}).get(service.name, {})
+        found: dict[str, Any] = stack_state.read_running(home).get("services", {}).get(service.name, {})
         if found.get("pid") and found["create_time"] != before["create_time"] and found["state"] == "running":
             progress.clear()
             return found
@@ -153,8 +153,8 @@ def _wait_again(home: Path, service: Service, before: dict[str, Any], progress: 
 
 def stop(home: Path) -> bool:
     """Stops the supervisor and what it started, and nothing else. Returns whether anything ran."""
-    found = state.read(home)
-    ran = bool(state.read_running(home))
+    found = stack_state.read(home)
+    ran = bool(stack_state.read_running(home))
     if ran:
         end_known(found["supervisor_pid"], found["create_time"], STOP_S)
     return _end_leftovers(home) or ran
@@ -162,13 +162,13 @@ def stop(home: Path) -> bool:
 
 def _end_leftovers(home: Path) -> bool:
     """Ends services that a killed supervisor left behind (where there is no parent-death guard), by pid and birth time."""
-    services = state.read(home).get("services", {}).values()
+    services = stack_state.read(home).get("services", {}).values()
     ended = [
         end_known(service["pid"], service["create_time"])
         for service in services
         if service.get("pid") and service.get("create_time")
     ]
-    state.path(home).unlink(missing_ok=True)
+    stack_state.path(home).unlink(missing_ok=True)
     return any(ended)
 
 
@@ -201,7 +201,7 @@ def _plan(
     ]
     if not only:
         stages += pipeline(settings, domains, public)
-        last = {} if settings.metrics_port else state.load(home / "run" / "plan.json").get("public", {})
+        last = {} if settings.metrics_port else stack_state.load(home / "run" / "plan.json").get("public", {})
         public["metrics"] = metrics.free_of(last.get("metrics", {}))
     return Plan(*metrics.placed(stages, public, settings.metrics_port))
 
@@ -216,7 +216,7 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
     for last in logs:
         name, _, number = last.name.partition(".log")
         last.replace(last.with_name(f"{name}.log.before{number}"))
-    state.path(home).unlink(missing_ok=True)
+    stack_state.path(home).unlink(missing_ok=True)
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "onefold.stack.supervisor", str(home)],
@@ -224,7 +224,7 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            umask=private.UMASK,  # of all services too
+            umask=private_files.UMASK,  # of all services too
         )
 
 
@@ -251,7 +251,7 @@ def _take_in(
     plan = Plan(stages, {**public, "plan": number})
     plan.write(home)
     os.kill(running["supervisor_pid"], signal.SIGHUP)
-    there = lambda: state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
+    there = lambda: stack_state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
     return _wait(home, plan, there, progress, "what runs goes on, and it is tried further"), True
 
 
@@ -272,7 +272,7 @@ def _wait(
     reported: set[str] = set()
     deadline = time.monotonic() + READY_S
     while True:
-        found = state.read(home)
+        found = stack_state.read(home)
         entries = found.get("services", {}) if found.get("plan") == plan.public.get("plan") else {}
         for name, entry in ((name, entry) for name, entry in entries.items() if name in services):
             if entry["was_ready"] and name not in reported:

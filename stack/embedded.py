@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.operate import settings
+from onefold.config import settings
 from onefold.stack import homes, jars, java
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from onefold.config import private_files
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import private
-from onefold.operate.errors import UserError
 from onefold.stack.postgres import Postgres
 
 # Only a starting stack fills these folders; services that run by hand fill some of the others.
@@ -78,10 +78,10 @@ def claim(home: Path) -> None:
                     "Set ONEFOLD_HOME to a folder of its own.",
                     USAGE,
                 )
-    private.secure(home)
+    private_files.secure(home)
     marker = _marker(home)
     if not marker.exists():
-        private.write(
+        private_files.write(
             marker, "A stack of Onefold keeps its data in this folder. `onefold down --wipe` removes the data.\n"
         )
 
@@ -100,7 +100,7 @@ def refuse_foreign(home: Path) -> None:
             raise UserError(
                 Code.DATA_DIRECTORY,
                 f"{home} is not the data directory of a stack of Onefold, and nothing was removed",
-                f"It has the folder {name} and no marker file {private.MARKER}; `onefold config show` prints the data directory.",
+                f"It has the folder {name} and no file {private_files.MARKER}; `onefold config show` prints the data directory.",
                 USAGE,
             )
 
@@ -224,7 +224,7 @@ def _is_library(path: Path) -> bool:
 
 
 def _marker(home: Path) -> Path:
-    return home / private.MARKER
+    return home / private_files.MARKER
 
 
 def _has_ports(home: Path) -> bool:

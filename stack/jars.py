@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
 from onefold import jvm
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 from onefold.stack import filelock
 from onefold.stack.java import ADVICE
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold import jvm, packages
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
 VERSION_S = 20.0  # many times what a JVM takes to print its version, even on a busy machine

@@ -9,10 +9,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from onefold.config import logs
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import logs
-from onefold.operate.errors import UserError
 
 _SUFFIX = ".log"
 # Files of a log; the names end with a digit.

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 from onefold.stack.ports import free_ports, if_free
 from onefold.stack.service import Service
 

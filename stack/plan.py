@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onefold import pipelines
-from onefold.operate import state
+from onefold.config import stack_state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.stack import cores, inherited
 from onefold.stack.service import Ready, Service
 
 if TYPE_CHECKING:
-    from onefold.operate.settings import Settings
+    from onefold.config.settings import Settings
 
 SINK_STOP_S = 30.0  # Spark finishes the batch at hand
 PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
@@ -40,13 +40,13 @@ class Plan:
     def write(self, home: Path) -> None:
         """Writes <home>/run/plan.json."""
         stages = [[service.as_json() for service in stage] for stage in self.stages]
-        body = {"version": state.VERSION, "public": self.public, "stages": stages}
-        state.write(home / "run" / "plan.json", body)
+        body = {"version": stack_state.VERSION, "public": self.public, "stages": stages}
+        stack_state.write(home / "run" / "plan.json", body)
 
     @classmethod
     def read(cls, home: Path) -> Plan:
         """Reads what `write` wrote. Raises UserError when a newer Onefold did."""
-        found = state.load(home / "run" / "plan.json")
+        found = stack_state.load(home / "run" / "plan.json")
         return cls([[Service.from_json(service) for service in stage] for stage in found["stages"]], found["public"])
 
     @property

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from onefold.config import stack_state
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import state
-from onefold.operate.errors import UserError
 
 # Below the range from which Linux takes ports for outgoing connections (32768 and up): such a port could be taken by any
 # connection in the seconds in which a killed service starts again.
@@ -45,7 +45,7 @@ def choose_ports(home: Path, kafka: int = 0, postgres: int = 0, dashboard: int =
         _asked_for(postgres, "ONEFOLD_POSTGRES_PORT") or if_free(last.postgres) or next(fresh),
         _asked_for(dashboard, "ONEFOLD_DASHBOARD_PORT") or if_free(last.dashboard) or next(fresh),
     )
-    state.write(_file(home), vars(chosen))
+    stack_state.write(_file(home), vars(chosen))
     return chosen
 
 
@@ -123,7 +123,7 @@ def _file(home: Path) -> Path:
 
 
 def _last(home: Path) -> Ports:
-    found = state.load(_file(home))
+    found = stack_state.load(_file(home))
     return Ports(**{one.name: found.get(one.name, 0) for one in fields(Ports)})
 
 

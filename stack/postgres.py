@@ -23,10 +23,10 @@ from pathlib import Path
 import psutil
 
 from onefold import packages
+from onefold.config import private_files
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import private
-from onefold.operate.errors import UserError
 from onefold.stack import accounts, copies, inherited
 from onefold.stack.service import Ready, Service
 
@@ -81,12 +81,12 @@ class Postgres:
 
     def prepare(self) -> None:
         """Makes the database cluster if it is not there yet. Raises UserError when PostgreSQL refuses."""
-        private.folder(self.home)
+        private_files.folder(self.home)
         if self._room.parent == OPEN_ROOM:
             _open(OPEN_ROOM)
-        private.folder(self._room)
+        private_files.folder(self._room)
         if self._password_file.exists():
-            self._password_file.chmod(private.FILE)
+            self._password_file.chmod(private_files.FILE)
         self._remove_stale_pid_file()
         if (self.data / "PG_VERSION").exists() and self._password_file.exists():
             self._hand_over(self.data)
@@ -105,7 +105,7 @@ class Postgres:
         shutil.rmtree(draft, ignore_errors=True)
         password = secrets.token_urlsafe(18)
         self._initialise(draft, password)
-        private.write(self._password_file, password)
+        private_files.write(self._password_file, password)
         self._hand_over(draft)
         draft.rename(self.data)  # in the place of an empty folder, if there is one
 
@@ -180,7 +180,7 @@ class Postgres:
 
     def _initialise(self, draft: Path, password: str) -> None:
         password_file = self._room / "password.new"
-        private.write(password_file, password)
+        private_files.write(password_file, password)
         if maker := accounts.maker():
             os.chown(password_file, *maker)
         self._run(

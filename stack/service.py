@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onefold import status_file
-from onefold.operate.errors import first_line
+from onefold.config.errors import first_line
 
 PROBE_S = 0.5  # time-out of a query to a service; the supervisor repeats the query
 ANSWER_S = 2.0  # time-out of a query through libpq, which has no shorter one

@@ -19,8 +19,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from onefold.operate import state
-from onefold.operate.errors import first_line
+from onefold.config import stack_state
+from onefold.config.errors import first_line
 from onefold.stack.child import Child, birth
 from onefold.stack.plan import Plan
 from onefold.stack.ports import Keeping, of_stack
@@ -223,8 +223,10 @@ def serve(home: Path) -> None:
     """Runs the plan of `home` until asked to stop; then removes the state file. SIGHUP has it read the plan again."""
     plan = Plan.read(home)
     identity = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
-    head = {"version": state.VERSION, **identity, **plan.public}
-    supervisor = Supervisor(plan.stages, lambda services: state.write(state.path(home), {**head, "services": services}))
+    head = {"version": stack_state.VERSION, **identity, **plan.public}
+    supervisor = Supervisor(
+        plan.stages, lambda services: stack_state.write(stack_state.path(home), {**head, "services": services})
+    )
 
     def read_again() -> None:
         found = Plan.read(home)
@@ -238,7 +240,7 @@ def serve(home: Path) -> None:
             run(supervisor, read_again=read_again)
     finally:
         with suppress(OSError):  # then it names a supervisor that is gone, which readers notice
-            state.path(home).unlink(missing_ok=True)
+            stack_state.path(home).unlink(missing_ok=True)
 
 
 def run(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
-from onefold.operate.errors import UserError
 from onefold.stack import jars, java
 from onefold.stack.broker import LOGGING
 from onefold.stack.embedded import Infrastructure, default_cache

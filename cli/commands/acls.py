@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
 from onefold.pipelines import Faulty
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from onefold.cli import metrics
+from onefold.config import logs
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNKNOWN, USAGE
-from onefold.operate import logs, pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings, load
+from onefold.operate import pipelines
 from onefold.process import ServiceProcess
 
 

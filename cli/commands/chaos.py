@@ -12,12 +12,12 @@ from rich.table import Table
 
 from onefold.cli import asking
 from onefold.cli.console import console
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import foreign, pipelines
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 
 if TYPE_CHECKING:
     from onefold.chaos.nemeses import Nemesis, Stack

@@ -47,8 +47,8 @@ def command(
 
 
 def _asked(names: list[str]) -> Checked:
+    from onefold.config.settings import load
     from onefold.operate import servers
-    from onefold.operate.settings import load
 
     return servers.check(load(), names)
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from onefold.config import allowed_hosts, logs
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import hosts, logs
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
             USAGE,
         )
     try:
-        names = hosts.names(",".join([*(allowed_host or ()), settings.dashboard_hosts]))
+        names = allowed_hosts.names(",".join([*(allowed_host or ()), settings.dashboard_hosts]))
     except ValueError as error:
         raise UserError(Code.ARGUMENT_WRONG, f"--allowed-host cannot be used: {error}", exit_code=USAGE) from None
     dsn = settings.dashboard_dsn or settings.postgres()

@@ -21,12 +21,13 @@ from rich.table import Table
 from onefold import postgres
 from onefold.cli import extras
 from onefold.cli.console import console
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
-from onefold.operate import pipelines, positions, producing, state, verdicts
-from onefold.operate.errors import UserError
+from onefold.operate import pipelines, positions, producing, verdicts
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 from onefold.proof import workloads
 from onefold.proof.verdict import VALID, Verdict
 from onefold.proof.workloads.campaigns import generate as generate_campaigns
@@ -147,7 +148,7 @@ def _events(count: int, seed: int) -> Iterator[producing.Message]:
 def _kill(settings: Settings, service: str) -> None:
     """kill -9 of a service of the demo's own stack, by the pid that its supervisor recorded."""
     # Somebody may have stopped the stack meanwhile, or the service ended by itself.
-    pid = state.read_running(settings.home).get("services", {}).get(service, {}).get("pid")
+    pid = stack_state.read_running(settings.home).get("services", {}).get(service, {}).get("pid")
     with suppress(ProcessLookupError):
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
@@ -231,7 +232,7 @@ def _tables() -> set[str]:
 
 
 def _print_how_to_connect(settings: Settings) -> None:
-    running = state.read_running(settings.home)
+    running = stack_state.read_running(settings.home)
     typer.echo(
         f"""
 The stack is still up. It lives in {settings.home}:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 #: The wheel has the pages in the package, a checkout beside it.

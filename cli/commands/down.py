@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onefold.cli import asking
-from onefold.operate.settings import PREFIX, Settings, load
+from onefold.config.settings import PREFIX, Settings, load
 from onefold.stack import control, homes
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold import exit_codes
+from onefold.config.errors import UserError, of_postgres
+from onefold.config.settings import load
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reading import RECORDS_MAX
-from onefold.operate.settings import load
 from onefold.operate.values import moment
 from onefold.printable import printable
 

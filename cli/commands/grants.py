@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onefold.config.errors import of_postgres
+from onefold.config.settings import load
 from onefold.operate import pipelines
-from onefold.operate.errors import of_postgres
-from onefold.operate.settings import load
 
 if TYPE_CHECKING:
     from onefold.operate import grants

@@ -13,12 +13,13 @@ from typing import IO, Annotated
 import typer
 
 from onefold import jvm
+from onefold.config import redaction
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate import answering, hiding
-from onefold.operate.errors import UserError
+from onefold.operate import answering
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.stack import jars, java
@@ -138,7 +139,7 @@ def check_answers(servers: Sequence[str]) -> None:
             return
     raise UserError(
         Code.KAFKA_SILENT,
-        f"Kafka at {hiding.address(','.join(servers))} does not answer",
+        f"Kafka at {redaction.address(','.join(servers))} does not answer",
         "Look with `onefold status`, or start it.",
         UNAVAILABLE,
     )

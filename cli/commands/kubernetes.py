@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.errors import UserError
+from onefold.config.settings import INSTANCES_MAX, load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import INSTANCES_MAX, load
 from onefold.pipelines import Faulty
 
 

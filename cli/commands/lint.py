@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from onefold.operate import logs
-from onefold.operate.settings import load
+from onefold.config import logs
+from onefold.config.settings import load
 from onefold.stack.log_files import Reader
 
 # At once, for a person, and nothing to notice for the machine.

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
 
 
 def command(

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from onefold.cli import failures, guarantees, metrics
-from onefold.operate import logs, pipelines
-from onefold.operate.settings import INSTANCES_MAX, Settings, load
+from onefold.config import logs
+from onefold.config.settings import INSTANCES_MAX, Settings, load
+from onefold.operate import pipelines
 from onefold.stack import cores
 
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, cast
 import typer
 
 from onefold.cli import asking
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import foreign, pipelines, producing
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 
 # A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
 SHARE_MIN = 1024

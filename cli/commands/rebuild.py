@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold import status_file
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, USAGE
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.printable import printable
 from onefold.status_file import LEFT_OUT

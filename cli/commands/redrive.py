@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.errors import UserError, first_line, of_processor
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError, first_line, of_processor
-from onefold.operate.settings import Settings, load
 from onefold.pipelines import Pipeline
 
 

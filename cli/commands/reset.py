@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold.cli import extras
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate import answering, pipelines
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 
 if TYPE_CHECKING:
+    from onefold.config.settings import Settings
     from onefold.operate.reset.plan import Jobs, Plan
-    from onefold.operate.settings import Settings
 
 
 def command(

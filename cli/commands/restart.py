@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.settings import load
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 from onefold.stack import control
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.settings import load
 from onefold.operate import answering, pausing, pipelines
-from onefold.operate.settings import load
 
 
 def command(

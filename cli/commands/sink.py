@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from onefold.cli import failures, guarantees, metrics
-from onefold.operate import logs, pipelines, private
-from onefold.operate.guarantee import UNKNOWN_CONTRACTS
+from onefold.config import logs, private_files
+from onefold.config.guarantee import UNKNOWN_CONTRACTS
+from onefold.config.settings import Settings, load
+from onefold.operate import pipelines
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 from onefold.stack import jars, java
 
 
@@ -38,7 +39,7 @@ def command(
     chosen = [pipelines.found()[name] for name in names]
     logs.configure(settings.log_format)
     archives, java_home = ([], "") if submitted else _programs(settings)
-    private.folder(settings.home / "checkpoints")
+    private_files.folder(settings.home / "checkpoints")
     from onefold.operate import grants
     from onefold.rights import Role
     from onefold.spark_sink import service

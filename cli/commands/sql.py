@@ -9,10 +9,10 @@ from typing import Annotated
 import psycopg
 import typer
 
+from onefold.config import redaction
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
-from onefold.operate import hiding
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
 from onefold.stack import postgres
 
 # Everything after `sql` is psql's own.
@@ -33,7 +33,7 @@ def command(
     program = _psql()
     known = {VARIABLES[name]: str(value) for name, value in connection.items() if name in VARIABLES}
     # As sslmode. A secret that has no variable is left out: for the passphrase of a key, psql asks by itself.
-    more = {name: str(value) for name, value in connection.items() if name not in {*VARIABLES, *hiding.SECRET}}
+    more = {name: str(value) for name, value in connection.items() if name not in {*VARIABLES, *redaction.SECRET}}
     target = [psycopg.conninfo.make_conninfo("", dbname=connection.get("dbname"), **more)] if more else []
     # psql takes this process's place, and with it the terminal and the exit code.
     os.execve(program, [program, *target, *(arguments or [])], {**os.environ, **known})  # noqa: S606

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from onefold.cli import live, shown_status
+from onefold.config import redaction
+from onefold.config.errors import UserError
+from onefold.config.guarantee import END_TO_END, judge
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import hiding
-from onefold.operate.errors import UserError
-from onefold.operate.guarantee import END_TO_END, judge
-from onefold.operate.settings import Settings, load
 from onefold.pipelines import find
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     problems = dict(sorted(problems.items(), key=lambda named: not named[1].refused))
     return {
         "running": bool(running),
-        "bootstrap_servers": hiding.address(servers) if servers else None,
-        "postgres_dsn": dsn if show_password or not dsn else hiding.dsn(dsn),
+        "bootstrap_servers": redaction.address(servers) if servers else None,
+        "postgres_dsn": dsn if show_password or not dsn else redaction.dsn(dsn),
         "dashboard": running.get("dashboard"),
         "metrics": {
             name: f"http://{settings.metrics_host}:{port}" for name, port in running.get("metrics", {}).items()

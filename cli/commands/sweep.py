@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from onefold.cli import extras
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # Of what is found; the sum says the rest.

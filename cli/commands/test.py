@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 
 # What follows is pytest's own.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from onefold.cli import extras
+from onefold.config import redaction
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import hiding, pipelines
-from onefold.operate.errors import UserError
+from onefold.operate import pipelines
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings, load
 from onefold.stack import control
 
 
@@ -50,9 +51,9 @@ def command(
     progress.clear()
     shown = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
     if shown["bootstrap_servers"]:
-        shown["bootstrap_servers"] = hiding.address(shown["bootstrap_servers"])
+        shown["bootstrap_servers"] = redaction.address(shown["bootstrap_servers"])
     if shown["postgres_dsn"] and not show_password:
-        shown["postgres_dsn"] = hiding.dsn(shown["postgres_dsn"])
+        shown["postgres_dsn"] = redaction.dsn(shown["postgres_dsn"])
     typer.echo(json.dumps({**shown, "started": started}) if as_json else _text(settings, shown, started))
 
 

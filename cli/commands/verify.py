@@ -14,10 +14,10 @@ from rich.text import Text
 
 from onefold import exit_codes
 from onefold.cli.console import console
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 from onefold.printable import printable
 from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
 

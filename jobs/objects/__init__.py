@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from onefold.config import redaction
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.objects.readonly import ReadOnly
 from onefold.jobs.objects.store import BUCKET, Store
-from onefold.operate import hiding
-from onefold.operate.errors import UserError
 
 
 def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> Store:
@@ -33,7 +33,7 @@ def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> 
         return S3Store(parts.netloc, parts.path.strip("/"), endpoint)
     raise UserError(
         Code.SETTING_WRONG,
-        f"{hiding.address(url)!r} is no store of objects",
+        f"{redaction.address(url)!r} is no store of objects",
         "Write file:///a/folder or s3://bucket/prefix into ONEFOLD_OBJECTS.",
         USAGE,
     )

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from onefold.config import private_files
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.jobs.objects.store import MARKS, OBJECTS, checked, checked_prefix
 from onefold.jobs.protocols import Mark, Missing
-from onefold.operate import private
-from onefold.operate.errors import UserError
 
 UNFINISHED = "unfinished"
 
@@ -36,7 +36,7 @@ class LocalStore:
                 if root.exists():
                     next(root.iterdir(), None)  # a reader makes no folder, and needs one that it may read
                 return
-            private.folder(root)
+            private_files.folder(root)
             for folder in (self._objects, self._marks, self._unfinished):
                 folder.mkdir(exist_ok=True)
             for folder in (root, root.parent):

@@ -15,11 +15,11 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
+from onefold.config.errors import UserError, first_line
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.objects.store import MARKS, OBJECTS, checked, checked_prefix
 from onefold.jobs.protocols import Mark, Missing
-from onefold.operate.errors import UserError, first_line
 
 # At once in memory of a stream. S3 takes 10,000 parts of 5 MiB or more, so an object may have 156 GiB.
 PART_BYTES = 16 << 20

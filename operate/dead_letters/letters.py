@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from onefold.config.errors import UserError, of_kafka, of_processor
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError, of_kafka, of_processor
 from onefold.operate.reading import NoPlace, Place
-from onefold.operate.settings import Settings
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError, Rejected

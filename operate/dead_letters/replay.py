@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onefold import kafka_client
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import pipelines, producing
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, said
-from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.values import OWN_HEADERS, REPLAYS_HEADER, TIMESTAMP_HEADER

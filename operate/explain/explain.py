@@ -11,15 +11,15 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import merges, pipelines, positions
-from onefold.operate.errors import UserError
 from onefold.operate.explain import pending, rows, transactions
 from onefold.operate.explain.explanation import Cause, Explanation, Folded, History, Shown, Step
 from onefold.operate.explain.rows import Identity, Row
 from onefold.operate.reading import BYTES_MAX, RECORDS_MAX, Bounds, LogReader, Place, Silent, Stored
-from onefold.operate.settings import Settings
 from onefold.operate.values import Values, differences, header, readable
 from onefold.pipelines import Faulty
 from onefold.processor import loading

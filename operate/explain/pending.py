@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.operate import lag, positions
 from onefold.operate.dead_letters.letters import DeadLetters
-from onefold.operate.errors import UserError
 from onefold.operate.explain.rows import REJECTED_MAX, Identity, Rejected
 from onefold.operate.reading import LogReader, Place, Silent, Stored
-from onefold.operate.settings import Settings
 from onefold.operate.values import Values, header
 from onefold.printable import printable
 from onefold.processor.core.values import SOURCE_HEADER

@@ -12,9 +12,9 @@ import psycopg
 from psycopg import sql
 
 from onefold import postgres
+from onefold.config.errors import UserError, first_line
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError, first_line
 from onefold.operate.explain.explanation import Batch
 from onefold.operate.merges import ORIGIN
 from onefold.operate.reading import Place, Stored

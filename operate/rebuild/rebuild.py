@@ -23,15 +23,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from onefold import postgres
+from onefold.config.errors import UserError, of_postgres
+from onefold.config.settings import Settings
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pausing, pipelines, positions
 from onefold.operate.dead_letters.letters import said
-from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.merges import ORIGIN
 from onefold.operate.positions import Place
 from onefold.operate.rebuild.table_diff import Replaced, Table, described, part_of, replace_rows, same
-from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.io import admin
 from onefold.spark_sink.kafka.topics import Topics

@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate.errors import UserError
 from onefold.operate.merges import ORIGIN
 
 #: Rows of each table that a report shows.

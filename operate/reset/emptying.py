@@ -10,10 +10,10 @@ import psycopg
 from psycopg import sql
 
 from onefold import postgres
+from onefold.config.errors import UserError, of_postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines
-from onefold.operate.errors import UserError, of_postgres
 from onefold.spark_sink.landing import known_contracts, ledger
 
 # A table that somebody reads for so long is said to be in use.

@@ -32,15 +32,15 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_ask, kafka_client, pipeline_lock
+from onefold.config.errors import UserError, of_postgres
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import pausing, pipelines, positions, replicas
 from onefold.operate.dead_letters.letters import said
-from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.reset import emptying
 from onefold.operate.reset.plan import Jobs, Plan
 from onefold.operate.reset.session import AGAIN, Session, alone, refuse_beside_others
-from onefold.operate.settings import Settings
 from onefold.postgres import HeldUp
 from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id

@@ -14,9 +14,9 @@ from typing import Any
 import psycopg
 
 from onefold import pipeline_lock
+from onefold.config.errors import UserError, of_postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate.errors import UserError, of_postgres
 from onefold.pipeline_lock import Holder
 from onefold.spark_sink.postgres.connection import connect
 

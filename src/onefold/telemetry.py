@@ -1,7 +1,7 @@
 """What services tell of themselves while they run: the list of all metrics, and the door through which they are told.
 
-The standard library only. Nobody below `operate` knows Prometheus: a service is handed a `Telemetry`, which keeps nothing
-unless somebody listens (`onefold.operate.exposed`). It is told once a transaction, batch, job or status, never for a record.
+The standard library only. Only `onefold.config.metrics_server` knows Prometheus: a service is handed a `Telemetry`, which
+keeps nothing unless somebody listens. It is told once a transaction, batch, job or status, never for a record.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ from onefold.bench.trades import Plan, Run, _by_window, throughput
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 from onefold.operate.positions import stable_ends
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect

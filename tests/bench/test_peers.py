@@ -11,9 +11,9 @@ from onefold.bench.peers import answers, streams
 from onefold.bench.peers.drain import Drained, Seen, stolen
 from onefold.bench.peers.turns import PEER, ratios
 from onefold.cli.commands.bench import peers
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
-from onefold.operate.errors import UserError
 from onefold.stack import java
 from onefold.stack.jars import LOCK_FILE, read_lock
 from tests.support.coded import raises

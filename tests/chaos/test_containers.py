@@ -22,10 +22,10 @@ from onefold.chaos import run as chaos
 from onefold.chaos.containers import Containers
 from onefold.chaos.judging import judge
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, nemeses
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from tests.support.coded import raises
 from tests.support.docker import ROOT, compose
 from tests.support.processes import records

@@ -14,9 +14,9 @@ import pytest
 from onefold.chaos import aim
 from onefold.chaos.embedded import Embedded, possible
 from onefold.chaos.nemeses.table import POSTGRES, PROCESSOR, SINK, nemeses
+from onefold.config import stack_state
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import state
-from onefold.operate.errors import UserError
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
 from tests.support.coded import raises
@@ -69,11 +69,11 @@ def stack(home: Path) -> Embedded:
 
 
 def _are(home: Path, wanted: str) -> set[str]:
-    return {name for name, entry in state.read(home).get("services", {}).items() if entry["state"] == wanted}
+    return {name for name, entry in stack_state.read(home).get("services", {}).items() if entry["state"] == wanted}
 
 
 def _entry(home: Path, name: str) -> dict[str, Any]:
-    entry: dict[str, Any] = state.read(home)["services"][name]
+    entry: dict[str, Any] = stack_state.read(home)["services"][name]
     return entry
 
 

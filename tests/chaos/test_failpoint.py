@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from onefold.chaos import failpoint
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS, STEPS
 from onefold.spark_sink.landing.steps import STEPS as SINK_STEPS
 from tests.support.coded import raises

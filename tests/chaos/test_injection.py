@@ -9,10 +9,10 @@ import pytest
 import structlog
 
 from onefold.chaos.injection import Dice, Injected
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
+from onefold.config.settings import load as load_settings
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
-from onefold.operate.settings import load as load_settings
 from tests.support.coded import raises
 from tests.support.migrated import migrate_all
 

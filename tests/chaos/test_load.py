@@ -4,10 +4,10 @@ import pytest
 
 from onefold.chaos import load
 from onefold.chaos.load import Load
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from tests.support.coded import raises
 
 NOBODY = Settings(bootstrap_servers="127.0.0.1:9")

@@ -10,7 +10,7 @@ from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, SERVICES, nemeses
 from onefold.chaos.progress import Stage
 from onefold.chaos.run import as_it_hits, bounds_of, inflict
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.processor.io.static_member import ONE_BROKER_MS
 
 NEMESES = nemeses()

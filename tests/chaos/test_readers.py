@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from onefold.chaos.readers import Readers
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.proof.invariants import invariants
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually

@@ -12,9 +12,9 @@ from onefold.chaos.containers import Containers
 from onefold.chaos.nemeses.table import PROCESSOR
 from onefold.cli.commands.kafka import TOOLS
 from onefold.cli.main import run
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from tests.support.ahead import ahead
 from tests.support.coded import raises
 from tests.support.docker import ROOT

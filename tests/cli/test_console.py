@@ -17,7 +17,7 @@ from tests.support.command_line import ROOT
 SAYS = """
 import structlog
 from onefold.cli.console import console
-from onefold.operate import logs
+from onefold.config import logs
 from onefold.operate.progress import Progress
 console().print("[bold red]styled")
 progress = Progress()

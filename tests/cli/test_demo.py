@@ -9,11 +9,12 @@ import psutil
 import pytest
 
 from onefold.cli.commands import demo
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import positions, state
-from onefold.operate.errors import UserError
+from onefold.operate import positions
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings
 from tests.support.coded import raises
 
 
@@ -30,7 +31,7 @@ def test_a_service_that_is_gone_is_a_sentence(
     if services is not None:
         me = psutil.Process()
         running = {"supervisor_pid": me.pid, "create_time": me.create_time(), "services": services}
-        state.write(state.path(tmp_path), running)
+        stack_state.write(stack_state.path(tmp_path), running)
     with raises(UserError, Code.MEASUREMENT_FAILED, "sink-1"):
         demo._kill(Settings(home=tmp_path), "sink-1")
 

@@ -11,10 +11,11 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.cli.commands import demo
 from onefold.cli.main import run
+from onefold.config import stack_state
+from onefold.config.settings import Settings, load
 from onefold.exit_codes import OK, USAGE
-from onefold.operate import foreign, state
+from onefold.operate import foreign
 from onefold.operate.positions import stable_ends
-from onefold.operate.settings import Settings, load
 from onefold.processor.core.topology import Topology
 from tests.support.waiting import eventually
 
@@ -35,7 +36,7 @@ def running(home: Path, *services: str) -> None:
     """A stack that runs in `home` with these services, on KAFKA and POSTGRES."""
     mine = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
     servers = {"bootstrap_servers": KAFKA, "postgres_dsn": POSTGRES}
-    state.write(state.path(home), {**mine, **servers, "services": {name: {} for name in services}})
+    stack_state.write(stack_state.path(home), {**mine, **servers, "services": {name: {} for name in services}})
 
 
 @pytest.mark.parametrize(

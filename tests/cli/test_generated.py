@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from onefold.cli.commands.produce import _Generated
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
 from onefold.processor import loading
 from tests.support.coded import raises
 

@@ -14,10 +14,10 @@ import pytest
 from onefold.cli import main
 from onefold.cli.commands import kafka
 from onefold.cli.commands.kafka import CONFIG, check_answers, flags, with_login, with_servers
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.stack import jars, java
 from tests.support.coded import code_of, raises
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow  # starts a process a test
 LOADED = """
 import importlib, sys
 from onefold.cli import main
-from onefold.operate import settings
+from onefold.config import settings
 
 verb, *begin = sys.argv[1:]
 main.load(main.COMMANDS, verb)

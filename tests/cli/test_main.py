@@ -15,9 +15,9 @@ import pytest
 
 from onefold import postgres
 from onefold.cli import main
+from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate.errors import UserError
 from onefold.processor.core import errors as processor
 from onefold.stack import control
 from tests.support.coded import code_of

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config import settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import settings
 from onefold.stack import java
 from tests.support.coded import code_of
 

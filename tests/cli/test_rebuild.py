@@ -9,9 +9,9 @@ import pytest
 from onefold import status_file
 from onefold.cli import main
 from onefold.cli.commands import rebuild
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, REFUSED
-from onefold.operate.errors import UserError
 from onefold.operate.rebuild.rebuild import Rebuilt
 from onefold.operate.rebuild.table_diff import Difference, Replaced
 from tests.support.coded import raises

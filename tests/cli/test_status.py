@@ -15,11 +15,11 @@ from psycopg import sql
 
 from onefold.cli import main, shown_status
 from onefold.cli.commands import status
+from onefold.config import stack_state
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, UNAVAILABLE, USAGE
-from onefold.operate import state
 from onefold.operate.held import Held
-from onefold.operate.settings import load
 from tests.support.coded import code_of
 from tests.support.terminal import CTRL_C, ROOT, Terminal
 from tests.support.waiting import eventually
@@ -50,7 +50,7 @@ def stack(home: Path) -> Stack:
             "dashboard": None,
             "services": services,
         }
-        state.write(state.path(home), running)
+        stack_state.write(stack_state.path(home), running)
 
     return write
 

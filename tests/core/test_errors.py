@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from onefold import Rejected
+from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
-from onefold.operate.errors import UserError
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.proof.verdict import CannotTell
 from onefold.proof.workloads import UnknownDomain

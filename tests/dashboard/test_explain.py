@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config.settings import Settings
 from onefold.dashboard import explained
 from onefold.operate.explain import explain as explaining
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from tests.support.explained import Explained, send
 from tests.support.floor import Floor

@@ -16,6 +16,8 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
+from onefold.config import stack_state
+from onefold.config.settings import Settings
 from onefold.dashboard import diagram, watcher
 from onefold.dashboard.day import SLOT_S, Day, Minute
 from onefold.dashboard.dead import SELDOM_S, DeadCounts
@@ -23,9 +25,8 @@ from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.standing import Dead
-from onefold.operate import positions, state
+from onefold.operate import positions
 from onefold.operate.lag import Lag
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 from tests.support.floor import Floor
@@ -90,7 +91,7 @@ def stack(home: Path) -> None:
         "auditor-runner": other,
         "auditor-trades": other,
     }
-    state.write(home / "run" / "stack.json", me | {"services": services})
+    stack_state.write(home / "run" / "stack.json", me | {"services": services})
 
 
 def test_all_that_is_known_of_it(page: LivePage, floor: Floor, refused: Callable[..., None], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
+from onefold.config.settings import Settings
 from onefold.dashboard.movement import Seen
 from onefold.dashboard.totals import Asked, Looked, Totals, ask
 from onefold.error_codes import Code
@@ -19,7 +20,6 @@ from onefold.operate import pipelines, positions
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.positions import Place
-from onefold.operate.settings import Settings
 from onefold.processor import loading
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io import admin

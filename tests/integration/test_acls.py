@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from onefold.cli import main
+from onefold.config.settings import Settings
 from onefold.dashboard import tasks
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import OK, REFUSED
@@ -31,7 +32,6 @@ from onefold.operate import facts, held, lag, producing
 from onefold.operate.acls import CONFIGS, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID, Acl, Service, acls_of
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.facts import TRANSACTIONS
-from onefold.operate.settings import Settings
 from onefold.pauses import Pauses
 from onefold.pipelines import again_of, find
 from onefold.processor.io import admin, replays

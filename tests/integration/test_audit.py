@@ -17,11 +17,11 @@ import psycopg
 import pytest
 
 from onefold.cli.main import run
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import auditing
 from onefold.operate.reset.reset import Reset
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics
 from onefold.proof.audit.auditor import Auditor

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from onefold.chaos.load import Load
 from onefold.chaos.readers import Readers
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.processor.io.admin import lag

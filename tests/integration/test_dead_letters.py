@@ -18,15 +18,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from onefold.cli.main import run
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import reading
 from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted
-from onefold.operate.errors import UserError
 from onefold.operate.pausing import whoami
 from onefold.operate.reading import Place
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 
+from onefold.config import stack_state
 from onefold.error_codes import Code
-from onefold.operate import state
 from onefold.stack.embedded import Infrastructure
 from tests.support.coded import code_of
 from tests.support.waiting import eventually
@@ -64,7 +64,7 @@ def bare(home: Path, tmp_path: Path, environment: dict[str, str], checkout: Path
 
 def services(home: Path) -> dict[str, Any]:
     """The services as the supervisor has them."""
-    found: dict[str, Any] = state.read_running(home)["services"]
+    found: dict[str, Any] = stack_state.read_running(home)["services"]
     return found
 
 
@@ -91,10 +91,10 @@ def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told
     eventually(lambda: services(home)["kafka"]["state"] == "running", BACK_S, "the broker is back")
 
     assert bare("sql", "-c", "CREATE TABLE kept AS SELECT 42 AS answer").returncode == 0
-    found = state.read(home)
+    found = stack_state.read(home)
     processes = [(entry["pid"], entry["create_time"]) for entry in found["services"].values()]
     os.kill(found["supervisor_pid"], signal.SIGKILL)
-    eventually(lambda: not any(state.alive(*process) for process in processes), 10, "nothing is left")
+    eventually(lambda: not any(stack_state.alive(*process) for process in processes), 10, "nothing is left")
     assert "is not running" in bare("status").stdout
     assert bare("up", "--only", "kafka,postgres").returncode == 0
     assert bare("sql", "-Atc", "SELECT answer FROM kept").stdout == "42\n"
@@ -113,7 +113,7 @@ def test_the_stack_starts_survives_kills_keeps_its_data_and_forgets_it_when_told
     assert code_of(told, "kafka") is Code.SERVICE_FAILED
     assert "meta.properties" in told or "cluster id" in told, told
     assert "\tat " not in told
-    assert state.read(home) == {}, "everything is stopped"
+    assert stack_state.read(home) == {}, "everything is stopped"
 
     assert bare("down", "--wipe", "--yes").returncode == 0
     assert [name for name in ("postgres", "kafka", "states", "run/history.jsonl") if (home / name).exists()] == []

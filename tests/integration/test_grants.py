@@ -16,16 +16,16 @@ from psycopg import sql
 from onefold import postgres
 from onefold.cli import main
 from onefold.cli.commands import work
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.dashboard import engine, reader
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import OK, REFUSED, UNKNOWN
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
 from onefold.operate import answering, auditing, grants, pipelines, positions, queues, verdicts
-from onefold.operate.errors import UserError
 from onefold.operate.explain import rows
 from onefold.operate.rebuild import table_diff
-from onefold.operate.settings import Settings
 from onefold.pipelines import Found, Pipeline
 from onefold.postgres import NoConnect
 from onefold.process import ServiceProcess

@@ -15,21 +15,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
 from psycopg import sql
 
 from onefold.cli import guarantees
+from onefold.config.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, Facts, Role, Topic, judge
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.jobs import topics
 from onefold.operate import facts
-from onefold.operate.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, Facts, Role, Topic, judge
-from onefold.operate.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.errors import Refused as Forbidden
@@ -44,7 +41,7 @@ from onefold.stack.embedded import Infrastructure
 from onefold.stack.ports import free_ports
 from tests.support.coded import raises
 from tests.support.command_line import Onefold
-from tests.support.infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics, set_topic
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("guarantees")
@@ -65,17 +62,6 @@ def onefold(tmp_path: Path) -> Onefold:
 def servers(bootstrap_servers: str, database: str) -> dict[str, Any]:
     """The settings by which it finds the tests' servers."""
     return {"ONEFOLD_BOOTSTRAP_SERVERS": bootstrap_servers, "ONEFOLD_POSTGRES_DSN": database}
-
-
-def set_topic(client: dict[str, str], topic: str, **settings: str) -> None:
-    """Settings by Kafka's names, with _ for the dots."""
-    operations = [
-        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=operations)
-    admin = AdminClient({**client})
-    admin.incremental_alter_configs([resource])[resource].result(ENDED_S)
 
 
 def findings(found: Facts) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from onefold.operate.exposed import Exposed, serve
+from onefold.config.metrics_server import Exposed, serve
 from onefold.processor.core.topology import Topology
 from onefold.proof.workloads import runner
 from onefold.spark_sink.kafka.topics import Ends

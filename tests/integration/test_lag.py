@@ -15,12 +15,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]  # exported, as no checker sees
 
 from onefold.cli import main
+from onefold.config.settings import Settings
 from onefold.dashboard.totals import ask
 from onefold.exit_codes import OK, UNAVAILABLE
 from onefold.operate import held, lag, positions, reading
 from onefold.operate.held import Held
 from onefold.operate.lag import COUNTED_MAX, Lag
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, delete_before
 from onefold.proof.workloads import runner

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate.partitions import added
-from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, standing

@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from onefold import names, pauses
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import pausing
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.pauses import Pause, Pauses, Switches
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology

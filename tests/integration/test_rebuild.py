@@ -18,14 +18,14 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from psycopg import sql
 
 from onefold.cli.main import run
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import merges, positions
-from onefold.operate.errors import UserError
 from onefold.operate.rebuild import rebuild
 from onefold.operate.rebuild.rebuild import Rebuild
 from onefold.operate.rebuild.table_diff import replace_rows
-from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before

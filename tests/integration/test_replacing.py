@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from onefold.config.errors import UserError
 from onefold.exit_codes import REFUSED
-from onefold.operate.errors import UserError
 from onefold.operate.rebuild.table_diff import (
     EXAMPLES_MAX,
     Difference,

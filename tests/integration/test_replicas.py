@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
+from onefold.config.settings import Settings
 from onefold.exit_codes import REFUSED
 from onefold.operate import pipelines
 from onefold.operate.replicas import ReplicasNow, replicas_of_all
-from onefold.operate.settings import Settings
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, existing, identity, lag

@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.cli.main import run
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
-from onefold.operate.errors import UserError
 from onefold.operate.replicas import replicas_of_all
 from onefold.operate.reset.reset import RECENT_S, STEPS, Reset
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity

@@ -18,6 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from onefold.cli.commands.reset import jobs_of
 from onefold.cli.main import run
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.jobs import topics
@@ -28,10 +30,8 @@ from onefold.jobs.objects.store import Store
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job
 from onefold.jobs.worker import Limits, Worker
-from onefold.operate.errors import UserError
 from onefold.operate.reset.reset import STEPS, Reset
 from onefold.operate.reset.session import Session
-from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import Topology

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.cli import main
+from onefold.config.settings import load
 from onefold.dashboard.watcher import ask_lag
 from onefold.exit_codes import OK, REFUSED
-from onefold.operate.settings import load
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import admin
 from onefold.processor.loading import topology_of

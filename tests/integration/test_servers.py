@@ -15,9 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from onefold.cli.main import run
+from onefold.config.settings import Settings
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
 from onefold.operate import servers
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
 from tests.support.infrastructure import delete_topics

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from onefold.cli import shown_status
 from onefold.cli.commands import status
-from onefold.operate.settings import load
+from onefold.config.settings import load
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.errors import Stopped, Verdict, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX

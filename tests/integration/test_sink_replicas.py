@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.config.settings import Settings
 from onefold.operate import positions
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.proof.verdict import VALID
 from onefold.proof.verify import verify

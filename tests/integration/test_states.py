@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.cli.main import run
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, UNKNOWN, USAGE
 from onefold.operate import states
-from onefold.operate.errors import UserError
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.partitioner import partition_of
 from tests.support.coded import code_of, raises

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.chaos.load import Load
+from onefold.config.settings import Settings
 from onefold.jobs import topics
 from onefold.names import pauses_topic
 from onefold.operate import pausing, pipelines, servers
-from onefold.operate.settings import Settings
 from onefold.pipelines import dead_of
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, create_replays, create_topics, group_of

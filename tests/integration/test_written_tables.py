@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate import merges, pipelines
-from onefold.operate.errors import UserError
 from onefold.operate.reset import emptying
 from onefold.pipelines import find
 from onefold.spark_sink.contracts import load_domain

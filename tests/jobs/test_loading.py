@@ -18,7 +18,7 @@ from tests.support.coded import raises
 MODULE = """
 from onefold.effects import OnceEach
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
+from onefold.config.errors import UserError
 
 class Mails(OnceEach):
     def __init__(self, pipeline=""):

@@ -8,6 +8,7 @@ from smtplib import SMTPConnectError
 import psycopg
 import pytest
 
+from onefold.config.errors import UserError
 from onefold.effects import OnceEach
 from onefold.error_codes import Code
 from onefold.jobs.context import Context
@@ -15,7 +16,6 @@ from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.protocols import Objects
 from onefold.jobs.starting_over import StartingOver
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
 from onefold.pipelines import Pipeline
 from tests.support.coded import raises
 

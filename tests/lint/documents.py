@@ -13,10 +13,10 @@ from pathlib import Path
 from onefold import exit_codes as codes
 from onefold.cli.main import run
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
+from onefold.config.guarantee import RULES as GUARANTEES
+from onefold.config.origins import variable
+from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
-from onefold.operate.guarantee import RULES as GUARANTEES
-from onefold.operate.origins import variable
-from onefold.operate.settings import PREFIX, Settings
 from tests.lint.source import Source, place
 from tests.support import api, error_codes, promises
 from tests.support.rooms import ROOMS, ROOT

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from onefold.cli.commands.dead_letters import common, show
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import merges
 from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place, time_ms
 from onefold.operate.dead_letters.replay import Report, in_order
-from onefold.operate.errors import UserError
 from onefold.operate.reading import Place
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Refused, Rejected

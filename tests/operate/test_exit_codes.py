@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 from onefold import pipelines, postgres
+from onefold.config.errors import UserError, of_postgres
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate.errors import UserError, of_postgres
 from onefold.operate.pipelines import migrate_engine
 from onefold.operate.reset import emptying
 from onefold.operate.reset.session import alone
-from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.processor import service as processor
 from onefold.spark_sink import service as sink

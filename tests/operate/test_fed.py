@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from onefold import exit_codes, pipelines
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import check
-from onefold.operate.errors import UserError
 from onefold.operate.pipelines import topology_with_input
 from onefold.proof.workloads import bank
 from tests.support.coded import raises

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from onefold.config import settings
+from onefold.config.errors import UserError
+from onefold.config.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
 from onefold.error_codes import Code
-from onefold.operate import facts, settings
-from onefold.operate.errors import UserError
-from onefold.operate.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
+from onefold.operate import facts
 from onefold.processor.loading import topology_of
 from tests.support.coded import raises
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from onefold import status_file
-from onefold.operate import exposed, healthy
+from onefold.config import metrics_server
+from onefold.operate import healthy
 from onefold.stack import together
 
 pytestmark = pytest.mark.promise("unhealthy-is-said")
@@ -40,12 +41,12 @@ def ports() -> Iterator[tuple[int, int]]:
     pytest.fail("no two ports are free")
 
 
-def serve(port: int, stands: str = "") -> exposed.Exposed:
+def serve(port: int, stands: str = "") -> metrics_server.Exposed:
     """A process that says how it is: well, or what keeps it."""
-    told = exposed.Exposed("worker", ["orders"], 60)
+    told = metrics_server.Exposed("worker", ["orders"], 60)
     if stands:
         told.stands("orders", "", -1e6, stands)
-    exposed.serve(told, "127.0.0.1", port)
+    metrics_server.serve(told, "127.0.0.1", port)
     return told
 
 

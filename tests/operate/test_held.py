@@ -5,9 +5,9 @@ from collections.abc import Collection
 
 import pytest
 
+from onefold.config.settings import Settings
 from onefold.operate import held
 from onefold.operate.held import Entered, Held, Transaction, transaction
-from onefold.operate.settings import Settings
 
 pytestmark = pytest.mark.promise("hidden-by-kafka")
 

@@ -18,11 +18,11 @@ from psycopg.pq import Conninfo
 from onefold.chaos.injection import Dice
 from onefold.cli import main
 from onefold.cli.commands import sql
+from onefold.config import redaction, settings, stack_state
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
 from onefold.jobs.objects import open_store
-from onefold.operate import hiding, settings, state
-from onefold.operate.errors import UserError
 from onefold.stack import control
 from tests.support.coded import raises
 
@@ -82,7 +82,7 @@ def connection(request: pytest.FixtureRequest, clean: Path, monkeypatch: pytest.
         "dashboard": None,
         "services": {"postgres": {"state": "waiting", "detail": "", "restarts": 0}},
     }
-    state.write(state.path(clean), running)
+    stack_state.write(stack_state.path(clean), running)
     if request.param == "the user's":
         monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", str(running["postgres_dsn"]))
     return running
@@ -90,8 +90,8 @@ def connection(request: pytest.FixtureRequest, clean: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("given", "shown"), READABLE)
 def test_a_connection_is_shown_without_its_secrets_and_can_still_be_used(given: str, shown: str) -> None:
-    assert hiding.dsn(given) == shown
-    public = {name: value for name, value in parsed(given).items() if name not in hiding.SECRET}
+    assert redaction.dsn(given) == shown
+    public = {name: value for name, value in parsed(given).items() if name not in redaction.SECRET}
     assert parsed(shown) == public
 
 
@@ -101,7 +101,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("given", UNREADABLE)
 def test_what_cannot_be_read_is_not_repeated(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hiding.dsn(given) == hiding.UNREADABLE
+    assert redaction.dsn(given) == redaction.UNREADABLE
     for name in ("ONEFOLD_POSTGRES_DSN", "ONEFOLD_DASHBOARD_DSN"):
         with monkeypatch.context() as only:
             only.setenv(name, given)
@@ -204,7 +204,7 @@ def test_a_password_in_the_address_of_kafka_is_not_printed(
 
 def test_what_the_kafka_client_says_of_a_secret_is_scrubbed() -> None:
     options = {"sasl.password": PASSWORD, "sasl.username": "me", "ssl.key.password": ""}
-    assert hiding.scrub(f"me and {PASSWORD}", options) == "me and ***"
+    assert redaction.scrub(f"me and {PASSWORD}", options) == "me and ***"
 
 
 def test_psql_gets_no_secret_as_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_a_failed_connection_is_told_without_the_password(capsys: pytest.Capture
     assert PASSWORD not in told.out + told.err
 
 
-@drawn(text=st.from_regex(hiding.PLAIN, fullmatch=True))
+@drawn(text=st.from_regex(redaction.PLAIN, fullmatch=True))
 def test_what_is_taken_for_plain_libpq_reads_as_it_is_written(text: str) -> None:
     """For it is not asked: its client is most of the start of a process that has no other use for it."""
     account, _, place = text.partition("://")[2].partition("@")
@@ -247,4 +247,4 @@ def test_what_is_taken_for_plain_libpq_reads_as_it_is_written(text: str) -> None
      "postgresql://me@h/d?x=1", "postgresql://me@h/d\n", "postgresql://mé@h/d", "postgresql://me@h:x/d"],
 )  # fmt: skip
 def test_what_is_less_plain_libpq_is_asked_about(text: str) -> None:
-    assert not re.fullmatch(hiding.PLAIN, text)
+    assert not re.fullmatch(redaction.PLAIN, text)

@@ -6,15 +6,17 @@ import urllib.request
 
 import pytest
 
-from onefold.operate import hosts
-from onefold.operate.exposed import Exposed, serve
+from onefold.config import allowed_hosts
+from onefold.config.metrics_server import Exposed, serve
 
 pytestmark = pytest.mark.promise("host-names")
 
 
 @pytest.fixture(scope="module")
 def address() -> str:
-    return serve(Exposed("processor", ["runner"], 60.0), "127.0.0.1", 0, hosts.names("processor, *.svc.example"))
+    return serve(
+        Exposed("processor", ["runner"], 60.0), "127.0.0.1", 0, allowed_hosts.names("processor, *.svc.example")
+    )
 
 
 def answer(url: str, host: str) -> tuple[int, str]:
@@ -52,4 +54,4 @@ def test_names_of_its_own_do(host: str, address: str) -> None:
 @pytest.mark.parametrize("text", ["*", "a:80", "http://a", "a b", "*.", "a.*.b", "-a", "a..b"])
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no name of a host"):
-        hosts.names(text)
+        allowed_hosts.names(text)

@@ -12,9 +12,9 @@ import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from onefold.cli import main
 from onefold.cli.main import run
+from onefold.config.settings import Settings
 from onefold.exit_codes import OK, USAGE
 from onefold.operate.kubernetes import Base
-from onefold.operate.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.loading import topology_of
 

@@ -3,10 +3,10 @@
 import pytest
 
 from onefold.cli.commands import status
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import positions
 from onefold.operate.lag import Lag, disjoint, looked_at
-from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Forbidden, Refused, Retriable, Unauthenticated
 from onefold.processor.io import admin
 from onefold.processor.loading import topology_of

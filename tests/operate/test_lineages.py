@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from onefold import pipelines as declared
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import lineages
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.contracts import ENGINE_SQL, Domain, load_domain
 from onefold.spark_sink.landing import known_contracts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.operate import logs
+from onefold.config import logs
 from tests.support.rooms import ROOT
 from tests.support.terminal import Terminal
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.promise("logs-for-people"), pytest.mark.slow]  # start
 PROGRAM = """
 import logging
 from onefold.error_codes import Code
-from onefold.operate import logs
+from onefold.config import logs
 from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.supervisor import QuerySupervisor
 import structlog
@@ -34,7 +34,7 @@ logging.getLogger("library").warning("%s of a library", "a line")
 """
 FAILS = """
 import structlog
-from onefold.operate import logs
+from onefold.config import logs
 logs.configure({log_format!r})
 try:
     raise ValueError("seven\x1b[2J of nine")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.main import run
+from onefold.config import redaction, settings
+from onefold.config.errors import UserError
+from onefold.config.origins import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
 from onefold.error_codes import Code
-from onefold.operate import hiding, settings
-from onefold.operate.errors import UserError
-from onefold.operate.origins import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
 from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("settings-and-secrets")
@@ -80,14 +80,14 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     "url", ["http://registry:8081", "https://me@registry/a:b@c", "me@host:9", "one:9,other:9", "file:///a:b@c"]
 )
 def test_an_address_without_a_password_is_shown_as_it_is(url: str) -> None:
-    assert hiding.address(url) == url
+    assert redaction.address(url) == url
 
 
 @pytest.mark.parametrize("password", [SECRET, f"a/{SECRET}", f"a,{SECRET}", f"a@{SECRET}"])
 def test_an_address_without_a_scheme_is_told_without_its_password(password: str) -> None:
     """As one of Kafka has none. What cannot be told from the password goes with it."""
-    assert hiding.address(f"me:{password}@host:9") == "me:***@host:9"
-    assert SECRET not in hiding.address(f"one:9,me:{password}@host:9,you:{password}@other:9")
+    assert redaction.address(f"me:{password}@host:9") == "me:***@host:9"
+    assert SECRET not in redaction.address(f"one:9,me:{password}@host:9,you:{password}@other:9")
 
 
 @pytest.mark.parametrize(

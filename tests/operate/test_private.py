@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config import private_files, stack_state
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import private, state
-from onefold.operate.errors import UserError
 from onefold.stack import postgres
 from onefold.stack.postgres import Postgres
 from tests.support.coded import raises
@@ -55,11 +55,11 @@ def open_room(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def assert_private(home: Path) -> None:
     assert mode(home) & 0o066 == 0, "others read its home"
-    assert {name: mode(home / name) for name in private.FOLDERS} == dict.fromkeys(private.FOLDERS, 0o700)
+    assert {name: mode(home / name) for name in private_files.FOLDERS} == dict.fromkeys(private_files.FOLDERS, 0o700)
 
 
 def test_a_new_home_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    private.secure(tmp_path / "home")
+    private_files.secure(tmp_path / "home")
     assert_private(tmp_path / "home")
     assert mode(tmp_path / "home") == WALK_AS_ANYBODY
 
@@ -68,7 +68,7 @@ def test_what_an_older_onefold_left_open_is_closed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for name in ("run", "kafka/data", "postgres/data", "logs", "checkpoints", "demo"):
         (home / name).mkdir(parents=True, mode=0o755)
-    private.secure(home)
+    private_files.secure(home)
     assert_private(home)
     assert mode(home) == WALK_AS_ANYBODY
 
@@ -76,7 +76,7 @@ def test_what_an_older_onefold_left_open_is_closed(tmp_path: Path) -> None:
 def test_rights_are_never_given(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    private.secure(home)
+    private_files.secure(home)
     assert mode(home) == 0o700
 
 
@@ -85,9 +85,9 @@ def test_a_folder_that_is_not_ours_alone_keeps_its_mode(tmp_path: Path) -> None:
     home.mkdir()
     home.chmod(0o755)
     (home / "thesis.tex").touch()
-    private.secure(home)
+    private_files.secure(home)
     assert mode(home) == 0o755
-    assert {mode(home / name) for name in private.FOLDERS} == {0o700}
+    assert {mode(home / name) for name in private_files.FOLDERS} == {0o700}
 
 
 def test_what_a_link_leads_to_is_the_users_affair(tmp_path: Path) -> None:
@@ -96,25 +96,25 @@ def test_what_a_link_leads_to_is_the_users_affair(tmp_path: Path) -> None:
     elsewhere.mkdir()
     elsewhere.chmod(0o755)
     (home / "run").symlink_to(elsewhere)
-    private.secure(home)
+    private_files.secure(home)
     assert mode(elsewhere) == 0o755
 
 
 def test_the_machines_own_root_is_no_home() -> None:
     before = mode(Path("/"))
     with raises(UserError, Code.FOLDER_UNUSABLE):
-        private.secure(Path("/"))
+        private_files.secure(Path("/"))
     assert mode(Path("/")) == before
 
 
 def test_a_file_with_a_secret_is_private_whatever_was_there(tmp_path: Path, umask: int) -> None:
     file = tmp_path / "run" / "plan.json"
-    state.write(file, {"password": "x"})
+    stack_state.write(file, {"password": "x"})
     assert mode(file) == 0o600
     open_file = tmp_path / "open"
     open_file.touch()
     open_file.chmod(0o666)
-    private.write(open_file, "x")
+    private_files.write(open_file, "x")
     assert mode(open_file) == 0o600
 
 
@@ -162,7 +162,7 @@ def test_the_database_of_root_is_reached_by_its_account_and_by_nobody_else(
         (open_folder / "closed").mkdir(mode=0o700)
         (open_folder / "closed").chmod(0o700)
     home = open_folder / "closed" / "home" if closed else open_folder / "home"
-    private.secure(home)
+    private_files.secure(home)
     server = Postgres(home / "postgres", 1)
     server.prepare()
     assert server._room.parent == (open_room if closed else home)
@@ -198,4 +198,4 @@ def test_a_user_who_is_root_just_now_gets_no_second_database(open_folder: Path, 
 
 def test_a_home_where_no_folder_can_be_made_is_refused() -> None:
     with raises(UserError, Code.FOLDER_UNUSABLE, "/proc/onefold"):
-        private.secure(Path("/proc/onefold"))
+        private_files.secure(Path("/proc/onefold"))

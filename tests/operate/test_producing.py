@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_client
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.operate import producing
-from onefold.operate.errors import UserError
 from tests.support.coded import raises
 
 ROW = ("topic", None, b"value")

@@ -8,6 +8,7 @@ import pytest
 
 from onefold.cli import shown_status
 from onefold.cli.commands import status
+from onefold.config.settings import Settings
 from onefold.operate.replicas import (
     BYTES_MAX,
     RATE_S,
@@ -19,7 +20,6 @@ from onefold.operate.replicas import (
     replicas_of_all,
     summary,
 )
-from onefold.operate.settings import Settings
 from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.decision_log import Note
 from onefold.processor.core.topology import Topology

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from onefold.cli.commands.reset import jobs_of
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Objects
 from onefold.jobs.starting_over import StartingOver
-from onefold.operate import pausing, pipelines, state
-from onefold.operate.errors import UserError
+from onefold.operate import pausing, pipelines
 from onefold.operate.reset.reset import Reset
-from onefold.operate.settings import Settings
 from onefold.pipelines import Pipeline
 from onefold.stack.child import birth
 from tests.support.coded import raises
@@ -110,6 +111,6 @@ def test_on_the_embedded_stack_the_sink_of_all_pipelines_is_in_the_way(
     """As docs/operating.md says. Processors of another pipeline are not."""
     monkeypatch.setattr(pausing, "_LOOK_S", 0.1)
     me = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
-    state.write(state.path(tmp_path), {"version": state.VERSION, **me, "services": {service: {}}})
+    stack_state.write(stack_state.path(tmp_path), {"version": stack_state.VERSION, **me, "services": {service: {}}})
     with raises(UserError, code):
         Reset("runner", NOBODY.model_copy(update={"home": tmp_path})).refuse_while_running()

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from onefold import pipeline_lock
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate.errors import UserError
 from onefold.operate.reset.session import alone
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.coded import raises

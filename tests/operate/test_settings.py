@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from onefold.config import origins, settings, stack_state
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import origins, settings, state
-from onefold.operate.errors import UserError
 from onefold.replication import Replication
 from tests.support.coded import raises
 
@@ -126,8 +126,8 @@ def test_without_servers_and_without_a_stack_the_error_says_what_to_do() -> None
 
 def test_servers_come_from_the_running_stack(clean: Path) -> None:
     me = psutil.Process()
-    state.write(
-        state.path(clean),
+    stack_state.write(
+        stack_state.path(clean),
         {
             "supervisor_pid": me.pid,
             "create_time": me.create_time(),
@@ -142,8 +142,8 @@ def test_servers_come_from_the_running_stack(clean: Path) -> None:
 
 def test_a_stack_whose_supervisor_is_gone_is_not_running(clean: Path) -> None:
     me = psutil.Process()
-    state.write(
-        state.path(clean),
+    stack_state.write(
+        stack_state.path(clean),
         {"supervisor_pid": me.pid, "create_time": me.create_time() - 1, "bootstrap_servers": "127.0.0.1:1"},
     )
     with raises(UserError, Code.STACK_STOPPED):

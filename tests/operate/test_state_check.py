@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import state_check
-from onefold.operate.settings import Settings
 from onefold.operate.state_check import Compared, add_to, compare
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.topology import Topology

@@ -11,10 +11,10 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from onefold.config import metrics_server
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import exposed
-from onefold.operate.errors import UserError
 from onefold.stack.ports import free_ports
 from onefold.telemetry import HEALTHY, LAG_S, METRICS, PROGRESS_AT, RECORDS, TRANSACTION_S, Health
 from tests.support.clock import Clock
@@ -35,9 +35,9 @@ def of(service: str) -> dict[str, str]:
 def test_what_is_exposed_is_the_list(service: str) -> None:
     """All of it from the first moment on, and nothing else."""
     port = free_ports(1)[0]
-    told = exposed.Exposed(service, ["orders"], 60)
+    told = metrics_server.Exposed(service, ["orders"], 60)
     told.stands("orders", "", 0.0, "")
-    exposed.serve(told, "127.0.0.1", port)
+    metrics_server.serve(told, "127.0.0.1", port)
 
     assert families(asked(port, "/metrics")[1]) == of(service)
 
@@ -112,9 +112,9 @@ def dropped(written: Any, read: Any, at: str = "") -> Iterator[str]:
 
 
 def test_what_is_told_is_there() -> None:
-    told = exposed.Exposed("processor", ["orders", "mails"], 60)
+    told = metrics_server.Exposed("processor", ["orders", "mails"], 60)
     port = free_ports(1)[0]
-    exposed.serve(told, "127.0.0.1", port)
+    metrics_server.serve(told, "127.0.0.1", port)
     assert sums(port)[RECORDS] == 0
     told.add(RECORDS, 5, domain="orders")
     told.add(RECORDS, 2, domain="mails")
@@ -131,7 +131,7 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with raises(UserError, Code.PORT_TAKEN, str(port)) as error:
-            exposed.serve(exposed.Exposed("sink", [], 60), "127.0.0.1", port)
+            metrics_server.serve(metrics_server.Exposed("sink", [], 60), "127.0.0.1", port)
     assert error.value.exit_code == USAGE
 
 
@@ -160,9 +160,9 @@ def test_health_is_progress_and_not_an_answer() -> None:
 
 
 def test_health_is_a_status_and_a_metric() -> None:
-    told = exposed.Exposed("sink", ["orders"], 60)
+    told = metrics_server.Exposed("sink", ["orders"], 60)
     port = free_ports(1)[0]
-    exposed.serve(told, "127.0.0.1", port)
+    metrics_server.serve(told, "127.0.0.1", port)
     assert asked(port, "/healthz") == (200, "everything moves, or has nothing to do\n")
     told.stands("orders", "", -1e6, "3 offsets wait")
     status, text = asked(port, "/healthz")

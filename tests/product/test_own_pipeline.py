@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from onefold.cli.starter import RESERVED
-from onefold.operate import state
+from onefold.config import stack_state
 from tests.support.command_line import ROOT
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ def look(project: Path, environment: dict[str, str]) -> None:
         assert status["services"][service]["restarts"] >= 1
     with urllib.request.urlopen(f"{status['dashboard']}/tables/orders/totals", timeout=30) as page:
         assert "total_cents" in page.read().decode()
-    with psycopg.connect(state.read_running(project / ".onefold")["postgres_dsn"]) as connection:
+    with psycopg.connect(stack_state.read_running(project / ".onefold")["postgres_dsn"]) as connection:
         words = connection.execute("SELECT word FROM pg_get_keywords() WHERE catcode IN ('R', 'T')").fetchall()
     assert {word for (word,) in words} <= RESERVED
 

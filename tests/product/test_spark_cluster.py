@@ -14,8 +14,8 @@ from psycopg import conninfo, sql
 
 from onefold.chaos.load import Load
 from onefold.cli import submit
+from onefold.config.settings import Settings
 from onefold.exit_codes import UNAVAILABLE
-from onefold.operate.settings import Settings
 from onefold.stack import jars, java
 from onefold.stack.embedded import default_cache
 from onefold.stack.ports import free_ports

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from onefold.config import origins, settings
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import origins, settings
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.spark import session
 from onefold.spark_sink.spark.options import (

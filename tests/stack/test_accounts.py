@@ -12,7 +12,7 @@ import psutil
 import psycopg
 import pytest
 
-from onefold.operate import private
+from onefold.config import private_files
 from onefold.stack import accounts, copies, postgres
 from onefold.stack.child import Child
 from onefold.stack.ports import free_ports
@@ -51,7 +51,7 @@ def test_the_database_runs_as_an_account_that_nothing_else_has(closed: bool, ope
     """Also one that 0.1.0 made, which belongs to `nobody`."""
     home = open_folder / "closed" / "home" if closed else open_folder / "home"
     home.parent.mkdir(mode=0o700, exist_ok=True)
-    private.secure(home)
+    private_files.secure(home)
     server = Postgres(home / "postgres", free_ports(1)[0])
     server.prepare()
     number = (server.account or (0, 0))[0]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.pipelines import PROJECT_VARIABLE
 from onefold.stack import cores, plan, postgres
 from onefold.stack.broker import Broker

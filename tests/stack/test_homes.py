@@ -15,11 +15,11 @@ import pytest
 
 from onefold.cli.commands import down
 from onefold.cli.main import run
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate import state
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
 from onefold.stack import homes
 from onefold.stack.broker import Broker
 from onefold.stack.postgres import Postgres
@@ -249,7 +249,7 @@ def test_the_stacks_own_servers_are_not_said_to_stay(
     dsn = "postgresql://a:secret@127.0.0.1:9/x"
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
     supervisor = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
-    state.write(state.path(home), {**supervisor, "postgres_dsn": dsn, "services": {service: {}}})
+    stack_state.write(stack_state.path(home), {**supervisor, "postgres_dsn": dsn, "services": {service: {}}})
     assert any("POSTGRES_DSN" in sentence for sentence in down._elsewhere(load())) is stays
 
 

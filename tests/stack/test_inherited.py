@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.stack import inherited, plan
 from onefold.stack.child import Child
 from onefold.stack.service import Ready, Service

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 from onefold.stack import jars
 from tests.support.coded import raises
 from tests.support.rooms import ROOT

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from onefold import jvm
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 from onefold.processor.core.errors import Misconfigured
 from onefold.stack import jars, java
 from onefold.stack.broker import Broker

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate import state
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings
 from onefold.stack import control
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
@@ -37,7 +37,7 @@ def refusing(folder: Path, code: int) -> Service:
 
 
 def entry(home: Path) -> dict[str, Any]:
-    found: dict[str, Any] = state.read(home)["services"]["one"]
+    found: dict[str, Any] = stack_state.read(home)["services"]["one"]
     return found
 
 
@@ -101,12 +101,12 @@ def test_a_stack_that_runs_goes_on_without_one_that_is_needed(tmp_path: Path, mo
     with supervised(tmp_path, broker) as (plan, process):
         # Started without --only, or nothing would be taken in.
         Plan([*plan.stages, [replace(needed, name="two")]], {}).write(tmp_path)
-        eventually(lambda: state.read_running(tmp_path), 10, "the supervisor has said that it runs")
-        before = state.read_running(tmp_path)["services"]["kafka"]["pid"]
+        eventually(lambda: stack_state.read_running(tmp_path), 10, "the supervisor has said that it runs")
+        before = stack_state.read_running(tmp_path)["services"]["kafka"]["pid"]
         with raises(UserError, Code.SERVICE_FAILED, "refused to start"):
-            control._take_in(Settings(home=tmp_path), [], state.read_running(tmp_path), Progress(io.StringIO()))
+            control._take_in(Settings(home=tmp_path), [], stack_state.read_running(tmp_path), Progress(io.StringIO()))
         assert process.poll() is None
-        assert state.read_running(tmp_path)["services"]["kafka"]["pid"] == before
+        assert stack_state.read_running(tmp_path)["services"]["kafka"]["pid"] == before
 
 
 @pytest.mark.parametrize("needed", [False, True])
@@ -115,7 +115,9 @@ def test_how_it_ended_is_said_also_while_it_starts_again(tmp_path: Path, needed:
     managed = Managed(replace(refusing(tmp_path, REFUSED), needed=needed))
     managed._on_end(REFUSED)
     managed.state, managed.detail = "starting", ""
-    state.write(state.path(tmp_path), {"version": state.VERSION, "services": {"one": managed.describe()}})
+    stack_state.write(
+        stack_state.path(tmp_path), {"version": stack_state.VERSION, "services": {"one": managed.describe()}}
+    )
     said = io.StringIO()
     try:
         control._wait(tmp_path, Plan([[managed.service]], {}), lambda: True, Progress(said))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 from onefold.stack import log_files
 from onefold.stack.log_files import Reader, around, tail
 from tests.support.coded import raises

@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 from onefold.cli.commands import status
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import state
-from onefold.operate.errors import UserError
-from onefold.operate.settings import Settings
 from onefold.stack import metrics, together
 from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, Service
@@ -85,7 +85,7 @@ def test_status_shows_them(tmp_path: Path) -> None:
     """Where each answers, by its name."""
     supervisor = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
     running = {**supervisor, "metrics": {"sink-1": 21001, "processor-orders-1": 21002}}
-    state.write(state.path(tmp_path), running)
+    stack_state.write(stack_state.path(tmp_path), running)
     addresses = status.describe(Settings(home=tmp_path))["metrics"]
 
     assert addresses == {"sink-1": "http://127.0.0.1:21001", "processor-orders-1": "http://127.0.0.1:21002"}

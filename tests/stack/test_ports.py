@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings
 from onefold.stack import control, ports
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.plan import Plan

@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
+from onefold.config import stack_state
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import state
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import Settings
 from onefold.stack import control
 from onefold.stack.plan import Plan
 from onefold.stack.ports import Ports, choose_ports, free_ports
@@ -32,7 +32,7 @@ def kept(name: str) -> dict[str, Any]:
 def put(home: Path, name: str, body: dict[str, Any]) -> Path:
     """A state file of a home."""
     file = home / "run" / name
-    state.write(file, body)
+    stack_state.write(file, body)
     return file
 
 
@@ -42,7 +42,7 @@ def test_a_stack_that_0_1_0_started_is_found(tmp_path: Path) -> None:
     mine = {"supervisor_pid": os.getpid(), "create_time": psutil.Process().create_time()}
     put(tmp_path, "stack.json", before | mine)
 
-    found = state.read_running(tmp_path)
+    found = stack_state.read_running(tmp_path)
     assert found == before | mine
     assert found["services"]["processor-trades-1"]["restarts"] == 2
 
@@ -69,7 +69,7 @@ def test_a_stack_that_0_1_0_started_is_not_asked_to_take_anything_in(tmp_path: P
         plan = put(tmp_path, "plan.json", kept("plan.json"))
         before = plan.read_bytes()
         with raises(UserError, Code.STACK_RUNS, "0.1.0"):
-            control._take_in(Settings(home=tmp_path), ["runner"], state.read_running(tmp_path), Progress())
+            control._take_in(Settings(home=tmp_path), ["runner"], stack_state.read_running(tmp_path), Progress())
 
         assert supervisor.poll() is None
         assert plan.read_bytes() == before
@@ -95,14 +95,14 @@ def test_0_1_0_keeps_the_ports_that_this_version_chose(tmp_path: Path) -> None:
 def test_a_plan_says_its_version(tmp_path: Path) -> None:
     """0.1.0 never reads one of ours: an `up` writes the plan before it starts the supervisor that reads it."""
     Plan([], {}).write(tmp_path)
-    assert json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))["version"] == state.VERSION
+    assert json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))["version"] == stack_state.VERSION
 
 
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("stack.json", state.read),
-        ("stack.json", state.read_running),
+        ("stack.json", stack_state.read),
+        ("stack.json", stack_state.read_running),
         ("plan.json", Plan.read),
         ("ports.json", choose_ports),
     ],
@@ -110,14 +110,14 @@ def test_a_plan_says_its_version(tmp_path: Path) -> None:
 )
 def test_a_file_of_a_newer_release_is_refused(name: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
     """With what wrote it, what this one knows, and what to do."""
-    file = put(tmp_path, name, {**kept(name), "version": state.VERSION + 1})
+    file = put(tmp_path, name, {**kept(name), "version": stack_state.VERSION + 1})
     before = file.read_bytes()
     with pytest.raises(UserError) as refusal:
         read(tmp_path)
 
     assert refusal.value.message == (
-        f"{file} was written by a newer Onefold, in version {state.VERSION + 1}, "
-        f"and this one knows versions up to {state.VERSION}"
+        f"{file} was written by a newer Onefold, in version {stack_state.VERSION + 1}, "
+        f"and this one knows versions up to {stack_state.VERSION}"
     )
     assert refusal.value.hint
     assert file.read_bytes() == before
@@ -127,7 +127,7 @@ def test_fields_that_a_later_release_adds_are_left_out(tmp_path: Path) -> None:
     """Or it could not be gone back from."""
     plan, ports = kept("plan.json"), dict(zip(kept("ports.json"), free_ports(4), strict=True))
     plan["stages"] = [[{**service, "nice": 5} for service in stage] for stage in plan["stages"]]
-    put(tmp_path, "plan.json", {**plan, "host": "a", "version": state.VERSION})
+    put(tmp_path, "plan.json", {**plan, "host": "a", "version": stack_state.VERSION})
     put(tmp_path, "ports.json", {**ports, "metrics": 1})
 
     assert len(Plan.read(tmp_path).names) == len(kept("stack.json")["services"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.operate.settings import Settings
+from onefold.config.settings import Settings
 from onefold.stack import plan
 from onefold.stack.child import Child
 from onefold.stack.log_files import Reader, around, tail

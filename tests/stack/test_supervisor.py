@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from onefold.operate import state
+from onefold.config import stack_state
 from onefold.stack.child import end_known
 from onefold.stack.plan import Plan
 from onefold.stack.service import Ready, Service
@@ -180,32 +180,32 @@ def running_supervisor(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[
 
 def states(home: Path) -> dict[str, str]:
     """What stack.json says about the services."""
-    return {name: entry["state"] for name, entry in state.read(home).get("services", {}).items()}
+    return {name: entry["state"] for name, entry in stack_state.read(home).get("services", {}).items()}
 
 
 def test_a_killed_supervisor_leaves_no_child(running_supervisor: tuple[Path, subprocess.Popen[bytes]]) -> None:
     home, process = running_supervisor
-    children = [(entry["pid"], entry["create_time"]) for entry in state.read(home)["services"].values()]
+    children = [(entry["pid"], entry["create_time"]) for entry in stack_state.read(home)["services"].values()]
     process.kill()
     process.wait()
     eventually(
-        lambda: not any(state.alive(*child) for child in children), 5, "the children ended with their supervisor"
+        lambda: not any(stack_state.alive(*child) for child in children), 5, "the children ended with their supervisor"
     )
-    assert state.read_running(home) == {}
+    assert stack_state.read_running(home) == {}
 
 
 def test_a_killed_child_is_started_again_and_the_state_tells(
     running_supervisor: tuple[Path, subprocess.Popen[bytes]],
 ) -> None:
     home, _ = running_supervisor
-    found, then = state.read(home), json.loads((previous.FOLDER / "stack.json").read_text(encoding="utf-8"))
-    assert found["version"] == state.VERSION
+    found, then = stack_state.read(home), json.loads((previous.FOLDER / "stack.json").read_text(encoding="utf-8"))
+    assert found["version"] == stack_state.VERSION
     assert set(found["services"]["second"]) >= set(then["services"]["sink-1"]), "0.1.0 can show and end it"
-    before = state.read(home)["services"]["second"]
+    before = stack_state.read(home)["services"]["second"]
     os.kill(before["pid"], signal.SIGKILL)
-    eventually(lambda: state.read(home)["services"]["second"]["restarts"] == 1, 5, "the end was noticed")
+    eventually(lambda: stack_state.read(home)["services"]["second"]["restarts"] == 1, 5, "the end was noticed")
     eventually(lambda: states(home)["second"] == "running", 5, "it runs again")
-    after = state.read(home)["services"]["second"]
+    after = stack_state.read(home)["services"]["second"]
     assert (after["pid"], after["restarts"]) != (before["pid"], 0)
 
 
@@ -213,13 +213,13 @@ def test_a_supervisor_that_is_asked_to_stop_takes_everything_with_it(
     running_supervisor: tuple[Path, subprocess.Popen[bytes]],
 ) -> None:
     home, process = running_supervisor
-    found = state.read(home)
+    found = stack_state.read(home)
     assert found["bootstrap_servers"] == "a"
     assert found["supervisor_pid"] == process.pid
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
-    assert not state.path(home).exists()
-    assert not any(state.alive(entry["pid"], entry["create_time"]) for entry in found["services"].values())
+    assert not stack_state.path(home).exists()
+    assert not any(stack_state.alive(entry["pid"], entry["create_time"]) for entry in found["services"].values())
 
 
 def test_only_the_process_with_the_right_birth_time_is_ended() -> None:
@@ -251,8 +251,8 @@ def test_a_service_travels_as_json(tmp_path: Path) -> None:
 
 
 def test_the_state_file_is_private(tmp_path: Path) -> None:
-    state.write(state.path(tmp_path), {"postgres_dsn": "with a password"})
-    assert state.path(tmp_path).stat().st_mode & 0o077 == 0
+    stack_state.write(stack_state.path(tmp_path), {"postgres_dsn": "with a password"})
+    assert stack_state.path(tmp_path).stat().st_mode & 0o077 == 0
 
 
 def test_another_plan_leaves_what_is_in_both_alone(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onefold.operate import state
+from onefold.config import stack_state
 from onefold.stack.plan import Plan
 from onefold.stack.ports import choose_ports, free_ports
 from tests.stack.test_ports import is_kept, linux_only
@@ -26,7 +26,7 @@ def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
 
     def pids(*names: str) -> dict[str, int] | None:
-        services = state.read(tmp_path).get("services", {})
+        services = stack_state.read(tmp_path).get("services", {})
         well = services.keys() == set(names) and all(entry["state"] == "running" for entry in services.values())
         return {name: entry["pid"] for name, entry in services.items()} if well else None
 
@@ -44,7 +44,7 @@ def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
         assert before is not None
         assert after is not None
         assert after["one"] == before["one"]
-        assert state.read(tmp_path)["plan"] == 1
+        assert stack_state.read(tmp_path)["plan"] == 1
         assert kept() == [*vars(chosen).values(), *metrics]
     finally:
         process.terminate()

@@ -145,7 +145,8 @@ def test_of_several_domains_one_that_refuses_leaves_the_others_alone(
 AUDIT = """
 import sys
 from onefold.cli.commands import audit
-from onefold.operate import auditing, settings
+from onefold.config import settings
+from onefold.operate import auditing
 from onefold.stack import together
 from onefold.stack.service import Ready, Service
 left = iter(sys.argv[1:])

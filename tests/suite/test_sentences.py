@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from onefold.cli.main import run
+from onefold.config.errors import of_postgres
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import of_postgres
 from onefold.processor.core.abc import Identity
 from onefold.processor.core.decision import Standing, begin
 from onefold.processor.core.stored import RESETTING, check_format

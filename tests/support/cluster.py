@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from onefold.operate import private
+from onefold.config import private_files
 from onefold.stack import jars, java
 from onefold.stack.broker import JVM_FLAGS, Broker
 from onefold.stack.child import Child
@@ -39,7 +39,7 @@ class Node(Broker):
 
     def prepare(self) -> None:
         """Write the configuration, and format the storage for the cluster."""
-        private.folder(self.home)
+        private_files.folder(self.home)
         properties = self.home / "server.properties"
         properties.write_text(self.configuration(self.home / "data"), encoding="utf-8")
         formatting = self.tool(

@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
+from onefold.config import stack_state
 from onefold.exit_codes import OK, UNAVAILABLE
-from onefold.operate import state
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,13 +75,13 @@ class Onefold:
         """The services as `onefold status` shows them, from where the supervisor writes it, without a command for each look. {}:
         none runs.
         """
-        found: dict[str, dict[str, Any]] = state.read_running(self.home).get("services", {})
+        found: dict[str, dict[str, Any]] = stack_state.read_running(self.home).get("services", {})
         return found
 
     @property
     def dsn(self) -> str:
         """The database of this stack, with the password, from where the commands have it."""
-        found = state.read_running(self.home)["postgres_dsn"]
+        found = stack_state.read_running(self.home)["postgres_dsn"]
         assert isinstance(found, str)
         return found
 

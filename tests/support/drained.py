@@ -10,9 +10,9 @@ from contextlib import suppress
 import psycopg
 from confluent_kafka import KafkaException
 
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.operate import lag, positions
-from onefold.operate.errors import UserError
-from onefold.operate.settings import load
 from tests.support.waiting import eventually
 
 LOOK_AGAIN_S = 0.25

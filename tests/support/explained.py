@@ -7,10 +7,10 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from onefold.config.settings import Settings
 from onefold.operate.explain import explain as explaining
 from onefold.operate.explain.explanation import Explanation
 from onefold.operate.reading import RECORDS_MAX
-from onefold.operate.settings import Settings
 from onefold.processor.core.topology import Topology
 from tests.support.processes import drained, instance, produce
 

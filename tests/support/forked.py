@@ -9,11 +9,11 @@ from typing import Any
 
 from onefold.cli import main
 from onefold.cli.commands import dashboard as _dashboard  # noqa: F401 - a command imports its module when it runs
+from onefold.config.settings import Settings
 from onefold.dashboard import reader
 from onefold.dashboard import serve as _serve  # noqa: F401 - and that one the web server
 from onefold.operate.dead_letters import replay as replaying
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
-from onefold.operate.settings import Settings
 from onefold.processor.io.replays import Dropped
 
 

@@ -13,7 +13,13 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from psycopg import sql
 
 from onefold import names
@@ -193,3 +199,14 @@ def environment() -> dict[str, str]:
     return {
         name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name == "ONEFOLD_CACHE"
     }
+
+
+def set_topic(client: dict[str, str], topic: str, **settings: str) -> None:
+    """Settings by Kafka's names, with _ for the dots."""
+    operations = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=operations)
+    admin = AdminClient({**client})
+    admin.incremental_alter_configs([resource])[resource].result(30)

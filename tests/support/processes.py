@@ -15,7 +15,8 @@ from typing import IO, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.operate import logs, state_check
+from onefold.config import logs
+from onefold.operate import state_check
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import high_watermark, lag
@@ -50,9 +51,9 @@ if version := options.pop("version", None):
 tasks.TAKEOVER_S = options.pop("publishes_after_s", tasks.TAKEOVER_S)
 takeover.BACKOFF_MAX_S = options.pop("backoff_max_s", takeover.BACKOFF_MAX_S)
 if port := options.pop("metrics_port", 0):
-    from onefold.operate import exposed
-    options["telemetry"] = exposed.Exposed("processor", [options["domain"]], options.pop("stall_s"))
-    exposed.serve(options["telemetry"], "127.0.0.1", port)
+    from onefold.config import metrics_server
+    options["telemetry"] = metrics_server.Exposed("processor", [options["domain"]], options.pop("stall_s"))
+    metrics_server.serve(options["telemetry"], "127.0.0.1", port)
 if "states" in options:
     kind, folder, memory_bytes = options["states"]
     options["states"] = tasks.StateSettings(kind, Path(folder), memory_bytes)

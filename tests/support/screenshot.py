@@ -22,8 +22,9 @@ import psycopg
 from selenium.webdriver import Chrome
 
 from onefold.cli.main import run
-from onefold.operate import pipelines, producing, state
-from onefold.operate.settings import Settings, load
+from onefold.config import stack_state
+from onefold.config.settings import Settings, load
+from onefold.operate import pipelines, producing
 from onefold.proof.workloads.trade_feed import Feed
 from tests.support.browser import start
 from tests.support.drained import is_drained
@@ -103,7 +104,7 @@ def fed(
                 reported = passed
                 report(connection, feed)
             for share in [share for share in kills if passed > share * seconds]:
-                os.kill(state.read_running(settings.home)["services"][kills.pop(share)]["pid"], signal.SIGKILL)
+                os.kill(stack_state.read_running(settings.home)["services"][kills.pop(share)]["pid"], signal.SIGKILL)
             if passed > seconds:
                 break
             yield passed

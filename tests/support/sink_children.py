@@ -25,11 +25,11 @@ root = Path(options.pop("root"))
 pipelines = [Pipeline(name, root, "", None, root / "avro", root / "sql") for name in options.pop("domains")]
 paths = {name: Path(options.pop(name)) for name in ("checkpoint_root", "status_file")}
 if port := options.pop("metrics_port", 0):
-    from onefold.operate import exposed
+    from onefold.config import metrics_server
     from onefold.spark_sink import standing
     standing.ASK_EVERY_S = 0.5
-    options["telemetry"] = exposed.Exposed("sink", [one.name for one in pipelines], options.pop("stall_s"))
-    exposed.serve(options["telemetry"], "127.0.0.1", port)
+    options["telemetry"] = metrics_server.Exposed("sink", [one.name for one in pipelines], options.pop("stall_s"))
+    metrics_server.serve(options["telemetry"], "127.0.0.1", port)
 if "spark" in options:
     from onefold.spark_sink.spark.options import SparkSettings
     options["spark"] = SparkSettings(**options["spark"])

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
 
+from onefold.config.errors import UserError
 from onefold.jobs.apps.sheets.uploads import KeepOrDiscard, Message, create, import_payload, sweep
 from onefold.jobs.protocols import Effect, Job, Mark, Missing, Objects, Place
-from onefold.operate.errors import UserError
 
 CONTENT = b'[1,1,"n","12.5"]\n[7,2,null]\n'
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

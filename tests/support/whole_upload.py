@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from onefold import pipelines
+from onefold.config.errors import UserError
 from onefold.jobs import topics
 from onefold.jobs.apps.sheets import uploads
 from onefold.jobs.apps.sheets.uploads import KeepOrDiscard, Message
@@ -22,7 +23,6 @@ from onefold.jobs.objects.store import Store
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Mark, Objects
 from onefold.jobs.worker import Limits
-from onefold.operate.errors import UserError
 from onefold.processor.apps.sheets import TOPOLOGY
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts

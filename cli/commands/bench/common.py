@@ -12,12 +12,12 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import console
+from onefold.config.errors import UserError
+from onefold.config.settings import PARTITIONS_MAX, Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import PARTITIONS_MAX, Settings
 
 if TYPE_CHECKING:
     from onefold.bench.environment import BenchmarkEnvironment

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Seed, fresh_stack, measuring
 from onefold.cli.console import console
+from onefold.config.errors import UserError
+from onefold.config.settings import INSTANCES_MAX
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
-from onefold.operate.errors import UserError
-from onefold.operate.settings import INSTANCES_MAX
 
 if TYPE_CHECKING:
     from onefold.bench.peers.turns import Plan

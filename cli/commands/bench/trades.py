@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from onefold.cli.commands.bench.common import AsJson, Seed, fresh_stack, measuring, partitions_for, render
+from onefold.config.errors import UserError
+from onefold.config.settings import PARTITIONS_MAX
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
-from onefold.operate.settings import PARTITIONS_MAX
 
 TRADES = "trades"
 # Events a second when none are asked for: the seed's rate; the rate of the latency bar.

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.operate.origins import origins, unknown
-from onefold.operate.settings import PREFIX, Settings, files, load
+from onefold.config.origins import origins, unknown
+from onefold.config.settings import PREFIX, Settings, files, load
 from onefold.printable import printable
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import Letter, Wanted

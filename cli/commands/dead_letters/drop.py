@@ -19,12 +19,12 @@ from onefold.cli.commands.dead_letters.common import (
     Topic,
     Until,
 )
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate import pausing
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.replay import Report

@@ -9,7 +9,7 @@ import typer
 
 from onefold.cli.commands.dead_letters import common
 from onefold.cli.commands.dead_letters.common import Key, Reason, Since, Topic, Until
-from onefold.operate.settings import load
+from onefold.config.settings import load
 
 
 def command(

@@ -19,9 +19,9 @@ from onefold.cli.commands.dead_letters.common import (
     Topic,
     Until,
 )
+from onefold.config.settings import load
 from onefold.exit_codes import FAILED
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import DeadLetters, Wanted

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.cli.commands.dead_letters import common
-from onefold.operate.errors import first_line
-from onefold.operate.settings import load
+from onefold.config.errors import first_line
+from onefold.config.settings import load
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original

@@ -11,11 +11,11 @@ from typing import Annotated, TextIO
 import typer
 
 from onefold.cli import extras
+from onefold.config.errors import UserError
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 
 # Lines between two words about how far it is.
 _SAY_EVERY = 10_000

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.cli import extras
+from onefold.config.errors import UserError, first_line
+from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate.errors import UserError, first_line
-from onefold.operate.settings import load
 
 if TYPE_CHECKING:
     from onefold.jobs.apps.sheets.cells import Cell, Rect

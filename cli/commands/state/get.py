@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold import exit_codes
+from onefold.config.settings import load
 from onefold.operate.progress import Progress
-from onefold.operate.settings import load
 from onefold.operate.values import moment
 from onefold.printable import printable
 

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.apps.sheets.cells import BEGIN, LINE_BYTES_MAX, NotCanonical, parse_line
 from onefold.jobs.protocols import Done, Job, Mark, Objects, Refuse
 from onefold.operate import producing
-from onefold.operate.errors import UserError
 
 UPLOADS = "sheets.uploads"
 PAYLOADS = "payloads/"

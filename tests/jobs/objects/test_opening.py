@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.jobs.objects import open_store
 from onefold.jobs.objects.s3 import S3Store
-from onefold.operate.errors import UserError
 from onefold.stack.ports import free_ports
 from tests.support.coded import raises
 from tests.support.s3 import Bucket

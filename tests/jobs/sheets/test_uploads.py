@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.apps.sheets.uploads import (
@@ -26,7 +27,6 @@ from onefold.jobs.apps.sheets.uploads import (
 from onefold.jobs.objects import open_store
 from onefold.jobs.objects.store import Store
 from onefold.jobs.protocols import Job, Place, Refuse
-from onefold.operate.errors import UserError
 from tests.support.coded import raises
 from tests.support.uploads import CONTENT, World
 

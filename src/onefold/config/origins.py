@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource
 
-from onefold.operate import hiding
+from onefold.config import redaction
 
 ENVIRONMENT = "environment"
 DEFAULT = "default"
@@ -52,7 +52,7 @@ def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[
     java = java_client(kind, kind.model_config["env_prefix"], files)
     for name in kind.model_fields:
         if name == JAVA_CLIENT:
-            hidden = {one: Origin(hiding.HIDDEN_VALUE, where) for one, (given, where) in java.items() if given}
+            hidden = {one: Origin(redaction.HIDDEN_VALUE, where) for one, (given, where) in java.items() if given}
             found |= {java_variable("", one).lower(): origin for one, origin in hidden.items()}
             continue
         value = getattr(settings, name)
@@ -103,13 +103,13 @@ def variable(prefix: str, name: str) -> str:
 def shown(name: str, value: Any) -> Any:
     """The value of a setting without its secrets, as JSON has it."""
     if name.endswith("_dsn") and value:
-        return hiding.dsn(value)
+        return redaction.dsn(value)
     if name == "kafka_options":
-        return hiding.options(value)
+        return redaction.options(value)
     if name == "spark_options":
-        return hiding.spark_options(value)
+        return redaction.spark_options(value)
     if isinstance(value, str):
-        return hiding.address(value)
+        return redaction.address(value)
     return json.loads(json.dumps(value, default=str))
 
 

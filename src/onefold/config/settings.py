@@ -17,11 +17,11 @@ import platformdirs
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from onefold.config import allowed_hosts, origins, redaction, stack_state
+from onefold.config.errors import UserError
+from onefold.config.guarantee import BREAKING
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import hiding, hosts, origins, state
-from onefold.operate.errors import UserError
-from onefold.operate.guarantee import BREAKING
 from onefold.pipelines import REPLICAS_MAX, Pipeline, project_file
 from onefold.replication import Replication
 
@@ -229,7 +229,7 @@ class Settings(BaseSettings):
     def _can_be_read(cls, value: str | None) -> str | None:
         # Who has no client of Postgres, as where only the processor is installed, makes no connection either.
         if value is not None and find_spec("psycopg"):
-            hiding.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
+            redaction.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
         return value
 
     @field_validator("spark_kafka", "kafka_options")
@@ -284,7 +284,7 @@ class Settings(BaseSettings):
     @field_validator("dashboard_hosts", "metrics_hosts")
     @classmethod
     def _are_hosts(cls, value: str) -> str:
-        hosts.names(value)
+        allowed_hosts.names(value)
         return value
 
     @field_validator("home", "cache", "judge_home", "state_home", "kafka_options_file", "postgres_dsn_file")
@@ -301,7 +301,7 @@ class Settings(BaseSettings):
         if value is not None and not _content(value):
             raise ValueError("it is empty")
         if value is not None and find_spec("psycopg"):
-            hiding.check_dsn(_content(value))
+            redaction.check_dsn(_content(value))
         return value
 
     @field_validator("kafka_options_file")
@@ -313,7 +313,7 @@ class Settings(BaseSettings):
     @cached_property
     def running(self) -> dict[str, Any]:
         """The state of the embedded stack, {} when it is not running."""
-        return state.read_running(self.home)
+        return stack_state.read_running(self.home)
 
     @cached_property
     def librdkafka(self) -> dict[str, str]:
@@ -382,7 +382,7 @@ class Settings(BaseSettings):
         try:
             kafka_client.producer(client)
         except KafkaException as error:
-            reason = hiding.scrub(error.args[0].str(), self.librdkafka)
+            reason = redaction.scrub(error.args[0].str(), self.librdkafka)
             raise UserError(
                 Code.KAFKA_SETTING_WRONG, f"the Kafka settings cannot be used: {reason}", _help(), USAGE
             ) from None

@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from onefold.config import private_files
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import private
-from onefold.operate.errors import UserError
 
 # Of all these files. Readers leave out what they do not know, so what is only added needs no new number. A file without one
 # is of version 1, as 0.1.0 wrote them.
@@ -27,7 +27,7 @@ def write(file: Path, value: dict[str, Any]) -> None:
     """Replaces a JSON file in one step: a reader sees the old or the new, never half of one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"{file.name}.{os.getpid()}")
-    private.write(draft, json.dumps(value, indent=1))  # it may hold the database's password
+    private_files.write(draft, json.dumps(value, indent=1))  # it may hold the database's password
     draft.replace(file)
 
 

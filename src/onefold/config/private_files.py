@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.errors import UserError
 
 FOLDER, FILE = 0o700, 0o600
 # Others may walk through and read nothing: PostgreSQL's own account has its folder in a home of root's.

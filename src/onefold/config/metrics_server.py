@@ -16,10 +16,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from onefold.config import allowed_hosts
+from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate import hosts
-from onefold.operate.errors import UserError
 from onefold.telemetry import HEALTHY, METRICS, PAUSED, PROGRESS_AT, Health, Metric, Telemetry
 
 # From a transaction of a few records on an idle machine to a batch behind a backlog.
@@ -109,7 +109,7 @@ def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> s
     """Answers on `host`:`port` from a thread of its own, until the process ends. Returns the address.
 
     Args:
-        names: under which it answers beside localhost (`onefold.operate.hosts`).
+        names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
 
     Raises:
         UserError: it cannot be listened there.
@@ -120,8 +120,8 @@ def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> s
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if not all(hosts.allows(asked, names) for asked in self.headers.get_all("Host", [None])):
-                self._answer(400, hosts.refusal("ONEFOLD_METRICS_HOSTS").encode(), "text/plain; charset=utf-8")
+            if not all(allowed_hosts.allows(asked, names) for asked in self.headers.get_all("Host", [None])):
+                self._answer(400, allowed_hosts.refusal("ONEFOLD_METRICS_HOSTS").encode(), "text/plain; charset=utf-8")
             elif path == "/metrics":
                 self._answer(200, told.metrics(), METRICS_TYPE)
             elif path == "/healthz":
