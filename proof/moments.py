@@ -26,7 +26,6 @@ _CARRIERS = {
     "local-timestamp-micros": "long",
     "uuid": "string",
 }
-_BITS = {"int": 32, "long": 64}
 _CLASSES = {"date": date, "time": time, "uuid": UUID}
 _SPELLING = re.compile(
     "(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})?"
@@ -57,9 +56,9 @@ def read(schema: dict[str, Any], value: Any) -> Any:
         return value
     if type(value) is str:
         return _id(value) if kind == "uuid" else _text(kind, 6 if unit == "micros" else 3, value)
-    bits = _BITS.get(schema["type"])
-    if bits is None or type(value) is not int or not -(1 << bits) <= 2 * value < 1 << bits:
+    if kind == "uuid" or type(value) is not int:
         raise ValueError(value)
+    # An integer that is too large for the type is beyond the years 1 to 9999, or beyond midnight.
     return _number(kind, timedelta(microseconds=value) if unit == "micros" else timedelta(milliseconds=value), value)
 
 

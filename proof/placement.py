@@ -62,7 +62,6 @@ class Layout:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self._seen: dict[tuple[str, int], int] = {}
-        self._known = set[tuple[str, int]]()
         # By input partition and number of partitions, the first record that the number does not fit.
         self._ruled_out: dict[tuple[str, int], dict[int, int]] = {}
         self._wrong: list[Misplaced] = []
@@ -70,7 +69,7 @@ class Layout:
 
     def knows(self, source: Source) -> bool:
         """Whether enough was seen of this input partition: a record that lies right adds nothing."""
-        return source[:2] in self._known
+        return self._seen.get(source[:2], 0) >= _EVIDENCE
 
     def take(self, key: str, partition: int, offset: int, source: Source, row: dict[str, Any]) -> None:
         """Take a record that lies at this offset, and the row that it is of."""
@@ -97,8 +96,6 @@ class Layout:
         seen = self._seen.get(place, 0)
         if seen < _EVIDENCE:
             self._seen[place] = seen + 1
-            if seen + 1 == _EVIDENCE:
-                self._known.add(place)
             ruled_out = self._ruled_out.setdefault(place, {})
             for before in range(1, self.partitions):
                 if number % before == partition:

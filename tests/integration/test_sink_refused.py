@@ -17,6 +17,7 @@ from onefold.config.settings import load
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.errors import Stopped, Verdict, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
+from onefold.spark_sink.landing.protocols import Record
 from onefold.spark_sink.plan import Plan
 from onefold.telemetry import SET_ASIDE
 from tests.support.landing import SENT_MS
@@ -71,6 +72,30 @@ def test_the_row_to_blame_is_set_aside_and_the_others_land(
     assert pipeline.rejected()[0][2].startswith("Postgres refused the row: ")
     error = _error(reader, made_up.name, random)
     assert error is None or error.sqlstate == state
+
+
+class Watching(Kafka):
+    """Notes when the sink's session began its last statement, each time that a record is read."""
+
+    def __init__(self, reader: Reader, session: int) -> None:
+        super().__init__()
+        self._reader, self._session = reader, session
+        self.seen: list[Any] = []
+
+    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+        asked = "SELECT query_start FROM pg_stat_activity WHERE pid = %s"
+        self.seen.append(self._reader.execute(asked, [self._session]).fetchone())
+        return super().record_from(topic, partition, offset)
+
+
+def test_the_session_has_a_statement_before_each_refused_record_is_read(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader
+) -> None:
+    """Kafka may take its time for many of them, and PostgreSQL ends a session that idles for long in a transaction."""
+    reader.execute(trigger(raising("P0001")).format(name=made_up.name))
+    pipeline.kafka = kafka = Watching(reader, pipeline.sink.connection.info.backend_pid)
+    assert pipeline.lands(note(100), *(note(101) for _ in range(3))) is None
+    assert len(set(kafka.seen)) == len(kafka.seen) == 3
 
 
 class Anew(Kafka):

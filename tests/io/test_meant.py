@@ -61,6 +61,10 @@ def test_a_field_that_is_not_there_has_one_value_in_every_spelling(
             [("b", {**ADDRESS, "fields": [{"name": "at", "type": MICROS}]}), ("a", "Address")],
             [("a", {**ADDRESS, "fields": [{"name": "at", "type": MILLIS}]}), ("b", "Address")],
         ),
+        (  # in a type that a union defines which the other side does not have
+            [("b", ["null", {**ADDRESS, "fields": [{"name": "at", "type": MICROS}]}]), ("a", "Address")],
+            [("a", {**ADDRESS, "fields": [{"name": "at", "type": MILLIS}]})],
+        ),
     ],
 )
 def test_other_units_are_seen_however_fields_and_types_are_called(

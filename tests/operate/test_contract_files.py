@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from onefold import contract_files, lineage
+from onefold import contract_files, lineage, pipelines
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.io import contracts
@@ -97,6 +98,18 @@ def test_a_legal_file_is_read_alike_by_processor_sink_and_judge(form: str, folde
     assert processor.prefix == sink.header == judge.prefix
     fields = [field["name"] for field in processor.schema["fields"]]
     assert fields == [column.name for column in sink.columns] == list(judge.fields)
+
+
+def test_a_verifier_names_the_file_that_it_cannot_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, also if several pipelines share the folder."""
+    path = written(folder, b"{")
+    both = dict.fromkeys(("sales", "shop"), SimpleNamespace(contracts=folder))
+    monkeypatch.setattr(pipelines, "find", lambda: SimpleNamespace(pipelines=both))
+    found = judged.contracts.__wrapped__()
+    assert found["shop.bills"].name == "shop.Bill"
+    with raises(CannotTell, Code.SCHEMA_WRONG, f"{path} is no schema") as caught:
+        found[TOPIC]
+    assert str(caught.value).count(str(path)) == 1
 
 
 def test_the_types_of_a_list_are_within_each_record_that_uses_them() -> None:

@@ -4,6 +4,7 @@
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,17 +14,19 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.proof.audit import auditor as auditor_of
 from onefold.proof.audit.auditor import Auditor, Standing
 from onefold.proof.audit.pace import Pace
 from onefold.proof.audit.tables import Tables
 from onefold.proof.audit.versions import Versions
 from onefold.proof.expect import Table
+from onefold.proof.objects import Store
 from onefold.proof.outputs import Written
 from onefold.proof.snapshot import Row, Snapshot
 from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
 from onefold.proof.workloads import campaigns, trades
 from onefold.proof.workloads.shaping import Input, Shape
-from tests.support.simulated_stage import SimulatedStage
+from tests.support.simulated_stage import JudgesLog, SimulatedStage
 from tests.support.stage import PARTITIONS, ChangedRule
 
 COUNT = 120
@@ -172,6 +175,35 @@ def test_what_is_wrong_with_a_topic_that_was_made_anew_meanwhile_is_not_named(
     stage.log.create(f"{stage.workload.name}.changelog", PARTITIONS)
     standing = ran(auditor, lambda standing: "recreated" in standing.reason)
     assert (standing.outcome, standing.findings) == (UNKNOWN, [])
+
+
+class Made(campaigns.Model):
+    """The model of a pipeline whose workers make objects, one of which is not there."""
+
+    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
+        """One finding a look."""
+        return lambda: [Finding("missing object", "objects")]
+
+
+def test_what_is_wrong_with_objects_is_named(
+    stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    work = replace(campaigns.WORKLOAD, model=Made, made=True)
+    monkeypatch.setattr(auditor_of, "workload", lambda domain: work)
+    with closing(of(stage, objects=tmp_path.as_uri())) as auditor:
+        assert [(one.kind, one.where) for one in named(auditor)] == [("missing object", "objects")]
+
+
+def test_a_verifier_that_is_closed_has_closed_its_consumer(
+    stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[JudgesLog]()
+    monkeypatch.setattr(JudgesLog, "close", lambda log: closed.append(log))
+    auditor = of(stage)
+    ran(auditor, whole)
+    before = len(closed)  # another consumer reads the progress at the start
+    auditor.close()
+    assert len(closed) == before + 1
 
 
 FIRST = f"(id, date) = (SELECT id, date FROM {SENDS.name} ORDER BY id, date LIMIT 1)"
@@ -378,11 +410,13 @@ def test_a_large_table_is_read_whole_at_the_first_look_and_then_in_parts(stage: 
     execute(stage.dsn, f"DO $$ BEGIN FOR i IN 1..600 LOOP {bloat}; END LOOP; END $$")
     with Snapshot(stage.dsn) as snapshot:
         assert snapshot.blocks(table) > 64
+    began_at = time.monotonic()
     tables, _ = tables_of(stage)
     assert look(tables, stage.dsn, budget_s=0.0) == ([], [])
     rows = sum(len(stage.expected.model.rows[one.name]) for one in (TOTALS, SENDS))
     assert tables.rows == rows, "each once"
     assert tables.cycle_s is not None
+    assert 0 < tables.cycle_s < time.monotonic() - began_at
     column = "sent_1" if table is TOTALS else "sent"
     spoiled = f"ctid = (SELECT max(ctid) FROM {table.name} WHERE {column} IS NOT NULL)"
     execute(stage.dsn, f"UPDATE {table.name} SET {column} = {column} + 1 WHERE {spoiled}")

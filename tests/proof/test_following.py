@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onefold.error_codes import Code
+from onefold.proof.audit.pace import Pace
 from onefold.proof.log import Place
 from onefold.proof.owner import SOURCE_HEADER
 from onefold.proof.record import Record, Source, source_of
@@ -97,6 +98,27 @@ def test_what_was_there_and_what_comes_then_is_judged_record_by_record(domain: M
     followed.send(made[100:])
     assert followed.found() == []
     assert followed.following.judged == records(followed)
+
+
+@DOMAINS
+def test_a_step_that_leaves_input_records_is_not_all(domain: ModuleType) -> None:
+    """Else a verifier that is far behind would call valid what it has not compared."""
+    made, followed = inputs(domain, 3), Followed(APPS[domain].TOPOLOGY, domain.WORKLOAD)
+    followed.begin(pace=Pace(step_s=-1.0))  # one input record a step
+    followed.send(made)
+    steps = 0
+    while not followed.following.step():
+        steps += 1
+    assert followed.following.waiting == 0
+    assert steps > 10
+
+
+@DOMAINS
+def test_versions_of_rows_are_dropped_once_they_are_in_the_tables_and_compared(domain: ModuleType) -> None:
+    followed = begun(domain)
+    assert followed.following.versions.kept > 0
+    followed.following.land(followed.ends(*followed.workload.outputs))
+    assert followed.following.versions.kept == 0
 
 
 @DOMAINS

@@ -24,6 +24,18 @@ def test_an_account_stands_as_its_last_line_has_it() -> None:
     assert accounts(opened, paid, closed) == {(1,): (1, 3, 7, 10, True)}
 
 
+def test_a_payment_is_in_flight_until_it_is_deposited_or_returned() -> None:
+    """The lines of payer and payee may come in any order."""
+    [table] = [table for table in bank.WORKLOAD.tables if table.name == "bank.transfers"]
+    gathered: Any = table.sums
+    withdraw, deposit, back = ((1, 2, kind, 1, 1, 2, 3, 7, 10, False) for kind in ("withdraw", "deposit", "return"))
+    withdrawn = (1, 1, 2, -3, None, None, "in flight")
+    assert gathered.row(None, withdraw) == withdrawn
+    assert gathered.row(withdrawn, deposit) == (1, 1, 2, -3, 3, None, "deposited")
+    assert gathered.row(withdrawn, back) == (1, 1, 2, -3, None, 3, "returned")
+    assert gathered.row(None, deposit) == (1, 1, 2, None, 3, None, "arrived first")
+
+
 def test_of_lines_in_any_order_the_one_with_the_highest_number_holds() -> None:
     [table] = [table for table in bank.WORKLOAD.tables if table.name == "bank.accounts"]
     gathered: Any = table.sums

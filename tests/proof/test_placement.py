@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.proof.placement import Layout, murmur2, partition_of
+from onefold.proof.placement import _EVIDENCE, Layout, murmur2, partition_of
 from onefold.proof.record import Source
 
 TOPIC = "onefold.proof.placement"
@@ -59,3 +59,12 @@ def test_a_topic_to_which_partitions_were_added_twice_has_no_misplaced_records(b
     wrong = next(key for key in keys if all(partition_of(key, partitions) != 0 for partitions in range(2, 13)))
     layout.take(wrong, 0, 300, Source("in", 0, 300), {})
     assert [one.offset for one in layout.misplaced()] == [300]
+
+
+def test_the_first_records_of_each_input_partition_are_evidence_of_the_number_of_partitions() -> None:
+    layout = Layout(4)
+    for offset in range(_EVIDENCE):
+        assert not layout.knows(Source("in", 0, offset))
+        layout.take("key", partition_of("key", 4), offset, Source("in", 0, offset), {})
+    assert layout.knows(Source("in", 0, _EVIDENCE))
+    assert not layout.knows(Source("in", 1, _EVIDENCE))

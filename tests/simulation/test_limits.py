@@ -3,10 +3,19 @@
 import pytest
 
 from onefold.error_codes import Code
+from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Record
 from onefold.processor.runtime.backoff import backoff_s
-from onefold.processor.runtime.batch_limit import BATCH, FIRST_RECORDS, TURN_S, BatchLimit, Quarantine, records_next
+from onefold.processor.runtime.batch_limit import (
+    BATCH,
+    FIRST_RECORDS,
+    TURN_S,
+    WINDOW,
+    BatchLimit,
+    Quarantine,
+    records_next,
+)
 from onefold.processor.runtime.sizes import Sizes
 from tests.support.coded import raises
 
@@ -45,6 +54,20 @@ def test_a_quarantine_gets_stricter_with_each_crash_up_to_one_record() -> None:
     assert (second.level, second.successor().level) == (2, 2)
     assert second.relaxed() == first
     assert first.relaxed() == Quarantine()
+
+
+def test_a_task_with_a_backlog_is_isolated_less_with_each_window_of_records() -> None:
+    """Long before all records are processed that were there at its start."""
+    limit = BatchLimit(lambda quarantine: None)
+    limit.quarantine = Quarantine(2, clean=False)
+    limit.open({"orders": Identity("id", 0, 10**6)})
+    end, levels = 0, []
+    for records in (WINDOW[2] - 1, 1, WINDOW[1] - 1, 1):
+        end += records
+        limit.committed(records, 0.1, {"orders": end})
+        limit.relax({"orders": end})
+        levels.append(limit.quarantine.level)
+    assert levels == [2, 1, 1, 0]
 
 
 def test_a_quarantine_counts_the_tries_of_the_record_that_was_tried_last() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from onefold.processor.core.topology import Topology
 from onefold.processor.testing import TopologyDriver
 from onefold.proof.audit.following import Following
+from onefold.proof.audit.pace import PACE, Pace
 from onefold.proof.checkpoints import Checkpoints
 from onefold.proof.expect import Workload
 from onefold.proof.kafka import Kafka
@@ -43,10 +44,10 @@ class Followed:
             self.driver.send(given.topic, given.value, key=given.key)
         self.driver.run()
 
-    def begin(self, checkpoints: Path | None = None) -> None:
+    def begin(self, checkpoints: Path | None = None, pace: Pace = PACE) -> None:
         """Verify from here on, and what is there already."""
         kept = Checkpoints(checkpoints, self.workload.name) if checkpoints else None
-        self.following = Following(self.workload, {}, None, kept, kafka=self.kafka())
+        self.following = Following(self.workload, {}, None, kept, kafka=self.kafka(), pace=pace)
         self.following.begin()
 
     def verified(self) -> list[Finding]:

@@ -199,7 +199,7 @@ class World:
             unknown_contracts=False,
             max_offsets=max_offsets,
             telemetry=self.told,
-            clock=lambda: 0.0,
+            clock=lambda: 7.0,
         )
         stage = Stage(self.targets)
         topics = SimpleNamespace(ids=lambda names: self.ids)

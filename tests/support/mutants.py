@@ -95,7 +95,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
         return
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if node.value is not None and not any(BOUND.fullmatch(ast.unparse(target)) for target in targets):
+        names = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        if node.value is not None and not any(BOUND.fullmatch(ast.unparse(name)) for name in names):
             yield from _changes(node.value)
         return
     if isinstance(node, ast.stmt | ast.expr):
