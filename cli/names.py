@@ -47,7 +47,7 @@ def present(arguments: Sequence[str]) -> tuple[list[str], str]:
             old = dict.fromkeys(option for word in rest if (option := word.partition("=")[0]) in now.options)
             if words == now.words and not old:
                 return given, ""
-            if now.implied in rest:
+            if now.implied and now.implied in rest:
                 rest.remove(now.implied)
             renamed = [_renamed(word, now.options) for word in rest]
             new = [now.options[option] for option in old]

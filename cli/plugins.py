@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from onefold.cli.names import ALIASES, FORMER
 from onefold.config.errors import UserError
 from onefold.error_codes import Code, first_line
 from onefold.exit_codes import USAGE
@@ -19,14 +20,18 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "onefold.commands"
+OURS = "onefold"
 
 
 def found() -> dict[str, EntryPoint]:
-    """The entry points by their verbs. If two packages bring a verb, the one whose name comes first has it."""
+    """The entry points by their verbs, but for names of earlier releases. If two packages bring a verb, Onefold has it, else the
+    one whose name comes first.
+    """
     from importlib import metadata  # slow to import, and most commands do not need it
 
-    points = sorted(metadata.entry_points(group=GROUP), key=_package, reverse=True)
-    return {point.name: point for point in points}
+    points = sorted(metadata.entry_points(group=GROUP), key=lambda point: (_package(point) != OURS, _package(point)))
+    taken = {*ALIASES, *(words[0] for words in FORMER)}
+    return {point.name: point for point in reversed(points) if point.name not in taken}
 
 
 def lines() -> dict[str, str]:

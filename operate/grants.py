@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -126,18 +125,43 @@ def apply(connection: psycopg.Connection[Any], wanted: Sequence[Statement], name
     return list(dict.fromkeys(absent))
 
 
-def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) -> None:
-    """As the owner of the tables, give the roles with the names of `NAMES` that exist their rights on schemas and tables. What
-    belongs to others is left out.
+def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) -> list[str]:
+    """As the owner of the tables, give the roles with the names of `NAMES` that exist their rights on schemas and tables. Returns
+    the schemas and tables that belong to others, and are left out.
     """
     from psycopg.errors import InsufficientPrivilege
 
+    foreign: list[str] = []
     existing = {name for (name,) in connection.execute(_EXISTING, (list(NAMES.values()),))}
-    for statement in statements(pipelines, NAMES, connection.info.dbname):
-        wanted = NAMES[statement.role] in existing and statement.rights and statement.rights[0].schema
-        if wanted and not _absent(connection, statement.rights[0]):
-            with suppress(InsufficientPrivilege), connection.transaction():
-                connection.execute(statement.sql.encode())
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_RIGHTS_LOCK,))
+        wanted = [(role, right) for role in Role if NAMES[role] in existing for right in rights_of(role, pipelines)]
+        for role, right in wanted:
+            if not right.schema or _absent(connection, right):
+                continue
+            for thing in _each(connection, right):
+                try:
+                    with connection.transaction():
+                        connection.execute(f"GRANT {right.privilege} ON {thing} TO {quoted(NAMES[role])}".encode())
+                except InsufficientPrivilege:
+                    foreign.append(thing)
+    return list(dict.fromkeys(foreign))
+
+
+# Of one `migrate` at a time: PostgreSQL refuses a GRANT while another session changes the rights on the same table.
+_RIGHTS_LOCK = 0x0F_07_1D_02
+
+
+def _each(connection: psycopg.Connection[Any], right: Right) -> list[str]:
+    """The object of a right, or each table: one that belongs to another role must not keep the rights from the others."""
+    if right.table != ALL_TABLES:
+        return [_object(right, connection.info.dbname)]
+    asked = (
+        "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v', 'm', 'f')"
+        " ORDER BY relname"
+    )
+    names = [name for (name,) in connection.execute(asked, (quoted(right.schema),))]
+    return [_object(right._replace(table=name), connection.info.dbname) for name in names]
 
 
 def _absent(connection: psycopg.Connection[Any], right: Right) -> str:

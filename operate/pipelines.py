@@ -129,8 +129,10 @@ def migrate(names: Sequence[str], settings: Settings) -> list[str]:
     return _migrate({name: known[name].sql for name in names}, settings)
 
 
-def give_rights(names: Sequence[str], settings: Settings) -> None:
-    """Give the roles of services that exist their rights on the tables of the pipelines, as `onefold grants` prints them."""
+def give_rights(names: Sequence[str], settings: Settings) -> list[str]:
+    """Give the roles of services that exist their rights on the tables of the pipelines, as `onefold grants` prints them. Returns
+    the schemas and tables that belong to another role, which has to give them.
+    """
     import psycopg
 
     from onefold import postgres
@@ -139,7 +141,7 @@ def give_rights(names: Sequence[str], settings: Settings) -> None:
     known = find()
     try:
         with postgres.connect(settings.postgres(), "onefold migrate") as connection:
-            grants.renew(connection, [known[name] for name in names])
+            return grants.renew(connection, [known[name] for name in names])
     except psycopg.Error as error:
         raise of_postgres(error, "the rights of services could not be given") from None
 

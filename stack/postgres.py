@@ -136,12 +136,9 @@ class Postgres:
             accounts.give(self.data, maker)
             os.chown(self._room, *maker)
             account = maker
-        options = [
-            "-c",
-            "exit_on_error=on",
-            "-c",
-            "log_min_error_statement=panic",
-        ]  # no statement with a password is repeated
+        # No statement with a password is repeated, nor its context.
+        quiet = ("-c", "log_min_error_statement=panic", "-c", "log_error_verbosity=terse")
+        options = ["-c", "exit_on_error=on", *quiet]
         text = "".join(told) + _ROLES_FILE.read_text(encoding="utf-8")
         self._run(
             *("postgres", "--single", "-j", *options, "-D", str(self.data), DATABASE),
@@ -274,11 +271,9 @@ class Postgres:
             start_new_session=True,  # a Ctrl-C in the terminal is for us alone, or half a database could look whole
         )
         if done.returncode != 0:
-            reason = done.stderr.strip().splitlines()
-            raise UserError(
-                Code.SERVICE_FAILED,
-                f"PostgreSQL could not make its database in {self._room}: {reason[-1] if reason else program}",
-            )
+            said = done.stderr.strip().splitlines() or [program]
+            reason = next((line for line in said if "FATAL:" in line or "ERROR:" in line), said[-1])
+            raise UserError(Code.SERVICE_FAILED, f"PostgreSQL could not make its database in {self._room}: {reason}")
 
     def _remove_stale_pid_file(self) -> None:
         """Removes the pid file of a killed server whose pid another program has by now: the server would refuse to

@@ -26,8 +26,8 @@ def command(
     apply: Annotated[bool, typer.Option("--apply", help="Execute the SQL, as the user of the DSN.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rights as JSON.")] = False,
 ) -> None:
-    """Print the SQL that creates the roles of services and gives each the least rights for its work. Repeat it after each
-    `onefold migrate` that created tables. The SQL may be repeated, and takes no right away.
+    """Print the SQL that creates the roles of services and gives each the least rights for its work. The
+    SQL may be repeated, and takes no right away. `onefold migrate` repeats it for new tables, if the roles have these names.
 
     Example: onefold grants | psql postgresql://admin@db/events
     """

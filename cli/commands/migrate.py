@@ -37,7 +37,10 @@ def command(
         except UserError as error:
             typer.echo(f"{name}: {error.message}", err=True)
             failed.append(error)
-    pipelines.give_rights(names, settings)
+    for thing in pipelines.give_rights(names, settings):
+        typer.echo(
+            f"no rights were given on {thing}, which another role owns: run `onefold grants` as that role", err=True
+        )
     if failed and not keep_going:
         raise UserError(
             failed[0].code,

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -174,7 +175,8 @@ def log_in(first: str, user: str, password: str) -> None:
         _logins[first] = user, password
         for client, name in _clients.items():
             if name == first:
-                client.set_sasl_credentials(user, password)
+                with suppress(RuntimeError):  # it was closed meanwhile
+                    client.set_sasl_credentials(user, password)
 
 
 def _known(client: _C, settings: Mapping[str, Any]) -> _C:

@@ -34,6 +34,12 @@ def test_a_command_line_by_the_present_names(line: str, now: str, said: str) -> 
     assert bool(said) is bool(sentence)
 
 
+def test_an_empty_argument_stays() -> None:
+    """As of a variable without a value: it must not become a command on all pipelines."""
+    assert names.present(["prepare", ""])[0] == ["migrate", ""]
+    assert names.present(["sweep", "sheets", ""])[0] == ["sheets", "sweep", ""]
+
+
 def test_what_a_former_name_is_now_exists_and_the_name_is_free() -> None:
     for words, now in names.FORMER.items():
         assert now.words in COMMANDS

@@ -51,6 +51,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             del sys.modules[name]
 
 
+def test_names_of_earlier_releases_and_of_onefold_are_taken(install: Install) -> None:
+    """A command that could never run is not in the overview, and no package takes `sheets`."""
+    install("aaa", {"ps": "hello_command", "prepare": "hello_command", "sheets": "hello_command"}, {})
+    found = plugins.found()
+    assert not {"ps", "prepare"} & found.keys()
+    assert found["sheets"].value == "onefold.jobs.apps.sheets.commands"
+
+
 def test_a_package_brings_a_command(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     """The overview names it without an import: a package that takes long to load keeps nobody waiting."""
     install("hello", {"greet": "hello_command"}, {"hello_command.py": GREETS})

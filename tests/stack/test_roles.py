@@ -141,13 +141,47 @@ def test_a_data_directory_with_one_superuser_is_handed_to_the_owner(server: Post
 
 
 @pytest.mark.postgres
-def test_a_table_of_another_owner_does_not_keep_prepare_from_its_end(server: Postgres) -> None:
+def test_a_crash_of_the_earlier_release_leaves_nothing_that_cannot_be_handed_over(server: Postgres) -> None:
+    """Temporary tables of its sessions, which go with the next session of their number."""
+    child = Child(server.service(server.home / "postgres.log"))
+    child.start()
+    child.wait_ready()
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TEMPORARY TABLE of_a_sink (id serial)")
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGQUIT)
+        eventually(lambda: child.poll() is not None, 30, "PostgreSQL has ended at once")
     server.make_logins()
     with running(server):
         prepared(server.logins["owner"])
+        assert lacks(server) == HAVE_ALL
+
+
+@pytest.mark.postgres
+def test_a_table_of_another_owner_keeps_no_right_from_the_others(server: Postgres) -> None:
+    server.make_logins()
+    with running(server):
+        owner = server.logins["owner"]
+        prepared(owner)
         do(server.dsn, "CREATE TABLE campaigns.foreign ()")
-        prepared(server.logins["owner"])
+        do(owner, "CREATE TABLE campaigns.mine ()")
+        settings = Settings(postgres_dsn=owner)
+        assert pipelines.give_rights([PIPELINE], settings) == ['TABLE "campaigns"."foreign"']
+        assert lacks(server)["sink"].count("the table") == 1
         assert "SELECT on the table campaigns.foreign" in lacks(server)["sink"]
+
+
+@pytest.mark.postgres
+def test_the_reader_sees_what_the_owner_makes_and_the_owner_may_read_as_the_reader(server: Postgres) -> None:
+    """Also in a database of an earlier release, whose schema files gave that right to tables of the superuser."""
+    with running(server):
+        prepared(server.dsn)
+    server.make_logins()
+    with running(server):
+        owner = server.logins["owner"]
+        do(owner, "CREATE SCHEMA shop; CREATE TABLE shop.mine AS SELECT 7 AS answer")
+        assert ask(server.logins["reader"], "SELECT answer FROM shop.mine") == [(7,)]
+        do(owner, "SET ROLE onefold_reader")
 
 
 def test_the_names_are_those_of_onefold_grants() -> None:
