@@ -254,19 +254,6 @@ def test_a_project_of_ones_own_is_measured(
     assert figures[counted] >= at_least
 
 
-@pytest.mark.broker
-@pytest.mark.postgres
-@pytest.mark.spark
-@pytest.mark.matrix
-def test_several_pipelines_are_landed_by_one_sink(tmp_path: Path) -> None:
-    ran = bench(tmp_path, "together", "--pipelines", "2", "--events", "4000", "--json")
-    assert ran.returncode == 0, ran.stderr
-    figures = json.loads(ran.stdout)["figures"]
-    assert figures["pipelines"] == 2
-    assert figures["rows"] > 100
-    assert figures["idle_sink_percent_of_a_core"] > 0
-
-
 @pytest.mark.parametrize("which", first_of(["processor", "sink", "latency"]))
 def test_a_pipeline_without_a_workload_is_not_measured(orders: Path, which: str) -> None:
     """Nothing is started for it."""
