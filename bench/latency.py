@@ -25,7 +25,6 @@ from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
-from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.pipelines import found
 from onefold.operate.positions import Place
@@ -52,15 +51,14 @@ def measure(
 ) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     environment.say("starting processor and sink")
-    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
-    replicas = settings.replicas_of(found()[workload.name])
+    replicas = environment.settings.replicas_of(found()[workload.name])
     for number in map(str, range(replicas)):
         environment.start(f"processor-{number}", "process", workload.name, "--processes", "1", "--instance", number)
     environment.start("sink", "sink", workload.name)
     reader = _Reader(environment, workload)
     reader.start()
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
-    drained = lambda: positions.lag_of(workload.name, settings)["events"] == 0  # noqa: E731
+    drained = partial(environment.drained, workload.name)
     try:
         produced, counted_from = _produce(environment, workload, rate, seconds, seed, reader, warm_up)
         environment.wait(drained, _ARRIVE_S, "every event is in the tables", _LAG_ASK_EVERY_S)

@@ -11,5 +11,4 @@ VERBS = {
     "latency": "From produce to a visible row.",
     "hot-hot": "Pause after a kill, with active-active replicas.",
     "operate": "Duration of verify, explain and rebuild.",
-    "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }
