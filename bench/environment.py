@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from onefold import kafka_client
+from onefold.bench import producing
 from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
@@ -28,27 +27,6 @@ Say = Callable[[str], None]
 _READY_S = 120.0
 # How often a condition is looked at: seldom enough not to disturb what is measured.
 _ASK_EVERY_S = 0.1
-# A full queue of a producer has room again after this time.
-_FULL_S = 0.005
-
-#: librdkafka settings of a producer for many events.
-PRODUCER: dict[str, str | int | bool] = {
-    "enable.idempotence": True,
-    "partitioner": "murmur2_random",
-    "compression.type": "lz4",
-    "linger.ms": 20,
-    "queue.buffering.max.messages": 200_000,
-}
-
-
-def produce(producer: Producer, given: Input) -> None:
-    """Produce an input, and wait while the producer's queue is full."""
-    while True:
-        try:
-            producer.produce(given.topic, given.value, given.key)
-            return
-        except BufferError:
-            producer.poll(_FULL_S)
 
 
 @dataclass
@@ -112,10 +90,10 @@ class BenchmarkEnvironment:
 
     def fill(self, inputs: Iterator[Input]) -> int:
         """Produce all inputs as fast as they are generated; returns how many."""
-        producer = kafka_client.producer({**self.client, **PRODUCER})
+        producer = kafka_client.producer({**self.client, **producing.FAST})
         count = 0
         for given in inputs:
-            produce(producer, given)
+            producing.produce(producer, given)
             count += 1
         producer.flush(60)
         return count

@@ -10,7 +10,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,12 +19,14 @@ from onefold.bench.cpu import CpuSampler, _at, percentile
 from onefold.bench.environment import benchmark_environment
 from onefold.bench.latency import course
 from onefold.bench.processor import _folded_after
+from onefold.bench.producing import paced, produce
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from onefold.proof.workloads.shaping import Input
 from onefold.stack.postgres import Postgres
 from tests.support.coded import code_of, raises
 from tests.support.needs import first_of
@@ -62,6 +64,37 @@ def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sink, "MAX_OFFSETS_PER_BATCH", 1)
     with raises(UserError, Code.MEASUREMENT_FAILED, "--events"):
         sink_command.command(events=1000, pipeline="runner", partitions=1, seed=1, as_json=False)
+
+
+class Queue:
+    """A producer whose queue takes one record until it is polled."""
+
+    def __init__(self) -> None:
+        self.waiting: list[bytes] = []
+        self.sent: list[bytes] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes | None) -> None:
+        if self.waiting:
+            raise BufferError
+        self.waiting.append(value)
+
+    def poll(self, within_s: float) -> None:
+        self.sent += self.waiting
+        self.waiting.clear()
+
+
+def test_a_full_queue_loses_no_event() -> None:
+    queue: Any = Queue()
+    for number in range(3):
+        produce(queue, Input("orders", value=b"%d" % number, key=None))
+    assert (queue.sent, queue.waiting) == ([b"0", b"1"], [b"2"])
+
+
+def test_an_event_is_not_due_before_its_time() -> None:
+    producer: Any = Queue()
+    began = time.monotonic()
+    for number in paced(producer, range(20), 200):
+        assert time.monotonic() - began >= number / 200
 
 
 def test_a_stack_on_which_nothing_can_be_measured_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

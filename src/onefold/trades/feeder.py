@@ -12,15 +12,13 @@ from itertools import islice
 from confluent_kafka import Producer
 
 from onefold import kafka_client, postgres
-from onefold.bench.environment import PRODUCER, produce
+from onefold.bench.producing import FAST, paced, produce
 from onefold.proof.workloads.shaping import Input
 from onefold.proof.workloads.trade_feed import Feed
 
 # Long enough that requests are few: they cost processor time, which what is measured needs. Messages wait for half of it on
 # average, and that counts.
 _LINGER_MS = 50
-# Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep a message.
-_STEP_S = 0.005
 # The longest that a broker allows: a backlog of millions is written in one transaction.
 _TRANSACTION_TIMEOUT_MS = 900_000
 # The page compares these sums with the table's; nobody reads faster than once a second.
@@ -41,7 +39,7 @@ class Feeder:
         self._dsn = dsn
         self._feed = feed
         self._messages: Iterator[Input] = iter(feed)
-        self._settings: dict[str, str | int | bool] = {**client, **PRODUCER, "linger.ms": _LINGER_MS}
+        self._settings: dict[str, str | int | bool] = {**client, **FAST, "linger.ms": _LINGER_MS}
         self._producer = kafka_client.producer(self._settings)
         self._held: Producer | None = None
         self._thread: threading.Thread | None = None
@@ -93,12 +91,8 @@ class Feeder:
 
     def _keep_pace(self, count: int, rate: int) -> None:
         try:
-            began = time.monotonic()
-            reported_at = began
-            for message in islice(self._messages, count):
-                ahead = began + self.sent / rate - time.monotonic()
-                if ahead > _STEP_S:
-                    self._producer.poll(ahead)
+            reported_at = time.monotonic()
+            for message in paced(self._producer, islice(self._messages, count), rate):
                 produce(self._producer, message)
                 self.sent += 1
                 if self.sent % 1000 == 0 and time.monotonic() - reported_at > _REPORT_EVERY_S:
