@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from onefold import kafka_client
+from onefold.bench import producing
+from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.proof.workloads.shaping import Input
 from onefold.stack.child import Child
@@ -45,6 +48,11 @@ class BenchmarkEnvironment:
     def dsn(self) -> str:
         """Of the database."""
         return self.infrastructure.postgres_dsn
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Of commands that run in this process."""
+        return Settings(bootstrap_servers=self.client["bootstrap.servers"], postgres_dsn=self.dsn)
 
     def run(self, *arguments: str) -> str:
         """Run one command to its end. Returns what it has printed; RuntimeError with that when it fails. Why it does is on
@@ -82,24 +90,10 @@ class BenchmarkEnvironment:
 
     def fill(self, inputs: Iterator[Input]) -> int:
         """Produce all inputs as fast as they are generated; returns how many."""
-        producer = kafka_client.producer(
-            {
-                **self.client,
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "compression.type": "lz4",
-                "linger.ms": 20,
-                "queue.buffering.max.messages": 200_000,
-            }
-        )
+        producer = kafka_client.producer({**self.client, **producing.FAST})
         count = 0
         for given in inputs:
-            while True:
-                try:
-                    producer.produce(given.topic, given.value, given.key)
-                    break
-                except BufferError:
-                    producer.poll(_ASK_EVERY_S)
+            producing.produce(producer, given)
             count += 1
         producer.flush(60)
         return count
@@ -111,6 +105,10 @@ class BenchmarkEnvironment:
             if time.monotonic() > until:
                 raise RuntimeError(f"not within {deadline_s:.0f} s: {what}; logs are in {self.home / 'logs'}")
             time.sleep(look_s)
+
+    def drained(self, pipeline: str) -> bool:
+        """Whether all events of a pipeline are processed, and all of its output records written to PostgreSQL."""
+        return positions.lag_of(pipeline, self.settings)["events"] == 0
 
     def to_land(self, topics: Sequence[str]) -> int:
         """Offsets of these output topics, over all partitions, markers too."""

@@ -123,7 +123,7 @@ def measure(
     for mode, replicas, topic in (("hot_hot", 2, topology.decisions), ("elastic", 1, topology.changelog)):
         environment.environment["ONEFOLD_REPLICAS"] = str(replicas)
         environment.say(f"{mode}: starting two processes")
-        children = [environment.start(*process(workload.name, number)) for number in (0, 1)]
+        children = [environment.start(*_process(workload.name, number)) for number in (0, 1)]
         sink = start_sink(environment, workload.name, mode) if plan.rows else None
         ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
         follower = Follower(environment.client, topic, ends, partitions)
@@ -132,7 +132,7 @@ def measure(
         if sink is None and mode == "elastic":  # nothing was landed meanwhile, and all of it is
             sink = start_sink(environment, workload.name, mode)
         if sink is not None:
-            figures |= judged(environment, workload.name, mode)
+            figures |= _judged(environment, workload.name, mode)
             sink.stop()
         seed += 1
     return figures
@@ -144,10 +144,10 @@ def start_sink(environment: BenchmarkEnvironment, name: str, mode: str) -> Child
     return environment.start("sink", "sink", name)
 
 
-def judged(environment: BenchmarkEnvironment, name: str, mode: str, within_s: int = _JUDGED_S) -> dict[str, str]:
-    """What the judge says when the sink has landed everything, in so many seconds. Raises RuntimeError when it is not *valid*."""
+def _judged(environment: BenchmarkEnvironment, name: str, mode: str) -> dict[str, str]:
+    """The outcome of `verify` when the sink has written everything. Raises RuntimeError when it is not *valid*."""
     environment.say(f"{mode}: verifying")
-    environment.run("verify", name, "--timeout", str(within_s))
+    environment.run("verify", name, "--timeout", str(_JUDGED_S))
     return {f"{mode}_verify": VALID}
 
 
@@ -203,7 +203,7 @@ def _of_mode(
             os.kill(children[at].pid or 0, signal.SIGKILL)
             time.sleep(_DOWN_S)
             starts_at = time.monotonic()
-            children[at] = environment.start(*process(workload.name, at))
+            children[at] = environment.start(*_process(workload.name, at))
             starts.append(time.monotonic() - starts_at)
         time.sleep(plan.seconds)
     ended, decided = time.time(), _decided(follower) - decided
@@ -245,7 +245,7 @@ def _of_rows(mode: str, what: str, rows: Rows, began: float, calm_until: float, 
     }
 
 
-def process(pipeline: str, number: int) -> tuple[str, ...]:
+def _process(pipeline: str, number: int) -> tuple[str, ...]:
     """One process, as a name and the command that is started."""
     return f"processor-{number}", "process", pipeline, "--processes", "1", "--instance", str(number)
 

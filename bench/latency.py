@@ -24,8 +24,8 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
+from onefold.bench.producing import paced
 from onefold.bench.workload import Workload
-from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.pipelines import found
 from onefold.operate.positions import Place
@@ -39,10 +39,6 @@ _COURSE_S = 15
 _ASK_EVERY_S = 0.004
 _ARRIVE_S = 120.0  # Spark's first batch, on a machine that has other things to do
 _LAG_ASK_EVERY_S = 0.5
-# Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep an event. A
-# real sleep: librdkafka rounds a poll of less than a millisecond down to none, and a producer that spins takes from the
-# cores that it is to measure.
-_STEP_S = 0.005
 
 _READ_MAX = 5_000
 
@@ -52,15 +48,14 @@ def measure(
 ) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     environment.say("starting processor and sink")
-    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
-    replicas = settings.replicas_of(found()[workload.name])
+    replicas = environment.settings.replicas_of(found()[workload.name])
     for number in map(str, range(replicas)):
         environment.start(f"processor-{number}", "process", workload.name, "--processes", "1", "--instance", number)
     environment.start("sink", "sink", workload.name)
     reader = _Reader(environment, workload)
     reader.start()
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
-    drained = lambda: positions.lag_of(workload.name, settings)["events"] == 0  # noqa: E731
+    drained = partial(environment.drained, workload.name)
     try:
         produced, counted_from = _produce(environment, workload, rate, seconds, seed, reader, warm_up)
         environment.wait(drained, _ARRIVE_S, "every event is in the tables", _LAG_ASK_EVERY_S)
@@ -113,11 +108,9 @@ def _produce(
             raise RuntimeError(f"Kafka did not take an event: {error.str()}")
         produced[_source(message)] = at
 
-    began, counted_from = time.time(), 0.0
-    for number, given in enumerate(workload.generate(seed, int(rate * (warm_up + _CATCH_UP_S + seconds)))):
-        while began + number / rate > time.time():
-            producer.poll(0)
-            time.sleep(_STEP_S)
+    counted_from = 0.0
+    inputs = workload.generate(seed, int(rate * (warm_up + _CATCH_UP_S + seconds)))
+    for number, given in enumerate(paced(producer, inputs, rate)):
         since = number / rate - warm_up
         if (
             not counted_from

@@ -19,7 +19,6 @@ from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.hot_hot import start_sink
 from onefold.bench.workload import Workload
 from onefold.config.settings import Settings
-from onefold.operate import positions
 from onefold.operate.explain.explain import explain
 from onefold.proof import workloads
 
@@ -37,26 +36,21 @@ def measure(
         RuntimeError: something is not drained in time, not right, or not known.
     """
     name = workload.name
-    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
     environment.say(f"filling {', '.join(workload.inputs)}")
     environment.fill(workload.generate(seed, events))
     sink = start_sink(environment, name, "drain")
     environment.say(f"draining {events:,} events")
     began = time.monotonic()
     processor = environment.start("processor", "process", name)
-    environment.wait(
-        lambda: positions.lag_of(name, settings)["events"] == 0,
-        _DRAIN_S,
-        "all output records are written to PostgreSQL",
-        _ASK_EVERY_S,
-    )
+    written = "all output records are written to PostgreSQL"
+    environment.wait(lambda: environment.drained(name), _DRAIN_S, written, _ASK_EVERY_S)
     drain_s = time.monotonic() - began
 
     environment.say("verifying the whole log from the beginning")
     verdict, verify_s = _timed(environment, "verify", name, "--from-start", "--json")
-    table, rows, keys = some_keys(environment.dsn, name, explained)
+    table, rows, keys = _some_keys(environment.dsn, name, explained)
     environment.say(f"explaining rows of {table}")
-    taken, read = zip(*_explained(settings, environment.dsn, table, keys), strict=True)
+    taken, read = zip(*_explained(environment.settings, environment.dsn, table, keys), strict=True)
     environment.say(f"rebuilding the tables of {name} in a temporary database")
     rebuilt, rebuild_s = _timed(environment, "rebuild", name, "--dry-run", "--json")
     processor.stop()
@@ -88,12 +82,12 @@ def _timed(environment: BenchmarkEnvironment, *arguments: str) -> tuple[dict[str
     return json.loads(said), time.monotonic() - began
 
 
-def some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
+def _some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
     """The pipeline's largest table whose rows have a key, how many it has, and the keys of some, drawn by lot."""
     with postgres.connect(dsn, "onefold bench", autocommit=False) as connection:
         sizes = [
             (
-                connection.execute(sql.SQL("SELECT count(*) FROM {}").format(name_of(table.name))).fetchone() or (0,),
+                connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_name_of(table.name))).fetchone() or (0,),
                 table,
             )
             for table in workloads.workload(pipeline).tables
@@ -103,14 +97,14 @@ def some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[
             raise RuntimeError(f"{pipeline} has no table whose rows can be explained")
         (rows,), table = max(sizes, key=lambda one: one[0])
         columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in table.key)
-        drawn = sql.SQL("SELECT {} FROM {} ORDER BY random() LIMIT %s").format(columns, name_of(table.name))
+        drawn = sql.SQL("SELECT {} FROM {} ORDER BY random() LIMIT %s").format(columns, _name_of(table.name))
         found = connection.execute(drawn, (count,)).fetchall()
     if not found:
         raise RuntimeError(f"{table.name} has no row")
     return table.name, rows, [dict(zip(table.key, key, strict=True)) for key in found]
 
 
-def name_of(table: str) -> sql.Identifier:
+def _name_of(table: str) -> sql.Identifier:
     """Of a table, schema and all."""
     return sql.Identifier(*table.split("."))
 

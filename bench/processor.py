@@ -24,7 +24,6 @@ from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
-from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.processor.io.reading import between
 from onefold.proof.workloads.shaping import Input
@@ -75,7 +74,7 @@ def fold(
         shared_at = time.time()
     broker = environment.infrastructure.kafka
     cpu = CpuSampler({"processor": [child.pid or 0 for child in children], "broker": [broker.pid or 0]})
-    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
+    settings = environment.settings
 
     def folded() -> bool:
         for port in ports:

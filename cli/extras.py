@@ -46,7 +46,7 @@ NEEDS = {
     "sink": ("sink",),
     "work": ("jobs",),
     "jobs": ("jobs",),
-    "bench": ("bench", "processor", "sink", "judge", "stack"),
+    "bench": ("processor", "sink", "judge", "stack"),
     "chaos": ("processor", "judge"),
     "verify": ("judge",),
     "dead-letters": ("processor",),

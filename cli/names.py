@@ -32,6 +32,7 @@ FORMER: Mapping[Words, Present] = {
     ("sheet",): Present(("sheets",)),
     ("sweep",): Present(("sheets", "sweep"), implied="sheets"),
     ("config", "show"): Present(("config",)),
+    ("bench", "trades"): Present(("trades", "evaluate")),
     ("chaos",): Present(("chaos",), {"--workload": "--pipeline"}),
 }
 

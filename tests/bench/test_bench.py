@@ -7,35 +7,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
-from confluent_kafka import KafkaException
 
-from onefold.bench import sink
+from onefold.bench import environment, machine, sink
 from onefold.bench.cpu import CpuSampler, _at, percentile
 from onefold.bench.environment import benchmark_environment
-from onefold.bench.feeder import Feeder
 from onefold.bench.latency import course
 from onefold.bench.processor import _folded_after
-from onefold.bench.report import latencies, write
-from onefold.bench.trades import Plan, Run, _by_window, throughput
+from onefold.bench.producing import paced, produce
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.positions import stable_ends
-from onefold.processor.core.topology import Topology
-from onefold.processor.io.admin import connect
-from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
+from onefold.proof.workloads.shaping import Input
 from onefold.stack.postgres import Postgres
 from tests.support.coded import code_of, raises
-from tests.support.migrated import migrate_all
 from tests.support.needs import first_of
 from tests.support.waiting import eventually
 
@@ -62,67 +55,6 @@ def test_a_busy_process_is_metered_with_its_children() -> None:
             cpu.stop()
 
 
-MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _landing(at_s: float, way_s: float, count: int) -> tuple[datetime, datetime, int]:
-    return MOMENT + timedelta(seconds=at_s), MOMENT + timedelta(seconds=at_s - way_s), count
-
-
-def test_a_backlog_is_there_all_at_once(
-    fresh_domain: Callable[..., Topology], client: dict[str, str], database: str, checkout: Path
-) -> None:
-    """Nobody can read a message of it before, and every one right after."""
-    fresh_domain("trades")
-    migrate_all(database, checkout / "sql")
-    admin = connect(client)
-
-    def readable() -> int:
-        return sum(stable_ends(admin, [TOPIC]).values())
-
-    def asked() -> bool:
-        with suppress(KafkaException):
-            return readable() == 0
-        return False
-
-    eventually(asked, 10, "the new topic's partitions have leaders")
-    feeder = Feeder(client, database, Feed(1, 500))
-    for _ in range(5):  # of looks that do not wait for the markers more than half find too few
-        before = readable()
-        feeder.hold(100)
-        assert readable() == before
-        feeder.release()
-        assert readable() >= before + 100
-
-
-def test_the_trades_report_counts_every_message() -> None:
-    """A mean weighs each message, not each batch; what was made before the beginning is not late but early."""
-    landings = [_landing(0.5, 0.25, 300), _landing(0.9, 0.5, 100), _landing(2.5, 2.0, 40), _landing(2.5, 9.0, 7)]
-    began = MOMENT.timestamp()
-    assert latencies(landings, began) == [(1, 0.3125, 0.5), (3, 2.0, 2.0)]
-    assert throughput(landings, began) == [(1, 400.0), (2, 200.0), (3, 149.0)]
-    assert _by_window(landings, began) == [149]
-
-
-def test_the_rolling_mean_is_told_at_the_end_of_every_window() -> None:
-    landings = [_landing(second + 0.5, second, count) for second, count in ((0, 400), (19, 200), (20, 100), (24, 60))]
-    assert _by_window(landings, MOMENT.timestamp()) == [30, 18]
-    assert _by_window(landings[:2], MOMENT.timestamp()) == [30]
-
-
-def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> None:
-    plan = Plan(1000, 10, Mix(), failures=True, kills=False, seed=1)
-    run = Run(
-        plan, {"verify": "<valid>", "lost": 0, "rolling": [1000, 2]}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp()
-    )
-    write(tmp_path / "report.html", [run], {"memory": "1 GiB"})
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
-    assert "&lt;valid&gt;" in page
-    assert "1,000, 2</td>" in page
-    assert not re.search(r"(src|href)=.?https?://", page)
-
-
 @pytest.mark.broker
 @pytest.mark.postgres
 @pytest.mark.spark
@@ -132,6 +64,54 @@ def test_the_sink_bench_needs_a_warm_batch(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sink, "MAX_OFFSETS_PER_BATCH", 1)
     with raises(UserError, Code.MEASUREMENT_FAILED, "--events"):
         sink_command.command(events=1000, pipeline="runner", partitions=1, seed=1, as_json=False)
+
+
+class Queue:
+    """A producer whose queue takes one record until it is polled."""
+
+    def __init__(self) -> None:
+        self.waiting: list[bytes] = []
+        self.sent: list[bytes] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes | None) -> None:
+        if self.waiting:
+            raise BufferError
+        self.waiting.append(value)
+
+    def poll(self, within_s: float) -> None:
+        self.sent += self.waiting
+        self.waiting.clear()
+
+
+def test_a_full_queue_loses_no_event() -> None:
+    queue: Any = Queue()
+    for number in range(3):
+        produce(queue, Input("orders", value=b"%d" % number, key=None))
+    assert (queue.sent, queue.waiting) == ([b"0", b"1"], [b"2"])
+
+
+def test_an_event_is_not_due_before_its_time() -> None:
+    producer: Any = Queue()
+    began = time.monotonic()
+    for number in paced(producer, range(20), 200):
+        assert time.monotonic() - began >= number / 200
+
+
+def test_a_stack_on_which_nothing_can_be_measured_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it does not start, or what is measured fails."""
+
+    def start(pipeline: str, partitions: int, say: object) -> NoReturn:
+        raise RuntimeError("no broker")
+
+    monkeypatch.setattr(environment, "benchmark_environment", start)
+    with raises(UserError, Code.MEASUREMENT_FAILED, "no broker"), common.fresh_stack("runner", 1):
+        pass
+    monkeypatch.setattr(
+        environment, "benchmark_environment", lambda *given: nullcontext(SimpleNamespace(infrastructure=None))
+    )
+    monkeypatch.setattr(machine, "describe", lambda infrastructure: {})
+    with raises(UserError, Code.MEASUREMENT_FAILED, "no event"), common.fresh_stack("runner", 1):
+        raise RuntimeError("no event")
 
 
 def test_a_figure_that_there_is_none_of_is_not_shown(
@@ -177,16 +157,6 @@ def test_the_latency_bench_counts_what_comes_after_the_warm_up(capsys: pytest.Ca
     assert 150 <= int(figures["events"]) <= 250, "two seconds of them"
     assert 0 < float(figures["p50 s"]) <= float(figures["p99 s"]) <= float(figures["max s"])
     assert int(figures["warm up s"]) >= 1
-
-
-@pytest.mark.parametrize(
-    ("cores", "paced", "partitions"), [(2, False, 4), (2, True, 2), (64, True, 4), (None, True, 1)]
-)
-def test_small_batches_have_no_more_partitions_than_cores(
-    monkeypatch: pytest.MonkeyPatch, cores: int | None, paced: bool, partitions: int
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert common.partitions_for(paced=paced) == partitions
 
 
 @pytest.mark.broker
@@ -252,19 +222,6 @@ def test_a_project_of_ones_own_is_measured(
     figures = json.loads(ran.stdout)["figures"]
     assert figures["pipeline"] == "orders"
     assert figures[counted] >= at_least
-
-
-@pytest.mark.broker
-@pytest.mark.postgres
-@pytest.mark.spark
-@pytest.mark.matrix
-def test_several_pipelines_are_landed_by_one_sink(tmp_path: Path) -> None:
-    ran = bench(tmp_path, "together", "--pipelines", "2", "--events", "4000", "--json")
-    assert ran.returncode == 0, ran.stderr
-    figures = json.loads(ran.stdout)["figures"]
-    assert figures["pipelines"] == 2
-    assert figures["rows"] > 100
-    assert figures["idle_sink_percent_of_a_core"] > 0
 
 
 @pytest.mark.parametrize("which", first_of(["processor", "sink", "latency"]))

@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onefold import trades
 from onefold.cli import extras, starter
 from onefold.cli.main import VERBS
 from onefold.jobs.apps.sheets import commands as sheets
@@ -96,7 +97,7 @@ PARTS = {
     "jobs": ("onefold.jobs",),
     "s3": ("onefold.proof.objects",),
     "formulas": ("onefold.jobs.apps.sheets.formula_language",),
-    "bench": ("onefold.bench", "onefold.operate"),
+    "bench": ("onefold.bench", "onefold.operate", "onefold.trades"),
     "all": (PACKAGE,),
 }
 
@@ -252,7 +253,7 @@ def test_an_extra_is_enough_for_its_part(extra: str, failed_with: Callable[[str]
 def test_every_verb_that_needs_more_is_one() -> None:
     """And each extra is named in a sentence of some verb, or of a setting: a registry's address, and a store in S3."""
     assert extras.NEEDS.keys() <= VERBS.keys()
-    needed = {extra for needs in (*extras.NEEDS.values(), sheets.NEEDS) for extra in needs}
+    needed = {extra for needs in (*extras.NEEDS.values(), sheets.NEEDS, trades.NEEDS) for extra in needs}
     assert needed | {"registry", "s3"} == extras.IMPORTED.keys()
 
 
@@ -271,6 +272,7 @@ ARGUMENTS = {
     "jobs": ["requeue", "runner", "--since", "2026-11-23"],
     "kafka": ["topics"],
     "sheets": ["open", "budget"],
+    "trades": ["evaluate"],
     "bench": ["sink"],
 }
 
@@ -315,7 +317,7 @@ def ran_without_extras(verb: str, folder: Path, environment: Mapping[str, str]) 
     )  # fmt: skip
 
 
-NEEDY = [*(verb for verb in VERBS if verb in extras.NEEDS), "sheets"]
+NEEDY = [*(verb for verb in VERBS if verb in extras.NEEDS), "sheets", "trades"]
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,11 @@ def test_a_service_starts_without_what_draws_on_a_terminal(verb: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "listed"),
-    [([], main.VERBS), (["bench"], ("processor", "sink", "latency", "hot-hot", "newcomer", "operate", "trades"))],
+    [
+        ([], main.VERBS),
+        (["bench"], ("processor", "peers", "sink", "latency", "hot-hot", "operate")),
+        (["trades"], ("evaluate",)),
+    ],
 )
 def test_a_group_alone_lists_what_is_in_it(
     words: list[str], listed: Iterable[str], capsys: pytest.CaptureFixture[str]

@@ -24,6 +24,8 @@ from tests.support.verbs import COMMANDS
         ("sweep sheets --older-than 1h", "sheets sweep --older-than 1h", "sweep` is `onefold sheets sweep`"),
         ("sweep --dry-run sheets", "sheets sweep --dry-run", "sweep` is `onefold sheets sweep`"),
         ("config show --json", "config --json", "config show` is `onefold config`"),
+        ("bench trades --paced", "trades evaluate --paced", "bench trades` is `onefold trades evaluate`"),
+        ("bench sink", "bench sink", ""),
         ("replay --help", "rebuild --help", "replay` is `onefold rebuild`"),
     ],
 )  # fmt: skip

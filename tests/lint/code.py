@@ -125,10 +125,10 @@ def coded_rejections(source: Source) -> Iterator[str]:
 
 
 def named_pipelines(source: Source) -> Iterator[str]:
-    """The engine knows no pipeline by name, except where a demo or a bench shows one, and in the names of earlier releases."""
+    """The engine names no pipeline, except the default of `bench`, that of `bench peers`, and names of earlier releases."""
     names = _brought_along()
-    shows = ("onefold.processor.apps", "onefold.cli.commands.demo", "onefold.cli.commands.bench", "onefold.bench",
-             "onefold.proof.workloads", "onefold.cli.names")  # fmt: skip
+    shows = ("onefold.processor.apps", "onefold.trades", "onefold.proof.workloads", "onefold.cli.names",
+             "onefold.cli.commands.bench.common", "onefold.bench.peers")  # fmt: skip
     for name, path in source.product.items():
         if not _within(name, shows):
             yield from (f"{place(path, line)}: names the pipeline {text}"

@@ -16,7 +16,8 @@ def modules() -> dict[str, Path]:
     """Every module's file by the name that it is imported by."""
     found = {}
     own = ROOT / "src" / PACKAGE
-    for path in (*own.glob("*.py"), *own.glob("config/*.py")):  # the other folders are links to the rooms
+    # The other folders are links to the rooms.
+    for path in (*own.glob("*.py"), *own.glob("config/*.py"), *own.glob("trades/*.py")):
         name = ".".join((PACKAGE, *path.relative_to(own).with_suffix("").parts))
         found[name.removesuffix(".__init__")] = path
     for room in (*ROOMS, "tests"):

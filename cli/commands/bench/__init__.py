@@ -8,12 +8,7 @@ VERBS = {
     "processor": "Processor throughput, events a second.",
     "peers": "Onefold and Kafka Streams, in alternation.",
     "sink": "Sink throughput, records a second.",
-    "together": "Cost of several pipelines in one sink.",
     "latency": "From produce to a visible row.",
-    "jobs": "Duration of jobs that arrive out of order.",
     "hot-hot": "Pause after a kill, with active-active replicas.",
-    "newcomer": "Time until a new replica has caught up.",
-    "audit": "Cost and delay of continuous verification.",
     "operate": "Duration of verify, explain and rebuild.",
-    "trades": "The evaluation of the trade risk seed, with an HTML report.",
 }

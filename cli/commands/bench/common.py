@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,22 +48,15 @@ def run(
 
     name: of the pipeline; "" for the default. Raises UserError when it has no workload, or nothing could be measured.
     """
-    from onefold.bench import machine
     from onefold.bench.workload import workload
 
     found = workload(name or _default())
-    with measuring() as progress, fresh_stack(found.name, partitions, progress) as place:
-        described = machine.describe(place.infrastructure)
+    with fresh_stack(found.name, partitions) as (place, described):
         figures = measure(place, found)
-    shown(what, described, figures, as_json)
-
-
-def shown(what: str, described: dict[str, str], figures: Figures, as_json: bool) -> None:
-    """Print machine and figures, as JSON or as a table."""
     if as_json:
         typer.echo(json.dumps({"bench": what, "machine": described, "figures": figures}, indent=1))
-        return
-    render(what, described, figures)
+    else:
+        render(f"bench {what}", described, figures)
 
 
 def _default() -> str:
@@ -82,33 +74,28 @@ def _default() -> str:
 
 
 @contextmanager
-def measuring() -> Iterator[Progress]:
-    """Progress that is cleared at the end. What keeps a bench from measuring becomes a UserError."""
+def fresh_stack(pipeline: str, partitions: int) -> Iterator[tuple[BenchmarkEnvironment, dict[str, str]]]:
+    """A separate broker and database with a pipeline's topics and tables, and the description of the machine.
+
+    Raises:
+        UserError: something could not be measured.
+    """
+    from onefold.bench import machine
+    from onefold.bench.environment import benchmark_environment
+
     progress = Progress()
     try:
-        yield progress
+        with benchmark_environment(pipeline, partitions, progress.say) as place:
+            yield place, machine.describe(place.infrastructure)
     except RuntimeError as error:
         raise UserError(Code.MEASUREMENT_FAILED, f"nothing was measured: {error}") from None
     finally:
         progress.clear()
 
 
-def fresh_stack(pipeline: str, partitions: int, progress: Progress) -> Any:
-    """A broker and a database that owe nothing to what ran before, with a pipeline's topics and tables."""
-    from onefold.bench.environment import benchmark_environment
-
-    return benchmark_environment(pipeline, partitions, progress.say)
-
-
-def partitions_for(*, paced: bool) -> int:
-    """What is there all at once goes in larger transactions where there are more partitions; small batches are cheaper
-    where the sink has fewer of them to open (docs/operating.md has both)."""
-    return min(os.cpu_count() or 1, PARTITIONS) if paced else PARTITIONS
-
-
-def render(what: str, described: dict[str, str], figures: Figures) -> None:
-    """What was not measured has no row."""
-    table = Table(title=f"onefold bench {what}", title_justify="left", title_style="bold", show_header=False)
+def render(verb: str, described: dict[str, str], figures: Figures) -> None:
+    """Print machine and figures as a table. What was not measured has no row."""
+    table = Table(title=f"onefold {verb}", title_justify="left", title_style="bold", show_header=False)
     for name, value in described.items():
         table.add_row(name, value, style="dim")
     table.add_section()

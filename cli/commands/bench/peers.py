@@ -14,7 +14,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Seed, fresh_stack, measuring
+from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Seed, fresh_stack
 from onefold.cli.console import console
 from onefold.config.errors import UserError
 from onefold.config.settings import INSTANCES_MAX
@@ -66,18 +66,14 @@ def command(
 
     Example: onefold bench peers --rounds 3 --processes 2 --processes 1
     """
-    from onefold.bench import machine
     from onefold.bench.peers import streams, turns
 
     cores = min(os.cpu_count() or 1, partitions)
     options = streams.Options(threads or cores, streams.Store(store.value), commit_ms)
     plan = turns.Plan(events, rounds, processes or [cores], options, seed)
-    taken: list[dict[str, Any]] = []
-    with measuring() as progress:
-        streams.compiler()  # what is missing is said before anything starts
-        with fresh_stack(turns.PIPELINE, partitions, progress) as place:
-            described = machine.describe(place.infrastructure)
-            taken.extend(turns.take(place, plan))
+    streams.compiler()  # what is missing is said before anything starts
+    with fresh_stack(turns.PIPELINE, partitions) as (place, described):
+        taken = [*turns.take(place, plan)]
     ratios = turns.ratios(taken)
     if as_json:
         asked = {"events": events, "threads": options.threads, "store": store.value, "commit_ms": commit_ms}

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "chaos": "containers: tests/chaos",
     "dead-letters show": "needs that dead letter: tests/integration/test_dead_letters.py",
     "dead-letters drop": "needs that dead letter: tests/integration/test_dead_letters.py",
+    "trades evaluate": "measures for minutes, on a stack of its own",
     "test": "runs all tests",
     "lint": "tests/suite/test_lint.py",
 }

@@ -1,20 +1,20 @@
-"""`onefold bench trades`: the evaluation of the trade risk seed, with an HTML report."""
+"""`onefold trades evaluate`: the evaluation of the trade risk seed, with an HTML report."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onefold.cli.commands.bench.common import AsJson, Seed, fresh_stack, measuring, partitions_for, render
+from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Seed, fresh_stack, render
 from onefold.config.errors import UserError
 from onefold.config.settings import PARTITIONS_MAX
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-TRADES = "trades"
 # Events a second when none are asked for: the seed's rate; the rate of the latency bar.
 _RATE, _PACED_RATE = 50_000, 20_000
 
@@ -35,7 +35,7 @@ def command(
         typer.Option(
             min=0,
             max=PARTITIONS_MAX,
-            help=f"Partitions of every topic; 0: {partitions_for(paced=False)}, and no more than cores with --paced.",
+            help=f"Partitions of every topic; 0: {PARTITIONS}, and no more than cores with --paced.",
         ),
     ] = 0,
     seed: Seed = 1,
@@ -46,11 +46,11 @@ def command(
 
     Each run is on a fresh stack, so that it owes nothing to the one before.
 
-    Example: onefold bench trades --messages 1000000 --no-failures
+    Example: onefold trades evaluate --messages 1000000 --no-failures
     """
-    from onefold.bench import machine, trades
-    from onefold.bench.report import write
     from onefold.proof.workloads.trade_feed import Mix
+    from onefold.trades import evaluation
+    from onefold.trades.report import write
 
     mix = Mix(duplicates=duplicates, late=disorder)
     if backlog:
@@ -60,24 +60,29 @@ def command(
     else:
         rate = rate or _RATE
     ways = (False, True) if failures is None else (failures,)
-    runs: list[trades.Run] = []
-    described: dict[str, str] = {}
-    with measuring() as progress:
-        for way in ways:
-            with fresh_stack(TRADES, partitions or partitions_for(paced=paced), progress) as place:
-                described = machine.describe(place.infrastructure)
-                runs.append(trades.measure(place, trades.Plan(messages, rate, mix, way, kills and way, seed)))
-        try:
-            write(report, runs, described)
-        except OSError as error:
-            raise UserError(
-                Code.FILE_UNUSABLE, f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE
-            ) from None
+    runs: list[evaluation.Run] = []
+    for way in ways:
+        plan = evaluation.Plan(messages, rate, mix, way, kills and way, seed)
+        with fresh_stack(evaluation.PIPELINE, partitions or _partitions(paced=paced)) as (place, described):
+            runs.append(evaluation.measure(place, plan))
+    try:
+        write(report, runs, described)
+    except OSError as error:
+        raise UserError(
+            Code.FILE_UNUSABLE, f"the report {report} cannot be written: {error.strerror}", exit_code=USAGE
+        ) from None
     if as_json:
         typer.echo(
             json.dumps({"bench": "trades", "machine": described, "runs": [run.figures for run in runs]}, indent=1)
         )
         return
     for run in runs:
-        render("trades", described, run.figures)
+        render("trades evaluate", described, run.figures)
     typer.echo(f"The report, with the seed's graphs and figures: {report}")
+
+
+def _partitions(*, paced: bool) -> int:
+    """As many as other benches have, for larger transactions of a backlog. The small batches of a paced run are cheaper if the
+    sink opens fewer of them (docs/performance.md).
+    """
+    return min(os.cpu_count() or 1, PARTITIONS) if paced else PARTITIONS

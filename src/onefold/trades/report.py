@@ -1,4 +1,4 @@
-"""The report of the trades bench: one HTML file, the seed's graphs beside what was measured here.
+"""The report of the evaluation: one HTML file, the seed's graphs beside what was measured here.
 
 Charts by pygal: they are SVG inside the page, which needs no network, and prints.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import pygal
 from pygal.style import CleanStyle
 
-from onefold.bench.trades import WINDOW_S, Landing, Run, throughput
+from onefold.trades.evaluation import WINDOW_S, Landing, Run, throughput
 
 # pygal leaves an import hook of the old kind behind. Python passes it over with a warning at every import; pytest fails.
 sys.meta_path[:] = [hook for hook in sys.meta_path if hasattr(hook, "find_spec")]

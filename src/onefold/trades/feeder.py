@@ -1,4 +1,4 @@
-"""The producer of the trades bench: sends a feed as fast as possible or at a steady rate, and reports its sums.
+"""The producer of the evaluation: sends a feed as fast as possible or at a steady rate, and reports its sums.
 
 Not transactional, as the seed's is not: the broker acknowledges, and a message that is sent twice is sent twice. Only a
 backlog, which is to be there all at once, is one transaction.
@@ -12,14 +12,13 @@ from itertools import islice
 from confluent_kafka import Producer
 
 from onefold import kafka_client, postgres
+from onefold.bench.producing import FAST, paced, produce
 from onefold.proof.workloads.shaping import Input
 from onefold.proof.workloads.trade_feed import Feed
 
 # Long enough that requests are few: they cost processor time, which what is measured needs. Messages wait for half of it on
 # average, and that counts.
 _LINGER_MS = 50
-# Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep a message.
-_STEP_S = 0.005
 # The longest that a broker allows: a backlog of millions is written in one transaction.
 _TRANSACTION_TIMEOUT_MS = 900_000
 # The page compares these sums with the table's; nobody reads faster than once a second.
@@ -40,14 +39,7 @@ class Feeder:
         self._dsn = dsn
         self._feed = feed
         self._messages: Iterator[Input] = iter(feed)
-        self._settings: dict[str, str | int | bool] = {
-            **client,
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-            "compression.type": "lz4",
-            "linger.ms": _LINGER_MS,
-            "queue.buffering.max.messages": 200_000,
-        }
+        self._settings: dict[str, str | int | bool] = {**client, **FAST, "linger.ms": _LINGER_MS}
         self._producer = kafka_client.producer(self._settings)
         self._held: Producer | None = None
         self._thread: threading.Thread | None = None
@@ -57,7 +49,7 @@ class Feeder:
     def send(self, count: int) -> None:
         """The next `count` messages, as fast as possible."""
         for message in islice(self._messages, count):
-            self._produce(message)
+            produce(self._producer, message)
         self._finish()
 
     def hold(self, count: int) -> None:
@@ -99,13 +91,9 @@ class Feeder:
 
     def _keep_pace(self, count: int, rate: int) -> None:
         try:
-            began = time.monotonic()
-            reported_at = began
-            for message in islice(self._messages, count):
-                ahead = began + self.sent / rate - time.monotonic()
-                if ahead > _STEP_S:
-                    self._producer.poll(ahead)
-                self._produce(message)
+            reported_at = time.monotonic()
+            for message in paced(self._producer, islice(self._messages, count), rate):
+                produce(self._producer, message)
                 self.sent += 1
                 if self.sent % 1000 == 0 and time.monotonic() - reported_at > _REPORT_EVERY_S:
                     reported_at = time.monotonic()
@@ -113,14 +101,6 @@ class Feeder:
             self._finish()
         except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
             self._failure = error
-
-    def _produce(self, message: Input) -> None:
-        while True:
-            try:
-                self._producer.produce(message.topic, message.value, message.key)
-                return
-            except BufferError:
-                self._producer.poll(_STEP_S)
 
     def _finish(self) -> None:
         if self._producer.flush(120):
@@ -130,7 +110,7 @@ class Feeder:
     def _report(self) -> None:
         rows = [(*leaf, value, trades) for leaf, (value, trades) in self._feed.truth().items()]
         with (
-            postgres.connect(self._dsn, "onefold bench", autocommit=False) as connection,
+            postgres.connect(self._dsn, "onefold trades", autocommit=False) as connection,
             connection.cursor() as cursor,
         ):
             cursor.executemany(_REPORT, rows)

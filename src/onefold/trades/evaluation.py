@@ -16,10 +16,11 @@ from typing import Any
 from onefold import postgres
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.bench.feeder import Feeder
 from onefold.proof.verify import verify
 from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
+from onefold.trades.feeder import Feeder
 
+PIPELINE = "trades"
 #: The seed's shares: percent of state, map and reduce batches.
 FAILURES = {"ONEFOLD_FAIL_STATE_PCT": "1", "ONEFOLD_FAIL_MAP_PCT": "2", "ONEFOLD_FAIL_REDUCE_PCT": "2"}
 
@@ -98,7 +99,7 @@ def measure(environment: BenchmarkEnvironment, plan: Plan) -> Run:
 def _produce_and_land(
     environment: BenchmarkEnvironment, plan: Plan, feeder: Feeder, children: "_Children", run: Run
 ) -> None:
-    deltas_before = environment.landed("trades")
+    deltas_before = environment.landed(PIPELINE)
     if not plan.rate:
         environment.say(f"filling {TOPIC} with {plan.messages:,} messages that are not visible yet")
         feeder.hold(plan.messages)
@@ -116,7 +117,7 @@ def _produce_and_land(
     _drained(environment)
     cpu.stop()
     feeder.stop()
-    with postgres.connect(environment.dsn, "onefold bench", autocommit=False) as connection:
+    with postgres.connect(environment.dsn, "onefold trades", autocommit=False) as connection:
         run.landings = connection.execute(
             "SELECT landed_at, sent_at, messages FROM trades.landed WHERE landed_at > to_timestamp(%s) ORDER BY 1, 2",
             [run.began],
@@ -132,7 +133,7 @@ def _produce_and_land(
         "messages_per_second": round(plan.messages / seconds),
         f"messages_per_second_rolling_{WINDOW_S}_s": _by_window(run.landings, run.began),
         "seconds_after_the_last_was_sent": round(ended - sent_at, 2) if plan.rate else None,
-        "deltas_landed": environment.landed("trades") - deltas_before,
+        "deltas_landed": environment.landed(PIPELINE) - deltas_before,
         "batches_landed": len({landed for landed, _, _ in run.landings}),
         **_latencies(run.landings, run.began if plan.rate else ended),
         # Of a process that was killed nobody knows what it has used.
@@ -145,9 +146,9 @@ def _produce_and_land(
 
 def _judge(environment: BenchmarkEnvironment, feed: Feed, run: Run) -> None:
     environment.say("verifying")
-    verdict = verify("trades", client=environment.client, dsn=environment.dsn, timeout_s=_JUDGE_S)
+    verdict = verify(PIPELINE, client=environment.client, dsn=environment.dsn, timeout_s=_JUDGE_S)
     kinds = verdict.kinds()
-    with postgres.connect(environment.dsn, "onefold bench", autocommit=False) as connection:
+    with postgres.connect(environment.dsn, "onefold trades", autocommit=False) as connection:
         held = connection.execute(
             "SELECT risk_type, region, trade_desk, (value * 1000000)::numeric(38, 0), trades FROM trades.risk"
             " WHERE num_nulls(risk_type, region, trade_desk) = 0 AND trades > 0"
@@ -226,12 +227,8 @@ _KILLED_AT = (("processor", 1 / 3), ("sink", 2 / 3))
 
 def _drained(environment: BenchmarkEnvironment) -> None:
     """Everything folded, and everything that this gave landed. Asked in this order: what is folded does not come back."""
-    from onefold.config.settings import Settings
-    from onefold.operate import positions
-
-    settings = Settings(bootstrap_servers=environment.client["bootstrap.servers"], postgres_dsn=environment.dsn)
-    drained = lambda: positions.lag_of("trades", settings)["events"] == 0  # noqa: E731
-    environment.wait(drained, _DRAIN_S, "all output records are written to PostgreSQL", _LAG_ASK_EVERY_S)
+    written = "all output records are written to PostgreSQL"
+    environment.wait(lambda: environment.drained(PIPELINE), _DRAIN_S, written, _LAG_ASK_EVERY_S)
 
 
 class _Children:
@@ -263,4 +260,4 @@ class _Children:
 
     def _begin(self, name: str) -> Any:
         verb = {"processor": ("process", "--processes", "1"), "sink": ("sink",)}[name]
-        return self._environment.start(name, *verb, "trades")
+        return self._environment.start(name, *verb, PIPELINE)
