@@ -6,6 +6,7 @@ librdkafka raises the same time-out for a wrong password, a refused certificate 
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -71,6 +72,10 @@ _READS = {
 }
 
 
+# After its last answer a thread of librdkafka runs no Python. An answer takes milliseconds to bring.
+_ANSWERED_S = 1.0
+
+
 class Admin(AdminClient):
     """An admin client that knows its settings.
 
@@ -81,6 +86,21 @@ class Admin(AdminClient):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = dict(settings)
         super().__init__(_quiet(settings))
+
+    def __del__(self) -> None:
+        """librdkafka ends the process if one of its own threads frees the client. The garbage collector may run in the thread
+        that brings a late answer, if an error's traceback has kept the client until then. Python did not start that thread.
+        """
+        if threading.current_thread().name.startswith("Dummy-"):
+            with suppress(RuntimeError):  # Python ends
+                threading.Thread(target=_let_go, args=([self],), name="free", daemon=True).start()
+
+
+def _let_go(clients: list[Admin]) -> None:
+    """Free clients, and what refers to them in circles, in this thread, when their own threads have brought the last answers."""
+    time.sleep(_ANSWERED_S)
+    clients.clear()
+    gc.collect()
 
 
 def admin(settings: Mapping[str, Any]) -> Admin:

@@ -1,5 +1,7 @@
 """Clients of Kafka that are made once: an idle one is false, for it has the length of its queue."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -114,3 +116,36 @@ def test_one_producer_writes_all_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     for at_ms in (1_000, 2_000):
         writer.write([(0, at_ms)])
     assert [len(one.written) for one in made] == [2]
+
+
+# The client is garbage while its request is on the way, and garbage is collected in the thread that brings the time-out.
+LEFT_BEHIND = """
+import _thread, gc
+from confluent_kafka.admin import ConfigResource, ResourceType
+from onefold import kafka_client
+
+kafka_client._ANSWERED_S = 0.2
+ended = _thread.allocate_lock()
+ended.acquire()
+
+class Flag:
+    def __del__(self):
+        ended.release()
+
+def leave():
+    client = kafka_client.admin({"bootstrap.servers": "127.0.0.1:9"})
+    client.itself, client.flag = client, Flag()
+    client.describe_configs([ConfigResource(ResourceType.TOPIC, "x")], request_timeout=0.5)
+
+gc.disable()
+leave()
+gc.set_threshold(1)
+gc.enable()
+raise SystemExit(0 if ended.acquire(True, 30) else 1)
+"""
+
+
+def test_an_admin_client_is_never_freed_in_a_thread_of_its_own() -> None:
+    """librdkafka ends the process then. An exception of an answer keeps its client for the garbage collector."""
+    ended = subprocess.run([sys.executable, "-c", LEFT_BEHIND], check=False, capture_output=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
