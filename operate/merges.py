@@ -67,7 +67,7 @@ def tables(statements: str) -> Iterator[str]:
 
 
 def statement(text: str) -> str:
-    """Give the only statement of a text, without the semicolon at its end. Raises ValueError if there is none, or more than one."""
+    """Give the only statement of a text, without the semicolon at its end. Raises ValueError for none or several."""
     placed = list(_placed(text))
     if placed and placed[-1][1] == ";":
         at, _ = placed.pop()

@@ -130,7 +130,9 @@ def _read(file: Path, changed: int) -> Panels:
 def _sentence(problem: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """The panel, the key, and what is wrong with it."""
     place = [*problem["loc"][:2], *problem["loc"][3:]]  # without the kind of the panel
-    what = "has to be a list: write [[panel]]" if place == ["panel"] else _WORDS.get(problem["type"]) or re.sub(r"^(Value error, |Input )", "", problem["msg"])
+    what = _WORDS.get(problem["type"]) or re.sub(r"^(Value error, |Input )", "", problem["msg"])
+    if place == ["panel"]:
+        what += ": write [[panel]]"
     if len(place) < 2 or place[0] != "panel":
         return f"{'.'.join(map(str, place))} {what}".strip()
     table = found["panel"][place[1]]

@@ -52,7 +52,7 @@ def test_a_comment_may_follow_the_semicolon(pipeline: Pipeline, comment: str) ->
 def test_a_file_in_the_place_of_the_folder_is_one_sentence(pipeline: Pipeline) -> None:
     panels.file_of(pipeline).parent.rmdir()
     panels.file_of(pipeline).parent.write_text("", encoding="utf-8")
-    with pytest.raises(Faulty, match="shop.toml: Not a directory"):
+    with pytest.raises(Faulty, match=r"shop\.toml: Not a directory"):
         panels.load(pipeline)
 
 
