@@ -7,15 +7,17 @@ at most that. The rate is a rolling mean over 20 seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
-from onefold.dashboard.panels import TIMEOUT_S
-from onefold.dashboard.reader import Connection, bounded, why
+from onefold.dashboard.panels import Reading
+from onefold.dashboard.reader import Bounded, Connection
 from onefold.dashboard.rollups import text
 
 SLOT_S = 5  # of a point of the charts: fine enough to see a restart, and each holds enough messages for a p99
@@ -72,6 +74,7 @@ class Flow:
     """Messages landed and their latencies.
 
     Attributes:
+        taken_at: the time of the snapshot that it was read in.
         end_to_end: whether latencies are from a producer's clock; or else from when the oldest record of a batch was written.
         messages: of the last minute.
         a_second: rolling mean now.
@@ -80,6 +83,7 @@ class Flow:
         rates, p50s, p99s: of each slot, a second and in seconds.
     """
 
+    taken_at: datetime
     end_to_end: bool
     messages: int
     a_second: float
@@ -93,26 +97,33 @@ class Flow:
     p99s: Sequence[float | None]
 
 
-async def fetch(connection: Connection, sink: str, query: str | None) -> tuple[Flow | None, str]:
+async def fetch(
+    connection: Connection, sink: str, query: str | None, reading: Reading, taken_at: datetime, ends: float
+) -> tuple[Flow | None, str]:
     """The flow into a pipeline over the last five minutes, by the query that its panels declare, or else by what its sink noted
     of its batches; and why the query gives nothing, or "". None: the sink has noted nothing in these minutes, as a sink of before
-    does not. Raises psycopg.Error.
+    does not. The query rests as those of panels do. Raises psycopg.Error.
     """
     problem = ""
     if query is not None:
-        try:
-            async with bounded(connection, TIMEOUT_S):
-                return await _fetch(connection, _WAY_OF_MESSAGES, {"query": text(query)}, end_to_end=True), ""
-        except psycopg.Error as error:
-            problem = f"latency: {why(error, connection)}"
+        read = partial(_fetch, way=_WAY_OF_MESSAGES, named={"query": text(query)}, taken_at=taken_at, end_to_end=True)
+        kept = await reading.read(connection, (sink, "latency"), query, read, taken_at, ends)
+        if not kept.trouble:
+            return kept.content, ""
+        problem = f"latency: {kept.trouble}"
     if await (await connection.execute(_BATCHES_READABLE)).fetchone() != (True,):
         return None, problem
-    found = await _fetch(connection, _WAY_OF_BATCHES, {"sink": sql.Literal(sink)}, end_to_end=False)
+    found = await _fetch(connection, _WAY_OF_BATCHES, {"sink": sql.Literal(sink)}, taken_at, end_to_end=False)
     return (found if found.messages or any(found.rates) else None), problem
 
 
 async def _fetch(
-    connection: Connection, way: sql.SQL, named: Mapping[str, sql.Composable], *, end_to_end: bool
+    connection: Connection | Bounded,
+    way: sql.SQL,
+    named: Mapping[str, sql.Composable],
+    taken_at: datetime,
+    *,
+    end_to_end: bool,
 ) -> Flow:
     since = sql.SQL("now() - make_interval(secs => {})")
     rolling = SLOT_S * ROLLING_SLOTS
@@ -127,6 +138,7 @@ async def _fetch(
     present = int(now // SLOT_S)
     drawn = range(present - SLOTS, present)  # the present slot is still being filled
     return Flow(
+        taken_at=taken_at,
         end_to_end=end_to_end,
         messages=int(messages),
         a_second=int(recent) / rolling,
@@ -139,4 +151,7 @@ async def _fetch(
 
 
 def _seconds(value: Any) -> float | None:
+    """Raises ValueError for what no chart can show."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError("NaN and infinity are no time")
     return None if value is None else float(value)

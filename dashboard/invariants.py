@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import psycopg
 
-from onefold.dashboard.reader import Connection
+from onefold.dashboard.reader import FAILURES, Connection
+from onefold.error_codes import first_line
 from onefold.operate import pipelines
 from onefold.proof.invariants import Broken, Invariant, invariants
 
@@ -39,10 +40,12 @@ async def _broken(connection: Connection, rule: Invariant) -> list[str]:
         async with connection.transaction():
             cursor = await connection.execute(rule.query)
             rows = await cursor.fetchmany(SHOWN_MAX)
-    except psycopg.ProgrammingError as error:
-        return [str(Broken(rule.name, {}, f"the query does not work: {str(error).splitlines()[0]}"))]
-    names = [column.name for column in cursor.description or ()]
-    return [str(Broken(rule.name, dict(zip(names, row, strict=True)))) for row in rows]
+        names = [column.name for column in cursor.description or ()]
+        return [str(Broken(rule.name, dict(zip(names, row, strict=True)))) for row in rows]
+    except (psycopg.OperationalError, psycopg.InterfaceError):
+        raise
+    except FAILURES as error:
+        return [str(Broken(rule.name, {}, f"the query does not work: {first_line(error)}"))]
 
 
 _rules = functools.cache(invariants)

@@ -20,6 +20,10 @@ from onefold.printable import sentence
 from onefold.view import Unreadable
 
 EVERY_S = 1.0  # as the live page
+READ_S = 10.0  # longer than a snapshot of the database may take
+HANGS = f"This view has not been read within {READ_S:.0f} seconds."
+# What the code of a view may raise. A script that is called as a module calls sys.exit().
+RAISED = (Exception, SystemExit)
 
 #: By the id of its element: a part of the page as HTML.
 Parts = Mapping[str, str]
@@ -82,27 +86,42 @@ class Live:
         watched = self._watched[key]
         time = asyncio.get_running_loop().time
         value: Any = None
-        while True:
-            began = time()
-            before, trouble = value, ""
-            try:
-                value = await read(before)
-            except Exception as error:  # noqa: BLE001 - the view is a pipeline's own, and its page goes on
-                trouble = why(error)
-            if watched.at is None or value is not before or trouble != watched.trouble:
-                try:
-                    watched.parts = render(value, trouble)
-                except Exception as error:  # noqa: BLE001 - as above; the parts stay as they were
-                    trouble = why(error)
-            watched.at, watched.trouble = datetime.now(UTC), trouble
-            async with watched.turned:
-                watched.turned.notify_all()
-            took = time() - began
-            # A reading that takes long leaves at least half of the time to others.
-            await asyncio.sleep(max(EVERY_S - took, took))
+        reading: asyncio.Task[tuple[Any, str]] | None = None
+        try:
+            while True:
+                began = time()
+                before, trouble = value, HANGS
+                # A reading that hangs goes on: a second one beside it would occupy one more thread.
+                reading = reading or asyncio.create_task(_read(read, before))
+                await asyncio.wait([reading], timeout=READ_S)
+                if reading.done():
+                    value, trouble = reading.result()
+                    reading = None
+                if watched.at is None or value is not before or trouble != watched.trouble:
+                    try:
+                        watched.parts = {name: str(part) for name, part in render(value, trouble).items()}
+                    except RAISED as error:  # the parts stay as they were
+                        trouble = why(error)
+                watched.at, watched.trouble = datetime.now(UTC), trouble
+                async with watched.turned:
+                    watched.turned.notify_all()
+                took = time() - began
+                # A reading that takes long leaves at least half of the time to others.
+                await asyncio.sleep(max(EVERY_S - took, took) if reading is None else 0)
+        finally:
+            if reading is not None:
+                reading.cancel()
 
 
-def why(error: Exception) -> str:
+async def _read(read: Read, before: Any) -> tuple[Any, str]:
+    """The value, and why there is no new one. The view is a pipeline's own, and its page goes on."""
+    try:
+        return await read(before), ""
+    except RAISED as error:
+        return before, why(error)
+
+
+def why(error: BaseException) -> str:
     """Why a view shows nothing, in one sentence. The log has the traceback of a fault in its code."""
     if isinstance(error, Unreadable):
         return sentence(str(error))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from onefold.dashboard import panels
 from onefold.dashboard.panels import Shown, Table
+from onefold.dashboard.reader import FAILURES, UNFIT
 from onefold.dashboard.rollups import Level, Row
 from onefold.dashboard.snapshot import LagNow, Snapshot, comparison
 from onefold.operate.panels import Rollup
 
 Items = dict[str, str]
+# A query of some 50 ms rests for a second, and its content is not worth a line that comes and goes.
+OLD = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,22 @@ class Part:
 
 def of(snapshot: Snapshot, name: str, lag: LagNow) -> list[dict[str, Any]]:
     """The names that the template uses of each panel."""
-    return [_panel(shown) | _rollup(snapshot, name, shown, lag) for shown in snapshot.panels]
+    return [_one(snapshot, name, shown, lag) for shown in snapshot.panels]
 
 
-def _panel(shown: Shown) -> dict[str, Any]:
+def is_old(taken_at: datetime, snapshot: Snapshot) -> bool:
+    """Whether the page says how old something is that was read in a snapshot before."""
+    return snapshot.engine.taken_at - taken_at > OLD
+
+
+def _one(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow) -> dict[str, Any]:
+    try:
+        return _panel(snapshot, shown) | _rollup(snapshot, name, shown, lag)
+    except FAILURES:
+        return _panel(snapshot, replace(shown, content=None, trouble=UNFIT))
+
+
+def _panel(snapshot: Snapshot, shown: Shown) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": f"panel-{shown.number}",
         "kind": shown.panel.kind,
@@ -43,6 +59,7 @@ def _panel(shown: Shown) -> dict[str, Any]:
         "units": shown.panel.units,
         "trouble": shown.trouble,
         "taken_at": shown.taken_at,
+        "old": is_old(shown.taken_at, snapshot),
         "content": shown.content,
     }
     if isinstance(shown.content, Table) and shown.panel.kind == "bar":

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
-import psycopg
 from psycopg import sql
 
-from onefold.dashboard.reader import TOO_LARGE, Connection, bounded, why
+from onefold.dashboard.reader import FAILURES, TOO_LARGE, Bounded, Connection, bounded, why
 from onefold.dashboard.rollups import Level, fetch, path_of, text
 from onefold.operate.panels import Panel, Rollup, Stat
 
 # More bars or rows are no overview; a chart has few more points than pixels.
 ROWS_MAX = {"stat": 1, "bar": 20, "table": 50, "line": 500}
-TIMEOUT_S = 1.0  # for all queries of a panel, each
-BUDGET_S = 2.0  # for all panels of a snapshot, which has six
+TIMEOUT_S = 1.0  # for the queries of a panel together
+BUDGET_S = 2.0  # for the panels and latencies of all views of a snapshot, which has six
 NOT_YET = "The panels before it took the time of this snapshot. It is asked again in a moment."
 _TOO_LARGE_S = 60.0
 # A query over a large table is asked again after so many times what it took, so that a viewer does not make the page the
@@ -72,59 +72,100 @@ class Shown:
     trouble: str = ""
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
+    """What a query gave.
+
+    Attributes:
+        until: when the query may run again.
+        taken_at: the time of the snapshot that it ran in.
+        content: None where there is none.
+        trouble: why there is none, or "".
+    """
+
     until: float
-    shown: Shown
+    asked: Any
+    taken_at: datetime
+    content: Any
+    trouble: str
 
 
 class Reading:
-    """Reads panels, and keeps the content of each until its query may run again."""
+    """Reads panels and latencies, and keeps the content of each until its query may run again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
         self._clock = clock
-        self._kept: dict[tuple[Any, ...], _Kept] = {}
+        self._kept: dict[tuple[Any, ...], Kept] = {}
+
+    def ends(self) -> float:
+        """When a snapshot that begins now begins no further query."""
+        return self._clock() + BUDGET_S
 
     async def fetch(
-        self, connection: Connection, name: str, panels: Sequence[Panel], wanted: Mapping[str, str], taken_at: datetime
+        self,
+        connection: Connection,
+        name: str,
+        panels: Sequence[Panel],
+        wanted: Mapping[str, str],
+        taken_at: datetime,
+        ends: float,
     ) -> list[Shown]:
         """The panels of the pipeline `name`, inside of a snapshot of that moment. Raises psycopg.Error.
 
         Args:
             wanted: the address: the level of a rollup, and under "of" the number of the rollup that is meant.
+            ends: no query begins after that time.
         """
-        ends = self._clock() + BUDGET_S
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.until > self._clock()}
         found = []
         for number, panel in enumerate(panels, 1):
             meant = wanted if wanted.get("of", str(number)) == str(number) else {}
             path = path_of(panel, meant) if isinstance(panel, Rollup) else ()
-            kept = self._kept.get((name, number, path))
-            if kept is None or kept.shown.panel != panel:
-                began = self._clock()
-                if began >= ends:
-                    found.append(Shown(number, panel, taken_at, trouble=NOT_YET))
-                    continue
-                shown = Shown(number, panel, taken_at, *await _read(connection, panel, path))
-                ended = self._clock()
-                rest_s = _TOO_LARGE_S if shown.trouble == TOO_LARGE else REST * (ended - began)
-                kept = self._kept[name, number, path] = _Kept(ended + rest_s, shown)
-            found.append(kept.shown)
+            read = partial(_content, panel=panel, path=path)
+            kept = await self.read(connection, (name, number, path), panel, read, taken_at, ends)
+            found.append(Shown(number, panel, kept.taken_at, kept.content, kept.trouble))
         return found
 
+    async def read(
+        self,
+        connection: Connection,
+        key: tuple[Any, ...],
+        asked: Any,
+        read: Callable[[Bounded], Awaitable[Any]],
+        taken_at: datetime,
+        ends: float,
+    ) -> Kept:
+        """What `read` gives, or gave under that key while its query rests. Raises psycopg.Error if the connection is gone.
 
-async def _read(connection: Connection, panel: Panel, path: tuple[str, ...]) -> tuple[Content | None, str]:
+        Args:
+            asked: what was kept of something else is read again.
+            ends: no query begins after that time.
+        """
+        began = self._clock()
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.until > began}
+        kept = self._kept.get(key)
+        if kept is not None and kept.asked == asked:
+            return kept
+        if began >= ends:
+            return Kept(began, asked, taken_at, None, NOT_YET)
+        content, trouble = await _read(connection, read)
+        ended = self._clock()
+        rest_s = _TOO_LARGE_S if trouble == TOO_LARGE else REST * (ended - began)
+        self._kept[key] = Kept(ended + rest_s, asked, taken_at, content, trouble)
+        return self._kept[key]
+
+
+async def _read(connection: Connection, read: Callable[[Bounded], Awaitable[Any]]) -> tuple[Any, str]:
     """The content, and the reason why there is none."""
     try:
-        async with bounded(connection, TIMEOUT_S):
-            return await _content(connection, panel, path), ""
-    except psycopg.Error as error:
-        return None, why(error, connection)
+        async with bounded(connection, TIMEOUT_S) as limited:
+            return await read(limited), ""
     except _Unfit as error:
         return None, str(error)
+    except FAILURES as error:
+        return None, why(error, connection)
 
 
-async def _content(connection: Connection, panel: Panel, path: tuple[str, ...]) -> Content:
+async def _content(connection: Bounded, panel: Panel, path: tuple[str, ...]) -> Content:
     if isinstance(panel, Rollup):
         return await fetch(connection, panel, path)
     table = await _table(connection, panel.query, ROWS_MAX[panel.kind])
@@ -140,7 +181,7 @@ async def _content(connection: Connection, panel: Panel, path: tuple[str, ...]) 
     return table
 
 
-async def _table(connection: Connection, query: str, rows: int) -> Table:
+async def _table(connection: Bounded, query: str, rows: int) -> Table:
     wrapped = sql.SQL("SELECT * FROM ({}\n) AS panel LIMIT {}").format(text(query), rows)
     cursor = await connection.execute(wrapped)
     return Table([column.name for column in cursor.description or ()], await cursor.fetchall())
@@ -198,4 +239,4 @@ def _seconds(at: Any) -> float:
 
 
 def _share(value: Any, longest: Any) -> float:
-    return max(0.0, float(100 * value / longest)) if value is not None and longest > 0 else 0.0
+    return max(0.0, float(100 * (value / longest))) if value is not None and longest > 0 else 0.0

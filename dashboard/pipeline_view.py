@@ -49,7 +49,7 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
     found["tasks"] = update.tasks.get(name)
     found |= _day(update.day.slots(name) if update.day else [])
     if snapshot.flow:
-        found |= _flow(snapshot.flow)
+        found |= _flow(snapshot.flow) | {"flow_old": panel_view.is_old(snapshot.flow.taken_at, snapshot)}
     else:
         times, rates = update.landed.points(name)
         found["grown"] = json.dumps([times, rates]) if len(times) > 1 else ""

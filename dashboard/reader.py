@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
 import structlog
-from psycopg import AsyncConnection, IsolationLevel, sql
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, sql
 
 from onefold import postgres
 from onefold.error_codes import first_line
@@ -19,6 +20,9 @@ ROLE = "onefold_reader"
 CONNECT_S = 3  # a healthy database answers in milliseconds; nobody waits longer for a page
 STATEMENT_S = 4  # for one question; above it the page calls the table too large, and goes on
 TOO_LARGE = "This takes the database more than a second, and is asked again every minute."
+UNFIT = "The query gives a value that cannot be shown here."
+# A query of a pipeline's own may give any value: NULL, NaN, a text for a number, JSON that is nested too deeply for Python.
+FAILURES = (psycopg.Error, ArithmeticError, TypeError, ValueError, RecursionError)
 SNAPSHOT_S = 6.0  # for a whole snapshot, by our own clock: a database that is stopped keeps no time
 
 log = structlog.get_logger("onefold.dashboard")
@@ -77,17 +81,32 @@ async def connect(dsn: str) -> Connection:
     return connection
 
 
+class Bounded:
+    """Executes statements that together may take so long."""
+
+    def __init__(self, connection: Connection, seconds: float) -> None:
+        self._connection = connection
+        self._ends = time.monotonic() + seconds
+
+    async def execute(self, query: sql.SQL | sql.Composed) -> AsyncCursor[tuple[Any, ...]]:
+        """As of a connection. Raises psycopg.Error."""
+        left_ms = max(1, round((self._ends - time.monotonic()) * 1000))  # 0 would be no limit
+        await self._connection.execute(_TIMEOUT.format(left_ms))
+        return await self._connection.execute(query)
+
+
 @asynccontextmanager
-async def bounded(connection: Connection, seconds: float) -> AsyncIterator[None]:
-    """Each statement of the block may take so long; an error in it leaves the snapshot as it was."""
+async def bounded(connection: Connection, seconds: float) -> AsyncIterator[Bounded]:
+    """The statements of the block together may take so long; an error in it leaves the snapshot as it was."""
     async with connection.transaction():
-        await connection.execute(_TIMEOUT.format(max(1, round(seconds * 1000))))
-        yield
+        yield Bounded(connection, seconds)
         await connection.execute(_TIMEOUT.format(round(STATEMENT_S * 1000)))
 
 
-def why(error: psycopg.Error, connection: Connection) -> str:
-    """Why a query of a pipeline's own gives nothing. Raises the error if the connection is gone."""
+def why(error: Exception, connection: Connection) -> str:
+    """Why a query of a pipeline's own gives nothing: one of `FAILURES`. Raises the error if the connection is gone."""
+    if not isinstance(error, psycopg.Error):
+        return UNFIT
     if connection.closed:
         raise error
     return TOO_LARGE if isinstance(error, psycopg.errors.QueryCanceled) else trouble_of(error)

@@ -10,7 +10,7 @@ from decimal import Decimal
 import psycopg
 from psycopg import sql
 
-from onefold.dashboard.reader import Connection, bounded, why
+from onefold.dashboard.reader import Bounded, Connection, bounded, why
 from onefold.operate.panels import Rollup
 
 CHILDREN_MAX = 500  # more rows than this are no overview
@@ -100,13 +100,13 @@ def path_of(rollup: Rollup, wanted: Mapping[str, str]) -> Path:
     return tuple(names)
 
 
-async def fetch(connection: Connection, rollup: Rollup, path: Path) -> Level:
-    """The node at `path` and its children. Raises psycopg.Error."""
+async def fetch(connection: Connection | Bounded, rollup: Rollup, path: Path) -> Level:
+    """The node at `path` and its children. Raises one of `reader.FAILURES`."""
     ours = await _sums(connection, _own_sums(rollup, path))
     expected, reported_at = {}, None
     if rollup.expected is not None:
         expected = await _sums(connection, _reported_sums(rollup, rollup.expected, path))
-        reported = sql.SQL("SELECT max(reported_at) FROM ({}\n) AS reported").format(text(rollup.expected))
+        reported = sql.SQL("SELECT {}").format(_reported_at(rollup.expected))
         (reported_at,) = await (await connection.execute(reported)).fetchone() or (None,)
         expected = expected if reported_at else {}
     names = sorted(name for name in {*ours, *expected} if name is not None)
@@ -124,8 +124,8 @@ async def agreements(connection: Connection, found: Collection[tuple[Named, Roll
 
 async def _compared(connection: Connection, rollup: Rollup, seconds: float) -> Agreement | None:
     try:
-        async with bounded(connection, seconds):
-            row = await (await connection.execute(_comparison(rollup))).fetchone()
+        async with bounded(connection, seconds) as limited:
+            row = await (await limited.execute(_comparison(rollup))).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege):
         return None
     except psycopg.errors.QueryCanceled:
@@ -143,10 +143,13 @@ def text(query: str) -> sql.SQL:
     return sql.SQL(query)
 
 
-async def _sums(connection: Connection, query: sql.Composed) -> dict[str | None, Sum]:
+async def _sums(connection: Connection | Bounded, query: sql.Composed) -> dict[str | None, Sum]:
     """By the child's name; None is the node itself."""
     rows = await (await connection.execute(query)).fetchall()
-    return {name: Sum(Decimal(value), int(count)) for name, value, count in rows if value is not None}
+    found = {name: Sum(Decimal(value), int(count)) for name, value, count in rows if value is not None}
+    if not all(one.value.is_finite() for one in found.values()):
+        raise ValueError("NaN and infinity cannot be compared")
+    return found
 
 
 def _own_sums(rollup: Rollup, path: Path) -> sql.Composed:
@@ -218,5 +221,10 @@ def _comparison(rollup: Rollup) -> sql.Composed:
         leaf, reported_at = sql.SQL("SELECT WHERE false"), sql.SQL("NULL::timestamptz")
         return sql.SQL(_QUERY).format(**parts, leaf=leaf, reported_at=reported_at)
     expected = text(rollup.expected)
-    reported = sql.SQL("(SELECT max(reported_at) FROM ({}\n) AS reported)").format(expected)
-    return sql.SQL(_QUERY).format(**parts, leaf=sql.SQL(_LEAF).format(**parts, expected=expected), reported_at=reported)
+    leaf = sql.SQL(_LEAF).format(**parts, expected=expected)
+    return sql.SQL(_QUERY).format(**parts, leaf=leaf, reported_at=_reported_at(rollup.expected))
+
+
+def _reported_at(expected: str) -> sql.Composed:
+    """With a time zone, so that it can be compared with the moment of a snapshot."""
+    return sql.SQL("(SELECT max(reported_at)::timestamptz FROM ({}\n) AS reported)").format(text(expected))

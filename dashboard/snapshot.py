@@ -125,16 +125,17 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
             await jobs.fetch(connection),
         )
         snapshots: dict[View, Snapshot] = {}
+        at, ends = state.taken_at, reading.ends()
         for view in views:
             snapshots[view] = home
             if view is not None:
                 panels, problem = declared.get(view.name, (Panels(), ""))
-                flowing, untold = await flow.fetch(connection, view.name, panels.latency)
+                flowing, untold = await flow.fetch(connection, view.name, panels.latency, reading, at, ends)
                 snapshots[view] = replace(
                     home,
                     flow=flowing,
                     detail=await detail.fetch(connection, view.name, view.tables),
-                    panels=await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), state.taken_at),
+                    panels=await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends),
                     panels_problem=problem or untold,
                 )
     return snapshots
@@ -204,4 +205,4 @@ def is_conclusive(taken_at: datetime, domain: str, reported_at: datetime | None,
     """
     if lag.of(domain) != 0 or reported_at is None or lag.asked_at is None or lag.answered_at is None:
         return False
-    return reported_at + REPORT_AGE_MIN < lag.asked_at and lag.answered_at < taken_at
+    return reported_at < lag.asked_at - REPORT_AGE_MIN and lag.answered_at < taken_at

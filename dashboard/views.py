@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
-from onefold.dashboard.live import Live, why
+from onefold.dashboard.live import RAISED, Live, why
 from onefold.dashboard.reader import Blocking, Connection, Reader
 from onefold.dashboard.words import part
 from onefold.operate import pipelines
@@ -27,6 +27,9 @@ from onefold.printable import sentence
 from onefold.view import Unreadable, View
 
 T = TypeVar("T")
+
+LOAD_S = 10.0  # to import a view's module
+LOADING = "The module of this view is still being imported. Load the page again in a moment."
 
 
 class Views:
@@ -52,9 +55,9 @@ class Views:
             await app(scope, receive, sending)
         except HTTPException:
             raise
-        except Exception as error:
+        except RAISED as error:
             if begun:
-                raise
+                raise RuntimeError("a view failed after its answer had begun") from error
             status = error.status if isinstance(error, Unreadable) else 503 if isinstance(error, psycopg.Error) else 500
             said = sentence(str(error)) if isinstance(error, Faulty) else why(error)
             await self._answers.problem(status, said)(scope, receive, send)
@@ -66,7 +69,10 @@ class Views:
         loading = self._loading.get(name)
         if loading is None or (loading.done() and loading.exception() is not None):
             loading = self._loading[name] = asyncio.create_task(self._load(pipeline))
-        return await asyncio.shield(loading)
+        await asyncio.wait([loading], timeout=LOAD_S)
+        if not loading.done():
+            raise Unreadable(LOADING)
+        return loading.result()
 
     async def _load(self, pipeline: Pipeline) -> ASGIApp:
         # The view's module is imported for that, which may take a moment.
@@ -74,7 +80,11 @@ class Views:
         # A reader of its own: a view that takes long delays no other page.
         page = _Page(pipeline.name, view.folder, Reader(self._dsn), self._answers, self._live)
         static = StaticFiles(directory=view.folder / "static", check_dir=False)
-        return Router([Mount("/static", static), Mount("/view", routes=list(view.routes(page)))])
+        try:
+            routes = list(view.routes(page))
+        except SystemExit as error:  # in a task it would end the event loop
+            raise RuntimeError("its routes end the process") from error
+        return Router([Mount("/static", static), Mount("/view", routes=routes)])
 
 
 class _Page:

@@ -84,10 +84,19 @@ def size(value: int | None) -> str:
 
 def figure(value: Any) -> str:
     """The value of a column of any query: numbers in thousands, with the digits that they have; moments in UTC; else a text."""
+    try:
+        return _figure(value)
+    except (OverflowError, RecursionError):  # a moment at the end of the year 9999; JSON with a thousand levels
+        return "(cannot be shown)"
+
+
+def _figure(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC) if value.tzinfo else value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         text = f"{value:,f}" if isinstance(value, Decimal) else f"{value:,}"
+        if isinstance(value, Decimal) and value.is_nan():  # it compares with nothing
+            return text
         return f"{MINUS}{text[1:]}" if value < 0 else text
     return NONE if value is None else printable(str(value))
 

@@ -66,9 +66,17 @@ def tables(statements: str) -> Iterator[str]:
     yield from dict.fromkeys(name for name, _ in _written(statements))
 
 
-def has_semicolon(statement: str) -> bool:
-    """Whether there is one outside of texts, names and comments."""
-    return ";" in _pieces(statement)
+def statement(text: str) -> str:
+    """Give the only statement of a text, without the semicolon at its end. Raises ValueError for none or several."""
+    placed = list(_placed(text))
+    if placed and placed[-1][1] == ";":
+        at, _ = placed.pop()
+        text = text[:at] + text[at + 1 :]
+    if not placed:
+        raise ValueError("is empty")
+    if ";" in (piece for _, piece in placed):
+        raise ValueError("is more than one statement: remove the semicolon")
+    return text
 
 
 def _written(statements: str) -> Iterator[tuple[str, str]]:
@@ -114,16 +122,20 @@ def _folded(part: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield names, words and other characters. Texts become '' and comments vanish."""
+    return (piece for _, piece in _placed(text))
+
+
+def _placed(text: str) -> Iterator[tuple[int, str]]:
+    """Yield names, words and other characters, each with its position. Texts become '' and comments vanish."""
     at = 0
     while (found := _PIECE.match(text, at)) is not None:
         at = found.end()
         if found["comment"]:
             at = _after_comment(text, at)
         elif found["piece"]:
-            yield found["piece"]
+            yield found.start(), found["piece"]
         elif not found["skipped"].isspace() and not found["skipped"].startswith("--"):
-            yield "''"
+            yield found.start(), "''"
 
 
 def _after_comment(text: str, at: int) -> int:

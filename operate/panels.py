@@ -27,15 +27,7 @@ FOLDER = "panels"
 LEVELS_MAX = 6  # a comparison adds up 2 ** levels sets of rows
 
 
-def _one_statement(query: str) -> str:
-    """The query without the semicolon at its end."""
-    query = query.strip().removesuffix(";")
-    if merges.has_semicolon(query):
-        raise ValueError("is more than one statement: remove the semicolon")
-    return query
-
-
-Query = Annotated[str, Field(min_length=1), AfterValidator(_one_statement)]
+Query = Annotated[str, AfterValidator(str.strip), AfterValidator(merges.statement)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -117,6 +109,8 @@ def load(pipeline: Pipeline) -> Panels:
         changed = file.stat().st_mtime_ns
     except FileNotFoundError:
         return Panels()
+    except OSError as error:
+        raise Faulty(f"{file}: {error.strerror}") from None
     return _read(file, changed)
 
 
@@ -135,8 +129,10 @@ def _read(file: Path, changed: int) -> Panels:
 
 def _sentence(problem: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """The panel, the key, and what is wrong with it."""
-    place = [part for part in problem["loc"] if part not in ("stat", "rollup", "bar", "table", "line")]
+    place = [*problem["loc"][:2], *problem["loc"][3:]]  # without the kind of the panel
     what = _WORDS.get(problem["type"]) or re.sub(r"^(Value error, |Input )", "", problem["msg"])
+    if place == ["panel"]:
+        what += ": write [[panel]]"
     if len(place) < 2 or place[0] != "panel":
         return f"{'.'.join(map(str, place))} {what}".strip()
     table = found["panel"][place[1]]
@@ -149,13 +145,13 @@ def _sentence(problem: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 _WORDS = {
     "missing": "is missing",
     "extra_forbidden": "is not known",
-    "string_type": "is a text",
+    "string_type": "has to be a text",
     "string_too_short": "is empty",
-    "tuple_type": "is a list",
+    "tuple_type": "has to be a list",
     "too_short": "is empty",
     "too_long": f"has more than {LEVELS_MAX} names",
-    "dict_type": "is a table of column and unit",
-    "model_attributes_type": "is a table",
+    "dict_type": "has to be a table of column and unit",
+    "model_attributes_type": "has to be a table",
     "union_tag_not_found": "is missing",
-    "union_tag_invalid": "is stat, bar, table, line or rollup",
+    "union_tag_invalid": "has to be stat, bar, table, line or rollup",
 }

@@ -163,7 +163,7 @@ class Pipeline:
             ) from error
         except SyntaxError as error:
             raise Faulty(f"{error.filename}:{error.lineno}: {error.msg}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script without a guard calls sys.exit()
             raise Faulty(f"{_place(error, self)}: {type(error).__name__}: {error}") from error
 
 

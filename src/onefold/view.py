@@ -20,6 +20,9 @@
 The pipeline declares it: `view = "sales_view:VIEW"`. The routes lie at `/pipelines/sales/view/`, and `folder` has `templates/`
 (Jinja, where `base.html` is the page's frame and `view.html` the frame of a live page) and `static/`, whose files lie at
 `/pipelines/sales/static/`. The module is imported when somebody opens the page. A view that fails is the error of its page alone.
+
+All pages of the dashboard share one event loop: an `async def` that blocks stops every page while it does. A handler that blocks
+is a `def`, which Starlette runs in a thread; in a `read`, which is always `async def`, `asyncio.to_thread` does it.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class Page(Protocol):
         """
 
     def connect(self) -> Connection[tuple[Any, ...]]:
-        """A connection for a thread, with the same role and limits, in autocommit mode. The caller closes it."""
+        """A connection for a thread, with the same role and limits, in autocommit mode: it blocks. The caller closes it."""
 
     def frame(self, template: str, status: int = 200, **names: Any) -> Response:
         """The answer: a template of the view with these names, `title` among them."""
@@ -83,6 +86,7 @@ class Page(Protocol):
         Args:
             key: all viewers of an equal key share one reading a second.
             read: gets the value that it returned last, or None, and returns the present one; the same object if nothing changed.
+                After ten seconds the page says that it hangs.
             render: gets the value (None before the first) and the reason why the last reading failed, or "". It returns HTML by
                 the id of the element that it replaces; only parts that changed are sent.
         """

@@ -1,6 +1,8 @@
 """Throughput and latency of pipelines without a table `landed`: by what the sink noted of its batches."""
 
 import asyncio
+import math
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -8,6 +10,7 @@ import pytest
 
 from onefold.dashboard import flow
 from onefold.dashboard.flow import Flow
+from onefold.dashboard.panels import Reading
 from onefold.dashboard.reader import Reader
 from tests.support.floor import Floor
 from tests.support.site import LivePage, Site
@@ -33,7 +36,7 @@ def of_batches(dsn: str, sink: str = "runner") -> Flow | None:
         reader = Reader(dsn)
         try:
             async with reader.snapshot() as connection:
-                return (await flow.fetch(connection, sink, None))[0]
+                return (await flow.fetch(connection, sink, None, Reading(), datetime.now(UTC), math.inf))[0]
         finally:
             await reader.close()
 

@@ -175,7 +175,7 @@ class Asker:
         at = FIRST + timedelta(seconds=self._asked)
         try:
             async with reader.snapshot() as connection:
-                found = await self._reading.fetch(connection, "runner", self._panels, {}, at)
+                found = await self._reading.fetch(connection, "runner", self._panels, {}, at, self._reading.ends())
                 ((left,),) = await (await connection.execute("SHOW statement_timeout")).fetchall()
                 assert left == "4s", "a query after the panels has as long as before"
                 return found
