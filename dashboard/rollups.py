@@ -218,8 +218,8 @@ def _comparison(rollup: Rollup) -> sql.Composed:
         "present": sql.SQL(" AND ").join(sql.SQL("{} IS NOT NULL").format(level) for level in levels),
     }
     if rollup.expected is None:
-        leaf, reported_at = sql.SQL("SELECT WHERE false"), sql.SQL("NULL::timestamptz")
-        return sql.SQL(_QUERY).format(**parts, leaf=leaf, reported_at=reported_at)
+        nothing = {"leaf": sql.SQL("SELECT WHERE false"), "reported_at": sql.SQL("NULL::timestamptz")}
+        return sql.SQL(_QUERY).format(**parts, **nothing)
     expected = text(rollup.expected)
     leaf = sql.SQL(_LEAF).format(**parts, expected=expected)
     return sql.SQL(_QUERY).format(**parts, leaf=leaf, reported_at=_reported_at(rollup.expected))

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 import math
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
@@ -15,7 +14,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from onefold.dashboard import flow, invariants, panel_view, reader, rollups
+from onefold.dashboard import detail, engine, flow, invariants, jobs, panel_view, reader, rollups
 from onefold.dashboard import snapshot as snapshots
 from onefold.dashboard.engine import Engine
 from onefold.dashboard.flow import Flow
@@ -188,14 +187,9 @@ def test_a_snapshot_has_one_deadline_for_all_views(monkeypatch: pytest.MonkeyPat
         found.append(asked[-1])
         return None, ""
 
-    for fetched in (
-        snapshots.rollups.agreements,
-        snapshots.invariants.fetch,
-        snapshots.jobs.fetch,
-        snapshots.detail.fetch,
-    ):
-        monkeypatch.setattr(sys.modules[fetched.__module__], fetched.__name__, nothing)
-    monkeypatch.setattr(snapshots.engine, "fetch", state)
+    for module, name in ((rollups, "agreements"), (invariants, "fetch"), (jobs, "fetch"), (detail, "fetch")):
+        monkeypatch.setattr(module, name, nothing)
+    monkeypatch.setattr(engine, "fetch", state)
     monkeypatch.setattr(flow, "fetch", flowing)
     monkeypatch.setattr(snapshots, "declarations", dict)
     ticks = itertools.count()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def updates(
         stream = Live().events("key", read, render)
         async with asyncio.timeout(PATIENCE_S):
             async for event in stream:
-                found.append(json.loads(event.data))
+                found.append(json.loads(event.data or "null"))
                 if until(found[-1]):
                     break
         await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
@@ -140,11 +140,10 @@ def updates(
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readings follow at once, and hang at once."""
     monkeypatch.setattr(live, "EVERY_S", 0.0)
     monkeypatch.setattr(live, "READ_S", 0.01)
-    return
 
 
 @pytest.mark.usefixtures("quick")
