@@ -360,8 +360,11 @@ def _processed(
     ]
     ends = {(topic, at): to for at, one in stored.items() for topic, to in one.progress.offsets_next.items()}
 
+    def processed(read: record.Record) -> Sequence[Record]:
+        return ours.of([Record(*read[:5], _Envelope(read))])
+
     def process(read: record.Record) -> None:
-        for one in ours.of([Record(*read[:5], _Envelope(read))]):
+        for one in processed(read):
             tasks[read.partition].take(one)
 
     order = Order(topology.reads, process, stops=True)
@@ -371,7 +374,7 @@ def _processed(
             told("making the states", log.records)
         if read.topic == topology.order:
             order.add(read)
-        elif read.offset < ends.get(read[:2], 0):
+        elif read.offset < ends.get(read[:2], 0) and processed(read):  # the order leaves the others out
             order.feed(read) if topology.order else process(read)
 
     log.read(ends | {place: end for place, end in log.high_ends().items() if place[0] == topology.order}, take)
