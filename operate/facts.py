@@ -86,6 +86,11 @@ def of_all(settings: Settings, names: Collection[str] | None = None) -> Facts:
     return Facts(kafka.topics, postgres, _set_aside(known, settings), {**kafka.unknown, **unknown})
 
 
+def topologies(names: Collection[str]) -> list[Topology]:
+    """Those of these pipelines that can be loaded."""
+    return [topology for _, topology in _loaded(names)]
+
+
 def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
     return names if UNKNOWN_CONTRACTS in settings.allowed() else ()
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onefold.config import redaction
-from onefold.config.guarantee import END_TO_END, judge
+from onefold.config.guarantee import END_TO_END, Topic, judge
 from onefold.config.settings import Settings
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import answering, facts, partitions, positions
+from onefold.processor.core.topology import Topology
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -66,11 +67,24 @@ def check(settings: Settings, names: Sequence[str], clock: Callable[[], float] =
         if int(topic.config.get("min.insync.replicas", "1")) > topic.replicas:
             more = f"min.insync.replicas of {topic.name} is more than its {topic.replicas} replicas"
             found.fail(f"{more}: Kafka takes no record there; set it to less, or add replicas", REFUSED)
+    for sentence in _parking(facts.topologies(names), known.topics):
+        found.fail(sentence, REFUSED)
     guarantee = judge(known, settings.allowed())
     if refusal := guarantee.refusal():
         found.fail(refusal, REFUSED)
     found.notes += [line for line in guarantee.lines(END_TO_END) if not (refusal and line.startswith("broken"))]
     return found
+
+
+def _parking(topologies: Iterable[Topology], topics: Sequence[Topic]) -> Iterator[str]:
+    """What keeps parked events from being replayed."""
+    compacted = {topic.name for topic in topics if "compact" in topic.config.get("cleanup.policy", "")}
+    for topology in topologies:
+        if topology.on_dead_letter == "park" and (inputs := sorted(compacted & {*topology.reads})):
+            yield (
+                f"{topology.name} parks keys, and its input {inputs[0]} is compacted: Kafka removes events that wait, and they "
+                f"can only be dropped; set cleanup.policy=delete, or on_dead_letter='pass'"
+            )
 
 
 def _kafka(settings: Settings, names: Sequence[str], found: Checked) -> bool:

@@ -137,7 +137,7 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
         if gone and any(task.taken != sum(task.stored.progress.counts) for task in tasks):
             raise gone
         told("comparing the states", log.records)
-        compacted = log.compacted(topology.inputs)
+        compacted = log.compacted(topology.inputs, or_unknown=True)
     check = Check("states", sum(len(task.store) for task in tasks), sum(len(one.states) for one in stored.values()))
     findings, lost = list[Finding](), 0
     for task in tasks:
@@ -147,7 +147,10 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
             else:
                 findings.append(found)
     if findings and compacted:
-        text = f"states differ, but {', '.join(compacted)} is compacted (cleanup.policy), and may have lost records"
+        topics = ", ".join(compacted)
+        text = (
+            f"states differ, but {topics} is compacted, or its cleanup.policy cannot be read: it may have lost records"
+        )
         return Compared([], check, CannotTell(Code.RECORDS_DELETED, text))
     if lost:
         text = f"Kafka has deleted the beginning of {topology.changelog}, and {lost:,} states may have been there"
@@ -360,8 +363,11 @@ def _processed(
     ]
     ends = {(topic, at): to for at, one in stored.items() for topic, to in one.progress.offsets_next.items()}
 
+    def processed(read: record.Record) -> Sequence[Record]:
+        return ours.of([Record(*read[:5], _Envelope(read))])
+
     def process(read: record.Record) -> None:
-        for one in ours.of([Record(*read[:5], _Envelope(read))]):
+        for one in processed(read):
             tasks[read.partition].take(one)
 
     order = Order(topology.reads, process, stops=True)
@@ -371,7 +377,7 @@ def _processed(
             told("making the states", log.records)
         if read.topic == topology.order:
             order.add(read)
-        elif read.offset < ends.get(read[:2], 0):
+        elif read.offset < ends.get(read[:2], 0) and processed(read):  # the order leaves the others out
             order.feed(read) if topology.order else process(read)
 
     log.read(ends | {place: end for place, end in log.high_ends().items() if place[0] == topology.order}, take)

@@ -65,8 +65,9 @@ class TrackedRows(dict[Key, Row]):
 
     def popitem(self) -> tuple[Key, Row]:
         """Remove the row that was set last, and return its key and itself."""
-        key = next(reversed(self))
-        return key, self.pop(key)
+        if self:
+            self._note(next(reversed(self)))
+        return super().popitem()
 
     def clear(self) -> None:
         """Remove all rows."""

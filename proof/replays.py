@@ -3,7 +3,8 @@
 A receipt says that the record at some place counts no more where it lies. The judge believes it only together with the dead
 letter of that record; and if it was replayed, together with the replayed record, which names the place in a header, holds the
 same bytes in the same partition, and is there once. Of a dropped one there is none; if its key was parked, one record of the
-input says that it was dropped.
+input says that it was dropped. The replayed record and the record of the drop name the turn that the receipt has, or none if it
+has none.
 
 The receipt of a copy of a repartitioned record names the original and the life in which it was copied. In every later life the
 original is a dead letter, and is not copied again.
@@ -23,7 +24,7 @@ from onefold.error_codes import Code
 from onefold.proof.expect import DeadLetter, Sent
 from onefold.proof.log import Log, cannot_tell
 from onefold.proof.owner import Owner
-from onefold.proof.parks import Ticket, is_drop, ticket_of
+from onefold.proof.parks import PARKED_HEADER, Ticket, is_drop, ticket_of
 from onefold.proof.record import Record, Source, source_of
 from onefold.proof.verdict import CannotTell, Finding
 
@@ -56,12 +57,16 @@ class Replays:
     _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
     # By dead letter's record, the records that say that it was dropped.
     _drops: dict[Source, list[Source]] = field(default_factory=dict)
+    # Of each of these records, the dead letter's record, where it lies, and the turn that it names.
+    _turns: list[tuple[Source, Source, Ticket | None]] = field(default_factory=list)
     # Where it is known. A record that was a dead letter when it was read has left no more than its key and its value.
     _sent: dict[Source, Sent] = field(default_factory=dict)
 
     def withdrawn(self, record: Record, source: Source) -> bool:
         """Whether the input record counts no more where it lies. Takes note of records that were replayed."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
+        if first is not None:
+            self._turns.append((first, source, self.owner.ticket(record)))
         if first is not None and is_drop(record):
             self._drops.setdefault(first, []).append(source)
         elif first is not None and (self.owner.wrote(record) or first in self.receipts):
@@ -121,6 +126,7 @@ class Replays:
                 text = "a receipt says that the dead letter was replayed, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
         yield from self._wrong_drops()
+        yield from self._wrong_turns()
         texts: dict[object, str] = {
             None: "no receipt says so",
             True: "the dead letter was dropped",
@@ -148,6 +154,14 @@ class Replays:
             for source in drops[1:] if self._dropped(first) is True else drops:
                 text = "the dead letter was dropped before, or no receipt says so"
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
+
+    def _wrong_turns(self) -> Iterator[Finding]:
+        """The processor goes by the turn that the record names, and waits for that one."""
+        for first, source, named in self._turns:
+            if first in self.receipts and (wanted := self.parked(first)) != named:
+                turns = {PARKED_HEADER: (wanted and str(wanted), named and str(named))}
+                text = "the replay or the drop names another turn than its receipt"
+                yield Finding("changed replay", first.topic, {}, turns, str(source), str(first), text)
 
 
 def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> Receipts:

@@ -35,7 +35,7 @@ KINDS = {
     "orphan object": "an object that nothing names",
     "doubled replay": "a dead letter was replayed into the input twice, or without a receipt",
     "missing replay": "a dead letter that was replayed, as a receipt says, is not in the input",
-    "changed replay": "the record that was replayed into the input is not the dead letter's record",
+    "changed replay": "the record that was replayed into the input is not the dead letter's record, or has another turn",
     "broken invariant": "a row of a query in sql/invariant, which must never give any",
     "wrong origin": "a row with correct values that names another record than the one that last changed it",
     "wrong column": "a column of another type than agreed, or a computed one that is not generated",
@@ -201,14 +201,14 @@ def doubted(findings: Iterable[Finding], compacted: Iterable[str]) -> str:
     """Why these findings prove nothing, in one sentence, or "".
 
     Args:
-        compacted: inputs from whose middle Kafka may have deleted records.
+        compacted: inputs from whose middle Kafka may have deleted records, or of which it does not say so.
     """
     topics = ", ".join(compacted)
     if not topics or any(finding.kind in _WRONG_ANYWAY for finding in findings):
         return ""
     return (
-        f"rows or records differ from what follows from the input log, but {topics} is compacted (cleanup.policy): records "
-        f"that explain the differences may be gone from it"
+        f"rows or records differ from what follows from the input log, but {topics} is compacted, or its cleanup.policy cannot "
+        f"be read (DescribeConfigs): records that explain the differences may be gone from it"
     )
 
 

@@ -384,7 +384,7 @@ def _original(letter: Letter, message: Message | None, removed: bool) -> Origina
         return Original(key, value, cast("Envelope", message))
     if not removed:
         # Never its copy then: a receipt would withdraw whatever comes to that place in the new topic.
-        return f"no record lies at {source}: {source.topic} was made again since"
+        return f"no record lies at {source}: compaction has removed it, or {source.topic} was made again since"
     if not letter.whole:
         lacks = (
             f"retention has removed {source}, and the dead letter holds only the first "

@@ -12,7 +12,7 @@ from onefold.cli.commands.dead_letters import common, show
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import merges
-from onefold.operate.dead_letters import replay
+from onefold.operate.dead_letters import letters, replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place
 from onefold.operate.dead_letters.replay import Report, in_order
 from onefold.operate.reading import Place
@@ -322,3 +322,11 @@ class TestJudge:
             [*trace, *again.headers, ("onefold-timestamp", b"8")],
         ):
             assert self.kinds(original, again._replace(headers=wrong)) == ["changed replay"]
+
+
+def test_a_record_that_is_gone_may_have_been_removed_by_compaction() -> None:
+    letter = Letter(
+        Place("shop.orders.dead", 0, 1), Place.found("shop.orders/0/7"), 0, "", b"k", b"v", "", 1, None, None
+    )
+    said = letters._original(letter, None, removed=False)
+    assert said == "no record lies at shop.orders/0/7: compaction has removed it, or shop.orders was made again since"

@@ -16,8 +16,8 @@ from onefold.proof.parks import Ticket
 from onefold.proof.record import Source
 from onefold.proof.replays import Replays, Turn
 from onefold.testing import TopologyDriver
-from tests.support.desk import DEAD, EVENTS, Program, workload
-from tests.support.parks import Operator, kinds, verdict, write_contracts
+from tests.support.desk import DEAD, EVENTS, TAKEN, Program, workload
+from tests.support.parks import Letter, Operator, kinds, verdict, write_contracts
 
 pytestmark = pytest.mark.promise("parked-keys")
 
@@ -145,6 +145,54 @@ def test_a_drop_without_a_receipt(contracts: Path) -> None:
     operator = Operator(driver)
     operator.drop(operator.letters()[0])
     assert "doubled replay" in kinds(verdict(driver, {})[0])
+
+
+def exchanged(one: Letter, other: Letter) -> tuple[Letter, Letter]:
+    """Two dead letters, each with the turn of the other."""
+    turn = "onefold-parked"
+    return (
+        one._replace(headers={**one.headers, turn: other.headers[turn]}),
+        other._replace(headers={**other.headers, turn: one.headers[turn]}),
+    )
+
+
+def test_two_events_that_are_replayed_in_the_turn_of_each_other(contracts: Path) -> None:
+    """The processor takes each as it says: 5 before 3. The receipts have the turns of the dead letters."""
+    driver = parked(contracts, Program())
+    operator = Operator(driver)
+    first, second, third, last = operator.letters()
+    operator.drop(first)
+    late, early = exchanged(second, third)
+    for sent, letter in ((early, third), (late, second), (last, last)):
+        operator.replay([sent], receipt=letter)
+    driver.run()
+    assert [row["numbers"] for row in driver.table(TAKEN).values()] == ["1 5 3 7"]
+    wrong = verdict(driver, operator.receipts)[0]
+    assert {one.kind for one in wrong} == {"changed replay"}
+    assert {(one.source, one.columns["onefold-parked"]) for one in wrong} == {
+        (str(third.source), ("2 waits desk.events/0/1 a", "1 waits desk.events/0/1 a")),
+        (str(second.source), ("1 waits desk.events/0/1 a", "2 waits desk.events/0/1 a")),
+    }
+
+
+def test_a_replay_without_its_turn(contracts: Path) -> None:
+    """It waits as every event of the key, which is parked for ever."""
+    driver = parked(contracts, Program())
+    operator = Operator(driver)
+    first = operator.letters()[0]
+    operator.replay([first._replace(ticket=None)], receipt=first)
+    driver.run()
+    assert kinds(verdict(driver, operator.receipts)[0]) == {"changed replay"}
+
+
+def test_a_drop_in_the_turn_of_another_event(contracts: Path) -> None:
+    driver = parked(contracts, Program())
+    operator = Operator(driver)
+    first, second, *_ = operator.letters()
+    operator.drop(exchanged(second, first)[0], receipt=second)
+    driver.run()
+    assert driver.states()["a"].next == 1
+    assert kinds(verdict(driver, operator.receipts)[0]) == {"changed replay"}
 
 
 def test_a_model_that_says_pass_finds_every_waiting_event(contracts: Path) -> None:

@@ -307,3 +307,9 @@ def test_output_records_of_an_input_that_changes_many_rows_are_found_by_their_ro
     matching.changed(source, None, Fate.ACCEPTED)
     assert matching.compared == count
     assert compared < 20 * count
+
+
+def test_no_rows_have_no_last_one() -> None:
+    """As of a dict."""
+    with pytest.raises(KeyError):
+        TrackedRows().popitem()

@@ -73,16 +73,20 @@ class Operator:
                 found[letter.ticket.key].append(letter)
         return {key: sorted(letters, key=lambda one: one.ticket or ()) for key, letters in found.items()}
 
-    def replay(self, letters: Iterable[Letter]) -> None:
-        """Put their records at the end of their partitions."""
+    def replay(self, letters: Iterable[Letter], receipt: Letter | None = None) -> None:
+        """Put their records at the end of their partitions.
+
+        Args:
+            receipt: what the receipt is of, where it says something else.
+        """
         for letter in letters:
-            self._end(letter, dropped=False)
+            self._end(receipt or letter, dropped=False)
             key, value, (topic, partition, _) = letter.entry.key, letter.entry.value, letter.source
             self.log.append(topic, key, value, partition=partition, headers=_headers(letter))
 
-    def drop(self, letter: Letter) -> None:
-        """Decide that its record never counts."""
-        self._end(letter, dropped=True)
+    def drop(self, letter: Letter, receipt: Letter | None = None) -> None:
+        """Decide that its record never counts. `receipt`: as of `replay`."""
+        self._end(receipt or letter, dropped=True)
         if letter.ticket is not None:
             key, (topic, partition, _) = f"onefold-dropped/{letter.source}".encode(), letter.source
             headers = [*_headers(letter), ("onefold-dropped", b"somebody")]
