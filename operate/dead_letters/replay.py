@@ -193,15 +193,15 @@ def _release(
 
 
 def _dropping(found: parked.Round, wanted: Wanted, chosen: Iterable[Letter]) -> set[Place]:
-    """The first letter of a parked key is dropped, and what waits behind it is replayed. One that only waits is dropped if it is
-    named, as when it cannot be replayed.
+    """Of a parked key the rejected letter is dropped, and what waits behind it is replayed. A letter that waits is dropped if it
+    is named.
     """
     places = {letter.place for letter in chosen}
     return {
-        head.place
-        for head in found.heads
-        if head.place in places
-        and ((head.ticket is not None and head.ticket.refused) or {head.place, head.source} & wanted.places)
+        letter.place
+        for letter in found.letters
+        if letter.place in places
+        and ((letter.ticket is not None and letter.ticket.refused) or {letter.place, letter.source} & wanted.places)
     }
 
 
@@ -252,6 +252,8 @@ def would_be_done(
         _tell_blocked(found, of_parked, report)
         dropping = _dropping(found, wanted, of_parked)
         chosen += [letter for letter in found.letters if dropped is None or letter.place in dropping]
+        if dropped is not None:
+            report.followed += [letter for letter in found.letters if letter.place not in dropping]
     chosen.sort(key=lambda letter: letter.source.partition if letter.source else 0)
     receipts, last = letters.receipts(), None
     for batch in _batches(chosen):

@@ -70,12 +70,18 @@ def test_a_drop_takes_the_rejected_one_and_not_what_waits(named: tuple[Place, ..
     assert replay._dropping(sent, Wanted(places=frozenset(named)), waiting) == {letter(0).place}
 
 
-def test_the_first_that_waits_is_dropped_if_it_is_named() -> None:
+def test_what_waits_is_dropped_if_it_is_named() -> None:
+    """Also behind the rejected one, and behind one that is replayed."""
     waiting = [letter(4), letter(5)]
     sent = parked.next_round(waiting, {one.place for one in waiting})
     assert replay._dropping(sent, Wanted(), waiting) == set()
-    named = Wanted(places=frozenset((letter(4).place, letter(5).place)))
-    assert replay._dropping(sent, named, waiting) == {letter(4).place}
+    named = Wanted(places=frozenset((letter(4).place, letter(5).source or letter(5).place)))
+    assert replay._dropping(sent, named, waiting) == {letter(4).place, letter(5).place}
+    assert replay._dropping(sent, named, waiting[1:]) == {letter(5).place}
+    rejected = [letter(0), letter(1), letter(2)]
+    sent = parked.next_round(rejected, {one.place for one in rejected})
+    named = Wanted(places=frozenset((letter(0).place, letter(1).place)))
+    assert replay._dropping(sent, named, rejected[:2]) == {letter(0).place, letter(1).place}
 
 
 def test_a_key_of_which_some_events_were_replayed_is_half_released(monkeypatch: pytest.MonkeyPatch) -> None:
