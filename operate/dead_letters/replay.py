@@ -167,8 +167,14 @@ def _release(
     still = {letter.place for letter in waiting}
     report.before += [letter for letter in chosen if letter.place not in still]
     chosen = [letter for letter in chosen if letter.place in still]
+    numbers = dict[parked.Park, int]()  # of the tickets of the heads of the round before
     while True:
         found = parked.next_round(waiting, {letter.place for letter in chosen})
+        if gone := parked.not_called(found.heads, numbers):
+            _tell_gone(gone, report)
+            parks -= gone.keys()
+            waiting = [letter for letter in waiting if parked.park_of(letter) in parks]
+            found = parked.next_round(waiting, {letter.place for letter in chosen})
         _tell_blocked(found, chosen, report)
         dropping = _dropping(found, wanted, chosen) if dropped is not None else set()
         before = len(report.done)
@@ -178,14 +184,13 @@ def _release(
         report.done[before:] = [letter for letter in report.done[before:] if letter.place in heads]
         failed = {parked.park_of(letter) for letter in found.letters if letter.place in report.failed}
         parks -= {*found.blocked, *failed}
-        if not parks:
+        if not parks and not found.letters:
             return
         if not parked.has_taken(letters, partitions):
-            if found.letters:
-                report.stalled = (
-                    f"the processor of {letters.name} has not taken them yet, and further events of their keys may wait: start "
-                    f"it, and run this command again"
-                )
+            report.stalled = (
+                f"the processor of {letters.name} has not taken them yet, and further events of their keys may wait: start it, "
+                f"and run this command again"
+            )
             return
         waiting, chosen = parked.open_letters(letters, parks), []
         if not waiting:
@@ -212,6 +217,11 @@ def _tell_blocked(found: parked.Round, chosen: Iterable[Letter], report: Report)
             report.failed[letter.place] = f"it waits behind {head.place}: replay or drop that one"
         if not behind:
             report.failed[head.place] = f"it was rejected again: {head.reason}"
+
+
+def _tell_gone(gone: Mapping[parked.Park, Letter], report: Report) -> None:
+    for head in gone.values():
+        report.failed[head.place] = "it waits for a dead letter that is gone: its key is free only after a reset"
 
 
 def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None) -> list[Letter]:
