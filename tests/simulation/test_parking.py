@@ -155,6 +155,42 @@ def test_a_record_that_ends_the_process_parks_nothing(contracts: Path) -> None:
     assert [letter.ticket and letter.ticket[:2] for letter in operator.letters()] == [None, (1, True), (2, False)]
 
 
+@pytest.mark.parametrize("moved", ["the rejected one", "all"])
+def test_a_replay_that_has_another_key_now_keeps_its_turn(moved: str, contracts: Path) -> None:
+    """Nothing would call the tickets behind it."""
+    program = Program()
+    keys: list[Callable[[Any], str]] = [lambda value: value.desk]
+    topology = replace(program.topology(), key=lambda value: keys[-1](value))
+    driver = TopologyDriver(topology, contracts=contracts)
+    operator = Operator(driver)
+    send(driver, Sent("a", 2, 1), Sent("a", 4, 0))
+    program.version = 1
+    keys.append(lambda value: f"{value.desk}/b" if value.wants or moved == "all" else value.desk)
+    driver.kill()
+    for _ in range(2):
+        operator.replay(operator.letters())
+        driver.run()
+
+    head, waiting = operator.letters()
+    assert [one.ticket and one.ticket[:2] for one in (head, waiting)] == [(0, True), (1, False)]
+    assert head.headers["onefold-reason"] == b"its state key is a/b now, and it was parked as an event of a"
+    keys.pop()
+    driver.kill()
+    operator.replay(operator.letters())
+    driver.run()
+    assert (taken(driver), operator.letters()) == ({"a": "2 4"}, [])
+
+
+def test_a_key_that_is_no_text_parks_nothing(contracts: Path) -> None:
+    program = Program()
+    topology = replace(program.topology(), key=lambda value: value.desk.encode().decode("ascii", "surrogateescape"))
+    driver = TopologyDriver(topology, contracts=contracts)
+    driver.send(EVENTS, '{"desk": "é", "number": 2, "wants": 0}'.encode(), key="x")
+    send(driver, Sent("a", 4, 0))
+    assert taken(driver) == {"a": "4"}
+    assert "onefold-parked" not in driver.records(DEAD)[0][2]
+
+
 def test_the_state_of_a_key_that_had_none(contracts: Path) -> None:
     """It is nothing again after a drop."""
     driver = TopologyDriver(Program().topology(), contracts=contracts)
