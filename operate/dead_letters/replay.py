@@ -267,7 +267,8 @@ def would_be_done(
     chosen.sort(key=lambda letter: letter.source.partition if letter.source else 0)
     receipts, last = letters.receipts(), None
     for batch in _batches(chosen):
-        yield from _to_do(letters, batch, receipts, report, lambda letter: dropped, last)
+        found_now = _to_do(letters, batch, receipts, report, lambda letter: dropped, last)
+        yield from ((letter, original) for letter, original, by in found_now if by is dropped)
         last = batch[-1].source
 
 
@@ -278,8 +279,9 @@ def _to_do(
     report: Report,
     decide: Decide,
     last: Place | None = None,
-) -> list[tuple[Letter, Original]]:
-    """Those of the batch that are open and can be replayed or dropped, with their records; notes the others in the report.
+) -> list[tuple[Letter, Original, Dropped | None]]:
+    """Those of the batch that are open and can be replayed or dropped, with their records, and by whom they are dropped; notes
+    the others in the report.
 
     Args:
         last: the source of the last one of the batch before, when that has left no receipt.
@@ -299,7 +301,10 @@ def _to_do(
         original = originals.get(letter.place, "the dead letter itself is gone")
         if letter.source is not None and letter.source.topic not in letters.topic_ids:
             original = f"Kafka has no topic {letter.source.topic}"
-        is_replayed = decide(letter) is None
+        dropped = decide(letter)
+        if dropped is None and letter.ticket is not None and isinstance(original, Original):
+            dropped = _dropped_before(letters, original, receipts)
+        is_replayed = dropped is None
         if is_replayed and letter.source is not None and letter.source.topic in others:
             original = (
                 f"{letter.source.topic} is a topic of {others[letter.source.topic]} too, where it would count once more"
@@ -309,8 +314,17 @@ def _to_do(
         if isinstance(original, str):
             report.failed[letter.place] = original
         else:
-            found.append((letter, original))
+            found.append((letter, original, dropped))
     return found
+
+
+def _dropped_before(letters: DeadLetters, original: Original, receipts: replays.Receipts | None) -> Dropped | None:
+    """Who dropped an event, if the dead letter is of the record of its drop: that one came before its turn."""
+    key, _, source = (original.key or b"").decode(errors="replace").partition("/")
+    if original.value or key != DROPPED_HEADER:
+        return None
+    receipt = letters.receipt(Place.found(source), receipts)
+    return None if receipt is None else receipt.dropped
 
 
 def _in_parts(
@@ -357,14 +371,14 @@ def _together(
         step("after_receipts")
         found = _to_do(letters, batch, receipts, report, decide)
         if found:
-            _write(producer, letters, found, decide, step)
+            _write(producer, letters, found, step)
     except BaseException:
         with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
             producer.abort_transaction(_CALL_S)
         raise
-    report.done += [letter for letter, _ in found]
+    report.done += [letter for letter, _, _ in found]
     report.lacking |= {
-        letter.place: original.lacks for letter, original in found if original.lacks and decide(letter) is None
+        letter.place: original.lacks for letter, original, dropped in found if original.lacks and dropped is None
     }
     return report
 
@@ -372,18 +386,17 @@ def _together(
 def _write(
     producer: Producer,
     letters: DeadLetters,
-    found: Iterable[tuple[Letter, Original]],
-    decide: Decide,
+    found: Iterable[tuple[Letter, Original, Dropped | None]],
     step: Callable[[str], None],
 ) -> None:
     producer.begin_transaction()
     step("after_begin")
     now_ms = time.time_ns() // 1_000_000
     with _sized(producer) as answered:
-        for letter, original in found:
+        for letter, original, dropped in found:
             source = letter.source
             assert source is not None, "a letter without one is not chosen"
-            copied, dropped, ticket = _copied(source, original, letters.owner), decide(letter), letter.ticket
+            copied, ticket = _copied(source, original, letters.owner), letter.ticket
             signature = (letter.signature or b"").decode(errors="replace")
             turn = None if ticket is None else replays.Turn(signature, ticket.encode().decode())
             receipt = replays.Receipt(

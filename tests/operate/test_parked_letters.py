@@ -5,11 +5,11 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from onefold.operate.dead_letters import parked, replay
-from onefold.operate.dead_letters.letters import Letter, Wanted
+from onefold.operate.dead_letters.letters import Letter, Original, Wanted
 from onefold.operate.dead_letters.replay import Report
 from onefold.operate.reading import Place
 from onefold.processor.core.parking import Parked, Ticket
-from onefold.processor.io.replays import Receipt, Turn
+from onefold.processor.io.replays import Dropped, Receipt, Turn
 
 pytestmark = pytest.mark.promise("parked-keys")
 
@@ -171,6 +171,22 @@ def test_a_command_says_that_replays_of_an_earlier_one_are_not_taken(monkeypatch
     report = release(world, monkeypatch)
     assert (len(report.before), report.failed) == (2, {})
     assert report.stalled.startswith("the processor of desk has not taken them yet")
+
+
+def test_a_drop_before_its_turn_is_a_drop_again() -> None:
+    """By its receipt, also if its record is gone from the input."""
+    receipt = Receipt(("t", 0, 7), "id", "t.dead/0/1", 5, Dropped("ada", "wrong"), None)
+
+    class Receipts:
+        def receipt(self, source: Place | None, receipts: None) -> Receipt | None:
+            return receipt if source == Place("t", 0, 7) else None
+
+    letters: Any = Receipts()
+    before = replay._dropped_before
+    assert before(letters, Original(b"onefold-dropped/t/0/7", b"", None), None) == Dropped("ada", "wrong")
+    assert before(letters, Original(b"onefold-dropped/t/0/7", b"{}", None), None) is None
+    assert before(letters, Original(b"t/0/7", b"", None), None) is None
+    assert before(letters, Original(None, None, None), None) is None
 
 
 def test_a_receipt_tells_the_turn() -> None:

@@ -378,7 +378,7 @@ def one_of(
 ) -> None:
     """Do this. What is sent, and the numbers of what is dropped, is noted."""
     what, *more = action
-    letters = [letter for letter in operator.letters() if letter.entry.value not in (b"garbage", b"")]
+    letters = [letter for letter in operator.letters() if letter.entry.value != b"garbage"]
     if what == "send":
         desk, wants, idle = more
         sent.append(Sent(desk, -len(sent) - 1 if idle else len(sent) + 1, wants))
@@ -396,9 +396,9 @@ def one_of(
     elif what == "replay" and letters:
         operator.replay([letters[more[0] % len(letters)]])
     elif what == "release":
-        operator.replay(one for several in operator.parked().values() for one in several if one.entry.value)
-    elif what == "drop" and (refused := [one for one in letters if one.ticket is None or one.ticket.refused]):
-        letter = refused[more[0] % len(refused)]
+        operator.replay(one for several in operator.parked().values() for one in several)
+    elif what == "drop" and (events := [one for one in letters if not one.is_drop]):
+        letter = events[more[0] % len(events)]
         dropped.add(_value(driver, letter).number)
         operator.drop(letter)
 
@@ -419,7 +419,7 @@ def act(
         if not (waiting := operator.parked()):
             return operator, sent, dropped
         for head, *others in waiting.values():
-            if _value(driver, head).wants > LAST:
+            if not head.is_drop and _value(driver, head).wants > LAST:
                 dropped.add(_value(driver, head).number)
                 operator.drop(head)
                 operator.replay(others)
