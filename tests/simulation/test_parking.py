@@ -155,6 +155,27 @@ def test_a_record_that_ends_the_process_parks_nothing(contracts: Path) -> None:
     assert [letter.ticket and letter.ticket[:2] for letter in operator.letters()] == [None, (1, True), (2, False)]
 
 
+@pytest.mark.parametrize("others", [99, 100, 2_000])
+def test_a_version_that_fails_at_everything_is_refused_also_between_events_that_wait(
+    others: int, contracts: Path
+) -> None:
+    def fail(state: Any, event: Any) -> Any:
+        raise KeyError("price")
+
+    driver = TopologyDriver(replace(Program().topology(), handle=fail), contracts=contracts)
+    send(driver, Sent("hot", 0, 0))
+    for number in range(others):
+        driver.send(EVENTS, Sent(f"new-{number}", number, 0)._asdict())
+        driver.send(EVENTS, Sent("hot", number, 0)._asdict())
+    if others < 100:
+        driver.run()
+        assert len(driver.records(DEAD)) == 1 + 2 * others
+        return
+    with raises(Refused, Code.HANDLER_FAILS):
+        driver.run()
+    assert len(driver.records(DEAD)) == 1
+
+
 @pytest.mark.parametrize("moved", ["the rejected one", "all"])
 def test_a_replay_that_has_another_key_now_keeps_its_turn(moved: str, contracts: Path) -> None:
     """Nothing would call the tickets behind it."""
