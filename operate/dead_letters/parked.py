@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Wanted, said
 from onefold.operate.reading import Place
-from onefold.processor.core.parking import is_parked
+from onefold.processor.core.parking import Parked, is_parked
 from onefold.processor.io import admin, reading
 from onefold.processor.runtime.changelog import STATE, Progress
 
@@ -87,9 +87,11 @@ def next_round(waiting: Iterable[Letter], chosen: Collection[Place]) -> Round:
     return found
 
 
-def has_taken(letters: DeadLetters, partitions: Collection[int]) -> bool:
-    """Wait until the processor has taken all that its inputs hold now. Returns whether it has; not, when it stands still."""
-    topology = letters.topology
+def has_taken(letters: DeadLetters, partitions: Collection[int], wait_s: float | None = None) -> bool:
+    """Wait until the processor has taken all that its inputs hold now. Returns whether it has; not, when it stands still for
+    `wait_s`, or `STALLED_S`.
+    """
+    topology, wait_s = letters.topology, STALLED_S if wait_s is None else wait_s
     with said(letters.client):
         kafka = admin.connect(letters.client)
         ends = {
@@ -98,36 +100,77 @@ def has_taken(letters: DeadLetters, partitions: Collection[int]) -> bool:
             for partition in partitions
         }
         seen: Mapping[int, bytes] = {}
-        deadline = time.monotonic() + STALLED_S
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + wait_s
+        while True:
             found = admin.last_progresses(kafka, topology, partitions, letters.client)
             if found != seen:
-                seen, deadline = found, time.monotonic() + STALLED_S
+                seen, deadline = found, time.monotonic() + wait_s
             at = {partition: Progress.decode(value).offsets_next for partition, value in found.items()}
             if all(at.get(partition, {}).get(topic, 0) >= end for (topic, partition), end in ends.items()):
                 return True
+            if time.monotonic() >= deadline:
+                return False
             time.sleep(_LOOK_AGAIN_S)
-    return False
+
+
+def not_called(heads: Iterable[Letter], numbers: dict[Park, int]) -> dict[Park, Letter]:
+    """The first letters whose keys have made no progress since the round before, though nothing was rejected: the dead letter
+    whose turn it is is gone.
+
+    Args:
+        numbers: by key the ticket of its first letter in the round before; gets those of this round.
+    """
+    found = {}
+    for head in heads:
+        park, ticket = park_of(head), head.ticket
+        if park is not None and ticket is not None:
+            if not ticket.refused and ticket.number <= numbers.get(park, -1):
+                found[park] = head
+            numbers[park] = ticket.number
+    return found
+
+
+def without_turn(letters: DeadLetters, heads: Iterable[Letter]) -> set[Park]:
+    """The parked keys whose first open dead letter is behind the one whose turn it is: that one is gone. The processor has to
+    have taken all replays.
+    """
+    found = {park: head for head in heads if (park := park_of(head)) is not None and head.source is not None}
+    states = _states(letters, {park: head.source.partition for park, head in found.items() if head.source is not None})
+    return {
+        park
+        for park, head in found.items()
+        if head.ticket is not None and park in states and states[park].next < head.ticket.number
+    }
 
 
 def half_released(letters: DeadLetters) -> Park | None:
     """A parked key of which some dead letters were replayed or dropped, while others wait, or while the processor has not taken
-    the replays. None: there is none.
+    the replays. None: there is none. No processor runs.
+
+    Of a key whose next turn no dead letter has any more, nothing else can be released: it is none of these.
     """
     receipts = letters.receipts()
-    ended, still = dict[Park, int](), set[Park]()
+    ended, still = dict[Park, int](), dict[Park, Letter]()
     for letter in letters.select(Wanted()):
         park = park_of(letter)
         if park is not None and letter.source is not None:
             if letters.receipt(letter.source, receipts) is None:
-                still.add(park)
+                still[park] = min(letter, still.get(park, letter), key=in_turn)
             else:
                 ended[park] = letter.source.partition
-    return next((park for park in ended if park in still), None) or _is_parked(letters, ended)
+    if not ended:
+        return None
+    states = _states(letters, ended)
+    if suspects := [park for park in ended if park in still or park in states]:
+        if not has_taken(letters, {*ended.values()}, 0):
+            return suspects[0]
+        gone = without_turn(letters, still.values())
+        return next((park for park in suspects if park in still and park not in gone), None)
+    return None
 
 
-def _is_parked(letters: DeadLetters, parks: Mapping[Park, int]) -> Park | None:
-    """One of these keys, by its partition, that is still parked by its state."""
+def _states(letters: DeadLetters, parks: Mapping[Park, int]) -> dict[Park, Parked]:
+    """The states of these keys, by their partitions, as far as they are parked."""
     topology, keys = letters.topology, {STATE + park.key.encode(): park.key for park in parks}
     states: dict[str, bytes | None] = {}
     with said(letters.client):
@@ -142,8 +185,6 @@ def _is_parked(letters: DeadLetters, parks: Mapping[Park, int]) -> Park | None:
         for message in reading.between(letters.client, ranges):
             if (key := keys.get(message.key() or b"")) is not None:
                 states[key] = message.value()
-    for park in parks:
-        state = states.get(park.key)
-        if state and is_parked(state) and letters.codec.decode_state(topology, state).at == park.at:
-            return park
-    return None
+    decode = letters.codec.decode_state
+    found = {park: decode(topology, state) for park in parks if (state := states.get(park.key)) and is_parked(state)}
+    return {park: state for park, state in found.items() if state.at == park.at}

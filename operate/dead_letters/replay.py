@@ -167,8 +167,14 @@ def _release(
     still = {letter.place for letter in waiting}
     report.before += [letter for letter in chosen if letter.place not in still]
     chosen = [letter for letter in chosen if letter.place in still]
+    numbers = dict[parked.Park, int]()  # of the tickets of the heads of the round before
     while True:
         found = parked.next_round(waiting, {letter.place for letter in chosen})
+        if gone := parked.not_called(found.heads, numbers):
+            _tell_gone(gone, report)
+            parks -= gone.keys()
+            waiting = [letter for letter in waiting if parked.park_of(letter) in parks]
+            found = parked.next_round(waiting, {letter.place for letter in chosen})
         _tell_blocked(found, chosen, report)
         dropping = _dropping(found, wanted, chosen) if dropped is not None else set()
         before = len(report.done)
@@ -178,14 +184,13 @@ def _release(
         report.done[before:] = [letter for letter in report.done[before:] if letter.place in heads]
         failed = {parked.park_of(letter) for letter in found.letters if letter.place in report.failed}
         parks -= {*found.blocked, *failed}
-        if not parks:
+        if not parks and not found.letters:
             return
         if not parked.has_taken(letters, partitions):
-            if found.letters:
-                report.stalled = (
-                    f"the processor of {letters.name} has not taken them yet, and further events of their keys may wait: start "
-                    f"it, and run this command again"
-                )
+            report.stalled = (
+                f"the processor of {letters.name} has not taken them yet, and further events of their keys may wait: start it, "
+                f"and run this command again"
+            )
             return
         waiting, chosen = parked.open_letters(letters, parks), []
         if not waiting:
@@ -193,15 +198,15 @@ def _release(
 
 
 def _dropping(found: parked.Round, wanted: Wanted, chosen: Iterable[Letter]) -> set[Place]:
-    """The first letter of a parked key is dropped, and what waits behind it is replayed. One that only waits is dropped if it is
-    named, as when it cannot be replayed.
+    """Of a parked key the rejected letter is dropped, and what waits behind it is replayed. A letter that waits is dropped if it
+    is named.
     """
     places = {letter.place for letter in chosen}
     return {
-        head.place
-        for head in found.heads
-        if head.place in places
-        and ((head.ticket is not None and head.ticket.refused) or {head.place, head.source} & wanted.places)
+        letter.place
+        for letter in found.letters
+        if letter.place in places
+        and ((letter.ticket is not None and letter.ticket.refused) or {letter.place, letter.source} & wanted.places)
     }
 
 
@@ -212,6 +217,11 @@ def _tell_blocked(found: parked.Round, chosen: Iterable[Letter], report: Report)
             report.failed[letter.place] = f"it waits behind {head.place}: replay or drop that one"
         if not behind:
             report.failed[head.place] = f"it was rejected again: {head.reason}"
+
+
+def _tell_gone(gone: Mapping[parked.Park, Letter], report: Report) -> None:
+    for head in gone.values():
+        report.failed[head.place] = "it waits for a dead letter that is gone: its key is free only after a reset"
 
 
 def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None) -> list[Letter]:
@@ -252,10 +262,13 @@ def would_be_done(
         _tell_blocked(found, of_parked, report)
         dropping = _dropping(found, wanted, of_parked)
         chosen += [letter for letter in found.letters if dropped is None or letter.place in dropping]
+        if dropped is not None:
+            report.followed += [letter for letter in found.letters if letter.place not in dropping]
     chosen.sort(key=lambda letter: letter.source.partition if letter.source else 0)
     receipts, last = letters.receipts(), None
     for batch in _batches(chosen):
-        yield from _to_do(letters, batch, receipts, report, lambda letter: dropped, last)
+        found_now = _to_do(letters, batch, receipts, report, lambda letter: dropped, last)
+        yield from ((letter, original) for letter, original, by in found_now if by is dropped)
         last = batch[-1].source
 
 
@@ -266,8 +279,9 @@ def _to_do(
     report: Report,
     decide: Decide,
     last: Place | None = None,
-) -> list[tuple[Letter, Original]]:
-    """Those of the batch that are open and can be replayed or dropped, with their records; notes the others in the report.
+) -> list[tuple[Letter, Original, Dropped | None]]:
+    """Those of the batch that are open and can be replayed or dropped, with their records, and by whom they are dropped; notes
+    the others in the report.
 
     Args:
         last: the source of the last one of the batch before, when that has left no receipt.
@@ -287,7 +301,10 @@ def _to_do(
         original = originals.get(letter.place, "the dead letter itself is gone")
         if letter.source is not None and letter.source.topic not in letters.topic_ids:
             original = f"Kafka has no topic {letter.source.topic}"
-        is_replayed = decide(letter) is None
+        dropped = decide(letter)
+        if dropped is None and letter.ticket is not None and isinstance(original, Original):
+            dropped = _dropped_before(letters, original, receipts)
+        is_replayed = dropped is None
         if is_replayed and letter.source is not None and letter.source.topic in others:
             original = (
                 f"{letter.source.topic} is a topic of {others[letter.source.topic]} too, where it would count once more"
@@ -297,8 +314,17 @@ def _to_do(
         if isinstance(original, str):
             report.failed[letter.place] = original
         else:
-            found.append((letter, original))
+            found.append((letter, original, dropped))
     return found
+
+
+def _dropped_before(letters: DeadLetters, original: Original, receipts: replays.Receipts | None) -> Dropped | None:
+    """Who dropped an event, if the dead letter is of the record of its drop: that one came before its turn."""
+    key, _, source = (original.key or b"").decode(errors="replace").partition("/")
+    if original.value or key != DROPPED_HEADER:
+        return None
+    receipt = letters.receipt(Place.found(source), receipts)
+    return None if receipt is None else receipt.dropped
 
 
 def _in_parts(
@@ -345,14 +371,14 @@ def _together(
         step("after_receipts")
         found = _to_do(letters, batch, receipts, report, decide)
         if found:
-            _write(producer, letters, found, decide, step)
+            _write(producer, letters, found, step)
     except BaseException:
         with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
             producer.abort_transaction(_CALL_S)
         raise
-    report.done += [letter for letter, _ in found]
+    report.done += [letter for letter, _, _ in found]
     report.lacking |= {
-        letter.place: original.lacks for letter, original in found if original.lacks and decide(letter) is None
+        letter.place: original.lacks for letter, original, dropped in found if original.lacks and dropped is None
     }
     return report
 
@@ -360,18 +386,17 @@ def _together(
 def _write(
     producer: Producer,
     letters: DeadLetters,
-    found: Iterable[tuple[Letter, Original]],
-    decide: Decide,
+    found: Iterable[tuple[Letter, Original, Dropped | None]],
     step: Callable[[str], None],
 ) -> None:
     producer.begin_transaction()
     step("after_begin")
     now_ms = time.time_ns() // 1_000_000
     with _sized(producer) as answered:
-        for letter, original in found:
+        for letter, original, dropped in found:
             source = letter.source
             assert source is not None, "a letter without one is not chosen"
-            copied, dropped, ticket = _copied(source, original, letters.owner), decide(letter), letter.ticket
+            copied, ticket = _copied(source, original, letters.owner), letter.ticket
             signature = (letter.signature or b"").decode(errors="replace")
             turn = None if ticket is None else replays.Turn(signature, ticket.encode().decode())
             receipt = replays.Receipt(

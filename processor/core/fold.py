@@ -17,6 +17,7 @@ A zombie cannot commit at all: its successor took its transactional id.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Protocol
@@ -115,6 +116,8 @@ def fold(
         parking: decides what becomes of rejected records (see `core.parking`). None: each is a dead letter.
     """
     into = _Into(topology, ticked_ms)
+    if parking is not None:
+        decode = parking.decoding(decode, partial(_state, states, into), topology.tombstones == "ignore")
     if topology.tick is None:
         _fold_records(topology, states, records, decode, partition_of, parking, into)
     else:
@@ -200,12 +203,7 @@ def _fold_records(
 
 def _fold_rejected(parking: Parking, states: States, record: Record, reason: Rejected, into: _Into) -> bool:
     """Returns whether the record was processed after all, and changed nothing."""
-
-    def state_of(key: str) -> Any:
-        changed = into.changes.get(key)
-        return states.get(key) if changed is None else changed[0]
-
-    letter, key, before, after, outputs, idle = parking.take(record, reason, state_of)
+    letter, key, before, after, outputs, idle = parking.take(record, reason, partial(_state, states, into))
     if letter is not None:
         into.dead_letters.append(letter)
     if after is not before or outputs:
@@ -215,13 +213,21 @@ def _fold_rejected(parking: Parking, states: States, record: Record, reason: Rej
     return idle
 
 
+def _state(states: States, into: _Into, key: str) -> Any:
+    """The state of a key, after all records so far."""
+    changed = into.changes.get(key)
+    return states.get(key) if changed is None else changed[0]
+
+
 def state_key(topology: Topology, decode: Callable[[Record], Any], record: Record) -> str | None:
     """The state key of a record that was rejected, maybe by its handler; None: it has none that can be known."""
     if record.topic not in topology.keys:
         return None
     try:
         value = decode(record)
-        return tombstone_key(record.key) if value is None else str(topology.keys[record.topic](value))
+        key = tombstone_key(record.key) if value is None else str(topology.keys[record.topic](value))
+        key.encode()  # it is written into headers and changelog
+        return key
     except Exception:  # noqa: BLE001 - the pipeline's own code, at a value that it may have failed at
         return None
 

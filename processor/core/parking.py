@@ -168,6 +168,30 @@ class Parking:
         self._signature = signature
         self._key_of = key_of
 
+    def decoding(
+        self, decode: Callable[[Record], Any], state_of: Callable[[str], Any], ignores_tombstones: bool
+    ) -> Callable[[Record], Any]:
+        """What decodes records, and rejects the replay of a parked event that has no part in its key any more: the others would
+        wait for its turn for ever.
+
+        Args:
+            state_of: as of `take`.
+        """
+
+        def decode_in_turn(record: Record) -> Any:
+            value = decode(record)
+            ticket, _ = self._ticket(record)
+            if ticket is None:
+                return value
+            key = None if value is None and ignores_tombstones else self._key_of(record)
+            state = state_of(ticket.key)
+            if key != ticket.key and type(state) is Parked and state.at == ticket.at:
+                now = "it has no state key now" if key is None else f"its state key is {key} now"
+                raise Rejected(f"{now}, and it was parked as an event of {ticket.key}", Code.REJECTED)
+            return value
+
+        return decode_in_turn
+
     def take(self, record: Record, reason: Rejected, state_of: Callable[[str], Any]) -> Taken:
         """Take a record that was rejected.
 

@@ -19,9 +19,9 @@ import structlog
 from onefold.error_codes import Code
 from onefold.processor.core.errors import ProcessorError, Refused
 from onefold.processor.core.fold import States, fold
-from onefold.processor.core.parking import Parking
+from onefold.processor.core.parking import Parking, Ticket
 from onefold.processor.core.topology import EmitChange, Topology
-from onefold.processor.core.values import Change, Outputs, Record, Transaction
+from onefold.processor.core.values import Change, DeadLetter, Outputs, Record, Transaction
 
 log = structlog.get_logger()
 
@@ -65,26 +65,32 @@ class Bugs:
         if topology.emit_change is not None:
             topology = replace(topology, emit_change=partial(_emit_all, topology.emit_change, states))
         faults: dict[Record, str] = {}
-        in_a_row = 0
+        in_a_row = waited = 0
         for record in records:
             try:
                 transaction = fold(topology, ahead, (record,), decode, partition_of, ticked_ms, parking)
                 encode(transaction)
             except NO_FAULT:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - counted, and the cause of what is raised below
                 faults[record] = reason = self._tell(topology, record, error)
                 in_a_row += 1
-                if in_a_row == IN_A_ROW_MAX or in_a_row == len(records) >= ALL_OF_MIN:
-                    raise Refused(
-                        Code.HANDLER_FAILS,
-                        f"{topology.name} fails at {in_a_row} records in a row, the last of them {record.source.decode()}: "
-                        f"{reason}. None of them went to the dead-letter topic. Fix the handler, and start the pipeline again",
-                    ) from error
+                last = record, reason, error
             else:
                 ahead.changes |= transaction.changes
                 ticked_ms = transaction.ticked_ms
-                in_a_row = 0
+                if any(_waits(letter) for letter in transaction.dead_letters):
+                    waited += 1  # the handler has not seen it
+                else:
+                    in_a_row = 0
+            tried = len(records) - waited
+            if in_a_row == IN_A_ROW_MAX or (record is records[-1] and in_a_row == tried >= ALL_OF_MIN):
+                failed, reason, cause = last
+                raise Refused(
+                    Code.HANDLER_FAILS,
+                    f"{topology.name} fails at {in_a_row} records in a row, the last of them {failed.source.decode()}: "
+                    f"{reason}. None of them went to the dead-letter topic. Fix the handler, and start the pipeline again",
+                ) from cause
         return faults
 
     def _tell(self, topology: Topology, record: Record, error: Exception) -> str:
@@ -101,6 +107,12 @@ class Bugs:
             source = record.source.decode()
             log.error("a handler has a bug", domain=topology.name, record=source, reason=reason, stack=trace)
         return reason
+
+
+def _waits(letter: DeadLetter) -> bool:
+    """Whether the key of its record was parked before."""
+    ticket = Ticket.decode(letter.parked)
+    return ticket is not None and not ticket.refused
 
 
 def _emit_all(emit_change: EmitChange, states: States, key: str, _: Any, after: Any) -> Outputs:

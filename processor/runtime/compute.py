@@ -112,7 +112,7 @@ class Compute:
                 bug = error
             folding = topology, states, records, chosen, partition_of
             faults = self._bugs.at_fault(*folding, self._try_encode, ticked_ms, parks)
-            if not faults:
+            if faults.keys() <= rejected.keys():
                 raise bug
             rejected.update(faults)
 

@@ -1,15 +1,15 @@
 """Which dead letters of parked keys a command sends, and in which order."""
 
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from onefold.operate.dead_letters import parked, replay
-from onefold.operate.dead_letters.letters import Letter, Wanted
+from onefold.operate.dead_letters.letters import Letter, Original, Wanted
 from onefold.operate.dead_letters.replay import Report
 from onefold.operate.reading import Place
-from onefold.processor.core.parking import Ticket
-from onefold.processor.io.replays import Receipt, Turn
+from onefold.processor.core.parking import Parked, Ticket
+from onefold.processor.io.replays import Dropped, Receipt, Turn
 
 pytestmark = pytest.mark.promise("parked-keys")
 
@@ -70,27 +70,123 @@ def test_a_drop_takes_the_rejected_one_and_not_what_waits(named: tuple[Place, ..
     assert replay._dropping(sent, Wanted(places=frozenset(named)), waiting) == {letter(0).place}
 
 
-def test_the_first_that_waits_is_dropped_if_it_is_named() -> None:
+def test_what_waits_is_dropped_if_it_is_named() -> None:
+    """Also behind the rejected one, and behind one that is replayed."""
     waiting = [letter(4), letter(5)]
     sent = parked.next_round(waiting, {one.place for one in waiting})
     assert replay._dropping(sent, Wanted(), waiting) == set()
-    named = Wanted(places=frozenset((letter(4).place, letter(5).place)))
-    assert replay._dropping(sent, named, waiting) == {letter(4).place}
+    named = Wanted(places=frozenset((letter(4).place, letter(5).source or letter(5).place)))
+    assert replay._dropping(sent, named, waiting) == {letter(4).place, letter(5).place}
+    assert replay._dropping(sent, named, waiting[1:]) == {letter(5).place}
+    rejected = [letter(0), letter(1), letter(2)]
+    sent = parked.next_round(rejected, {one.place for one in rejected})
+    named = Wanted(places=frozenset((letter(0).place, letter(1).place)))
+    assert replay._dropping(sent, named, rejected[:2]) == {letter(0).place, letter(1).place}
 
 
-def test_a_key_of_which_some_events_were_replayed_is_half_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or all, and its state says that the processor has not taken them."""
-    none: Any = Letters(letter(0), letter(1))
-    some: Any = Letters(letter(0), letter(1), letter(0, key="b"), ended=(letter(0),))
-    every: Any = Letters(letter(0), letter(1), letter(0, key="b"), ended=(letter(0), letter(1)))
-    keys = [dict[Any, int]()]
+A = parked.Park(b"us", "t/0/0", "a")
 
-    def is_parked(letters: Letters, parks: dict[Any, int]) -> None:
-        keys.append(parks)
 
-    monkeypatch.setattr(parked, "_is_parked", is_parked)
-    assert [parked.half_released(one) for one in (none, some, every)] == [None, parked.park_of(letter(1)), None]
-    assert keys[-1] == {parked.park_of(letter(0)): 0}
+@pytest.mark.parametrize(
+    ("found", "ended", "turn", "is_taken", "half"),
+    [
+        ((letter(0), letter(1)), (), 0, True, False),
+        ((letter(0), letter(1), letter(0, key="b")), (letter(0),), 1, True, True),
+        ((letter(0), letter(1)), (letter(0), letter(1)), 0, False, True),
+        ((letter(0), letter(1)), (letter(0), letter(1)), None, True, False),
+        # Nothing is left that could release the key.
+        ((letter(0), letter(1)), (letter(0), letter(1)), 0, True, False),
+        ((letter(0), letter(2)), (letter(0),), 1, False, True),
+        ((letter(0), letter(2)), (letter(0),), 1, True, False),
+    ],
+    ids=[
+        "none replayed",
+        "some",
+        "all, and not taken",
+        "all",
+        "all elsewhere",
+        "one is gone, not taken",
+        "one is gone",
+    ],
+)
+def test_a_key_of_which_some_events_were_replayed_is_half_released(
+    found: Any, ended: Any, turn: int | None, is_taken: bool, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {} if turn is None else {A: Parked(None, "t/0/0", turn, 2)}
+    monkeypatch.setattr(parked, "_states", lambda letters, parks: states)
+    monkeypatch.setattr(parked, "has_taken", lambda letters, partitions, wait_s: is_taken)
+    letters: Any = Letters(*found, ended=ended)
+    assert parked.half_released(letters) == (A if half else None)
+
+
+class World(Letters):
+    """What a command has sent, and a processor that writes a letter again if its turn is not there."""
+
+    name = "desk"
+    client: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, *found: Letter, runs: bool = True) -> None:
+        super().__init__(*found)
+        self.runs, self.turn, self.rounds, self.sent = runs, 0, 0, list[Letter]()
+
+    def has_taken(self, letters: Any, partitions: Any) -> bool:
+        for one in self.sent if self.runs else ():
+            if one.ticket is not None and one.ticket.number == self.turn:
+                self.turn += 1
+                continue
+            at = len(self.found) + 100
+            again = one._replace(place=Place("t.dead", 0, at), source=Place("t", 0, at))
+            self.found = (*self.found, again)
+        self.sent = []
+        return self.runs
+
+    def send(self, letters: Any, decide: Any, report: Report) -> None:
+        self.rounds += 1
+        assert self.rounds < 9, "it does not end"
+        for one in letters:
+            self.sent.append(one)
+            self.ended.add(one.source)
+            report.done.append(one)
+
+
+def release(world: World, monkeypatch: pytest.MonkeyPatch) -> Report:
+    monkeypatch.setattr(replay, "_open", lambda client, name: None)
+    monkeypatch.setattr(parked, "has_taken", world.has_taken)
+    report, letters = Report(), cast("Any", world)
+    chosen = [*world.select(Wanted())]
+    replay._release(letters, Wanted(), chosen, None, report, lambda some, decide: world.send(some, decide, report))
+    return report
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_replay_ends_if_the_letter_whose_turn_it_is_is_gone(gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = release(World(*(letter(number) for number in range(4) if number != gone)), monkeypatch)
+    (why,) = report.failed.values()
+    assert why == "it waits for a dead letter that is gone: its key is free only after a reset"
+
+
+def test_a_command_says_that_replays_of_an_earlier_one_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(letter(0), letter(1), runs=False)
+    world.ended = {one.source for one in world.found}
+    report = release(world, monkeypatch)
+    assert (len(report.before), report.failed) == (2, {})
+    assert report.stalled.startswith("the processor of desk has not taken them yet")
+
+
+def test_a_drop_before_its_turn_is_a_drop_again() -> None:
+    """By its receipt, also if its record is gone from the input."""
+    receipt = Receipt(("t", 0, 7), "id", "t.dead/0/1", 5, Dropped("ada", "wrong"), None)
+
+    class Receipts:
+        def receipt(self, source: Place | None, receipts: None) -> Receipt | None:
+            return receipt if source == Place("t", 0, 7) else None
+
+    letters: Any = Receipts()
+    before = replay._dropped_before
+    assert before(letters, Original(b"onefold-dropped/t/0/7", b"", None), None) == Dropped("ada", "wrong")
+    assert before(letters, Original(b"onefold-dropped/t/0/7", b"{}", None), None) is None
+    assert before(letters, Original(b"t/0/7", b"", None), None) is None
+    assert before(letters, Original(None, None, None), None) is None
 
 
 def test_a_receipt_tells_the_turn() -> None:

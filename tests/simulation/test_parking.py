@@ -155,6 +155,63 @@ def test_a_record_that_ends_the_process_parks_nothing(contracts: Path) -> None:
     assert [letter.ticket and letter.ticket[:2] for letter in operator.letters()] == [None, (1, True), (2, False)]
 
 
+@pytest.mark.parametrize("others", [99, 100, 2_000])
+def test_a_version_that_fails_at_everything_is_refused_also_between_events_that_wait(
+    others: int, contracts: Path
+) -> None:
+    def fail(state: Any, event: Any) -> Any:
+        raise KeyError("price")
+
+    driver = TopologyDriver(replace(Program().topology(), handle=fail), contracts=contracts)
+    send(driver, Sent("hot", 0, 0))
+    for number in range(others):
+        driver.send(EVENTS, Sent(f"new-{number}", number, 0)._asdict())
+        driver.send(EVENTS, Sent("hot", number, 0)._asdict())
+    if others < 100:
+        driver.run()
+        assert len(driver.records(DEAD)) == 1 + 2 * others
+        return
+    with raises(Refused, Code.HANDLER_FAILS):
+        driver.run()
+    assert len(driver.records(DEAD)) == 1
+
+
+@pytest.mark.parametrize("moved", ["the rejected one", "all"])
+def test_a_replay_that_has_another_key_now_keeps_its_turn(moved: str, contracts: Path) -> None:
+    """Nothing would call the tickets behind it."""
+    program = Program()
+    keys: list[Callable[[Any], str]] = [lambda value: value.desk]
+    topology = replace(program.topology(), key=lambda value: keys[-1](value))
+    driver = TopologyDriver(topology, contracts=contracts)
+    operator = Operator(driver)
+    send(driver, Sent("a", 2, 1), Sent("a", 4, 0))
+    program.version = 1
+    keys.append(lambda value: f"{value.desk}/b" if value.wants or moved == "all" else value.desk)
+    driver.kill()
+    for _ in range(2):
+        operator.replay(operator.letters())
+        driver.run()
+
+    head, waiting = operator.letters()
+    assert [one.ticket and one.ticket[:2] for one in (head, waiting)] == [(0, True), (1, False)]
+    assert head.headers["onefold-reason"] == b"its state key is a/b now, and it was parked as an event of a"
+    keys.pop()
+    driver.kill()
+    operator.replay(operator.letters())
+    driver.run()
+    assert (taken(driver), operator.letters()) == ({"a": "2 4"}, [])
+
+
+def test_a_key_that_is_no_text_parks_nothing(contracts: Path) -> None:
+    program = Program()
+    topology = replace(program.topology(), key=lambda value: value.desk.encode().decode("ascii", "surrogateescape"))
+    driver = TopologyDriver(topology, contracts=contracts)
+    driver.send(EVENTS, '{"desk": "é", "number": 2, "wants": 0}'.encode(), key="x")
+    send(driver, Sent("a", 4, 0))
+    assert taken(driver) == {"a": "4"}
+    assert "onefold-parked" not in driver.records(DEAD)[0][2]
+
+
 def test_the_state_of_a_key_that_had_none(contracts: Path) -> None:
     """It is nothing again after a drop."""
     driver = TopologyDriver(Program().topology(), contracts=contracts)
@@ -364,7 +421,7 @@ def one_of(
 ) -> None:
     """Do this. What is sent, and the numbers of what is dropped, is noted."""
     what, *more = action
-    letters = [letter for letter in operator.letters() if letter.entry.value not in (b"garbage", b"")]
+    letters = [letter for letter in operator.letters() if letter.entry.value != b"garbage"]
     if what == "send":
         desk, wants, idle = more
         sent.append(Sent(desk, -len(sent) - 1 if idle else len(sent) + 1, wants))
@@ -382,9 +439,9 @@ def one_of(
     elif what == "replay" and letters:
         operator.replay([letters[more[0] % len(letters)]])
     elif what == "release":
-        operator.replay(one for several in operator.parked().values() for one in several if one.entry.value)
-    elif what == "drop" and (refused := [one for one in letters if one.ticket is None or one.ticket.refused]):
-        letter = refused[more[0] % len(refused)]
+        operator.replay(one for several in operator.parked().values() for one in several)
+    elif what == "drop" and (events := [one for one in letters if not one.is_drop]):
+        letter = events[more[0] % len(events)]
         dropped.add(_value(driver, letter).number)
         operator.drop(letter)
 
@@ -405,7 +462,7 @@ def act(
         if not (waiting := operator.parked()):
             return operator, sent, dropped
         for head, *others in waiting.values():
-            if _value(driver, head).wants > LAST:
+            if not head.is_drop and _value(driver, head).wants > LAST:
                 dropped.add(_value(driver, head).number)
                 operator.drop(head)
                 operator.replay(others)

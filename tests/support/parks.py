@@ -40,6 +40,11 @@ class Letter(NamedTuple):
     headers: dict[str, bytes | None]
     ticket: Ticket | None
 
+    @property
+    def is_drop(self) -> bool:
+        """Whether it is of the record of a drop that came before its turn."""
+        return (self.entry.key or b"").startswith(b"onefold-dropped/")
+
 
 class Operator:
     """Replays and drops dead letters as `onefold dead-letters` does, each once, and leaves receipts.
@@ -74,12 +79,15 @@ class Operator:
         return {key: sorted(letters, key=lambda one: one.ticket or ()) for key, letters in found.items()}
 
     def replay(self, letters: Iterable[Letter], receipt: Letter | None = None) -> None:
-        """Put their records at the end of their partitions.
+        """Put their records at the end of their partitions; of one that says that an event was dropped, such a record.
 
         Args:
             receipt: what the receipt is of, where it says something else.
         """
         for letter in letters:
+            if letter.is_drop:
+                self.drop(letter)
+                continue
             self._end(receipt or letter, dropped=False)
             key, value, (topic, partition, _) = letter.entry.key, letter.entry.value, letter.source
             self.log.append(topic, key, value, partition=partition, headers=_headers(letter))

@@ -87,10 +87,10 @@ def entry(letter: Letter, remark: str) -> str:
     return f"{first}\n{wrapped(letter.reason)}"
 
 
-def tell_parked(report: Report) -> None:
+def tell_parked(report: Report, dry_run: bool = False) -> None:
     """What became of records that waited behind others."""
     if report.followed:
-        typer.echo(f"{len(report.followed):,} that waited behind them were replayed.")
+        typer.echo(f"{len(report.followed):,} that wait behind them {'would be' if dry_run else 'were'} replayed.")
     if report.stalled:
         typer.echo(wrapped(report.stalled, ""))
 

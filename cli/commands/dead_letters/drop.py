@@ -49,7 +49,8 @@ def command(
     """Decide that the records of dead letters never count, also after a reset with a handler that would take them. Nothing is
     deleted and nothing is sent: `verify` counts them as dead letters, and the dashboard no longer. A drop is final: a dropped
     dead letter cannot be replayed. Dead letters of inputs that the pipeline or its workers write cannot be dropped: a reset
-    deletes these topics, and their records come again. If the pipeline parks keys, the records that wait are replayed, in order.
+    deletes these topics, and their records come again. If the pipeline parks keys, the
+    records that wait are replayed, in order, also if a filter takes them; name their places to drop them too.
 
     Exit code 1: some dead letters could not be dropped, with the reasons. --dry-run writes nothing.
 
@@ -91,7 +92,8 @@ def _tell(report: Report, dry_run: bool, as_json: bool) -> None:
     failed = {str(place): why for place, why in report.failed.items()}
     if as_json:
         data = {"would" if dry_run else "dropped": done, "done_before": len(report.before), "failed": failed}
-        data |= {"replayed": [str(letter.place) for letter in report.followed]} if report.followed else {}
+        followed = [str(letter.place) for letter in report.followed]
+        data |= {"would_replay" if dry_run else "replayed": followed} if followed else {}
         data |= {"stalled": report.stalled} if report.stalled else {}
         typer.echo(json.dumps(data, indent=1))
         return
@@ -103,4 +105,4 @@ def _tell(report: Report, dry_run: bool, as_json: bool) -> None:
         f"{len(done):,} {'would be ' if dry_run else ''}dropped, {len(report.before):,} had been replayed or dropped before, "
         f"{len(failed):,} cannot be.{' Nothing was written.' if dry_run else ''}"
     )
-    common.tell_parked(report)
+    common.tell_parked(report, dry_run)
