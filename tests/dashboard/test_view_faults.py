@@ -150,17 +150,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reading_that_hangs_is_one_sentence_until_it_ends() -> None:
     """It is the one reading all the time."""
     said: list[str] = []
+    told = asyncio.Event()
     readings = 0
 
     async def read(before: Any) -> str:
         nonlocal readings
         readings += 1
-        while said.count(HANGS) < 1:
-            await asyncio.sleep(0)
+        await told.wait()
         return "read"
 
     def render(value: Any, trouble: str) -> Mapping[str, str]:
         said.append(trouble)
+        if trouble == HANGS:
+            told.set()
         return {"part": f"{value} {trouble}"}
 
     found = updates(read, render, lambda update: not update["trouble"])
@@ -196,21 +198,19 @@ def test_parts_that_are_none_are_one_sentence(rendered: Any) -> None:
 
 def test_a_reading_ends_with_its_last_viewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "READ_S", 0.01)
-    ended = False
+    ended = asyncio.Event()
 
     async def read(before: Any) -> None:
-        nonlocal ended
         try:
             await asyncio.Event().wait()
         finally:
-            ended = True
+            ended.set()
 
     async def run() -> None:
         stream = Live().events("key", read, lambda value, trouble: {})
         await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
         async with asyncio.timeout(PATIENCE_S):
-            while not ended:
-                await asyncio.sleep(0)
+            await ended.wait()
 
     asyncio.run(run())

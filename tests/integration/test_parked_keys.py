@@ -145,7 +145,7 @@ def one_that_waits_is_not_replayed(site: Site, capsys: pytest.CaptureFixture[str
     assert told["failed"] == {waiting["place"]: f"it waits behind {head['place']}: replay or drop that one"}
     told = said(capsys, "dead-letters", "drop", "desk", waiting["place"], "--because", "x", "--dry-run", code=FAILED)
     assert (told["would"], [*told["failed"]]) == ([], [waiting["place"]])
-    told = said(capsys, "dead-letters", "replay", "desk", head["place"], "--dry-run")
+    told = said(capsys, "dead-letters", "replay", "desk", head["place"], "--dry-run", code=FAILED)
     assert len(told["would"]) == 3
     assert len(records(site.client, EVENTS)) == 7
 

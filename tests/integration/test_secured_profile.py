@@ -185,7 +185,7 @@ def rows(profile: Profile, query: str) -> list[tuple[Any, ...]]:
 def test_a_pipeline_runs_with_a_login_for_each_service(profile: Profile, run: Run) -> None:
     """Processor, worker, and the Spark sink with Java's client of Kafka, from the administrator's first step to a verdict."""
     users = [f"--user={service.value}={profile.principal(service)}" for service in Service]
-    profile.give_rights_in_kafka(run("acls", PIPELINE, "--format", "json", *users, **SERVERS))
+    profile.give_rights_in_kafka(run("acls", PIPELINE, "--json", *users, **SERVERS))
     run("grants", PIPELINE, "--apply", ONEFOLD_POSTGRES_DSN=profile.admin)
     profile.make_logins()
     run("migrate", PIPELINE)

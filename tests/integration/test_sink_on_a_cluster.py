@@ -1,4 +1,4 @@
-"""A sink with executors on a standalone cluster of Spark: they have nothing but Spark, and the sink says it if none is there."""
+"""A sink with executors on a standalone cluster of Spark: they have nothing but Spark."""
 
 import os
 from collections.abc import Iterator
@@ -26,16 +26,14 @@ def cluster(infrastructure: Infrastructure) -> Iterator[SparkCluster]:
 
 @pytest.mark.spark
 @pytest.mark.promise("spark-clusters")
-def test_executors_need_only_spark_and_a_sink_without_executors_says_so(
+def test_executors_need_only_spark_and_may_be_killed(
     cluster: SparkCluster, made_up: MadeUp, sink_of: SinkOf, database: str, tmp_path: Path
 ) -> None:
-    """It goes on after kill -9 of an executor. Without workers, its status, its health and its metrics say so.
-    `tests/sink/test_cluster.py` and `test_sink_process.py` show what comes after its patience.
-    """
+    """What comes without executors is shown by `tests/sink/test_cluster.py` and `tests/product/test_spark_cluster.py`."""
     made_up.create_topics(partitions=2)
     made_up.send(range(100))
     port = free_ports(1)[0]
-    child = sink_of(made_up.name, tmp_path)(
+    sink_of(made_up.name, tmp_path)(
         spark={"master": cluster.master, "options": OPTIONS}, patience_s=SOON_S, metrics_port=port, stall_s=SOON_S
     )
     eventually(lambda: made_up.is_landed(database), SOON_S, "executors take part in a batch")
@@ -46,14 +44,6 @@ def test_executors_need_only_spark_and_a_sink_without_executors_says_so(
     cluster.executors()[0].kill()
     made_up.send(range(100, 200))
     eventually(lambda: made_up.is_landed(database), SOON_S, "the sink goes on after the kill of an executor")
-
-    for name in ("worker-0", "worker-1"):
-        cluster.kill(name)
-    sentence = f"Spark has had no executors at {cluster.master} for 30 s"
-    eventually(lambda: sentence in asked(port, "/healthz")[1], SOON_S, "its health says that no executor is there")
-    assert asked(port, "/healthz")[0] == 503
-    assert sums(port)["onefold_sink_executors"] == 0
-    assert (child.status()["state"], child.status()["detail"]) == ("waiting", sentence)
 
 
 def executors_have_only_spark(cluster: SparkCluster, home: Path, dsn: str) -> None:

@@ -153,4 +153,4 @@ def test_a_table_is_known_however_a_merge_spells_it(project: Path) -> None:
 def test_a_panels_file_that_is_wrong_is_named(project: Path) -> None:
     file = "sql/panels/sales.toml"
     (sentence,) = found(project, file, 'kind = "bar"', 'kind = "pie"')
-    assert sentence == f"{project / file}: panel 2 (The best shops): kind is stat, bar, table, line or rollup"
+    assert sentence == f"{project / file}: panel 2 (The best shops): kind has to be stat, bar, table, line or rollup"

@@ -81,7 +81,7 @@ def test_the_tutorial(environment: dict[str, str], tmp_path: Path) -> None:
     """Every command in order, in one shell a section; each must succeed, and the verdict after the kills is *valid*."""
     sections = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     begin, run, kill, chaos, end, *mine = sections
-    assert "kill -9" in kill
+    assert "onefold kill" in kill
     assert "onefold chaos" in chaos
     assert "--wipe" in end
     shell(begin, tmp_path, environment)

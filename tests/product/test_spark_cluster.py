@@ -14,14 +14,17 @@ from psycopg import conninfo, sql
 from onefold.chaos.load import Load
 from onefold.cli import submit
 from onefold.config.settings import Settings
+from onefold.exit_codes import UNAVAILABLE
 from onefold.stack import jars, java
 from onefold.stack.embedded import default_cache
+from onefold.stack.ports import free_ports
 from tests.support.command_line import Onefold
 from tests.support.spark_cluster import NO_PYTHON, OPTIONS, PROTECTED, SPARK_HOME, SparkCluster, spark_cluster
+from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
 pytestmark = [
-    pytest.mark.long,  # 5 min
+    pytest.mark.long,  # 5 min and 2.5 min, of which 2 are the sink's patience
     pytest.mark.spark,
     pytest.mark.promise("spark-clusters"),
 ]
@@ -30,6 +33,7 @@ PIPELINES = ("runner", "trades")
 # JVMs on cores that others use too; a worker looks for a master again after 10 to 15 s, and the sink after 30.
 GOES_ON_S = 240.0
 LOOK_AGAIN_S = 0.5
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +147,25 @@ def test_kills_change_no_table(cluster: SparkCluster, onefold: Onefold, tmp_path
         onefold.environment |= here
         onefold.drained(GOES_ON_S)
     assert checksums(local) == checksums(onefold.dsn)
+
+
+def test_a_sink_without_executors_says_so_and_ends(cluster: SparkCluster, onefold: Onefold, tmp_path: Path) -> None:
+    """In its status, its health and its metrics, and with the exit code of a service that is not there."""
+    port, status = free_ports(1)[0], tmp_path / "status.json"
+    told = {"ONEFOLD_METRICS_PORT": str(port), "ONEFOLD_STATUS_FILE": str(status)}
+    with running(onefold.start("sink", "runner", **told), tmp_path / "sink.out") as sink:
+        eventually(lambda: sums(port).get("onefold_sink_executors") == 2, GOES_ON_S, "two executors", LOOK_AGAIN_S)
+        assert asked(port, "/healthz")[0] == 200
+        for name in ("worker-0", "worker-1"):
+            cluster.kill(name)
+        sentence = f"Spark has had no executors at {cluster.master} for 30 s"
+        eventually(lambda: sentence in asked(port, "/healthz")[1], GOES_ON_S, "its health says it", LOOK_AGAIN_S)
+        assert asked(port, "/healthz")[0] == 503
+        assert sums(port)["onefold_sink_executors"] == 0
+        said = json.loads(status.read_text(encoding="utf-8"))
+        assert (said["state"], said["detail"]) == ("waiting", sentence)
+        assert sink.wait(PATIENCE_S + GOES_ON_S) == UNAVAILABLE
+        assert f"gave up after {PATIENCE_S:.0f} s: {sentence}" in (tmp_path / "sink.out").read_text(encoding="utf-8")
 
 
 def rows_go_on(onefold: Onefold, after: str) -> None:

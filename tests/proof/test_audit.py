@@ -272,8 +272,10 @@ def test_a_changed_rule_is_named_by_its_first_output(
 ) -> None:
     monkeypatch.setattr(ChangedRule, "changed", staticmethod(rule))
     send(stage, 1)
-    found = named(auditor)
-    assert (found.kind, found.key["id"]) == (kind, NEW)
+    # Where the rule makes nothing of a record, the processor's counts differ, too.
+    standing = ran(auditor, lambda standing: any(one.kind == kind for one in standing.findings), NAMED_WITHIN_S)
+    found = next(one for one in standing.findings if one.kind == kind)
+    assert found.key["id"] == NEW
     assert found.where in ("campaigns.totals", "campaigns.accepted")
     assert (found.source or "").startswith("campaigns.sends/")
     if kind == "wrong output":
