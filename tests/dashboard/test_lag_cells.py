@@ -60,6 +60,8 @@ def test_a_place_that_was_taken_is_no_landing(site: Site, floor: Floor) -> None:
     for sink, offset in (("mails", 0), ("shop", 1)):
         values = f"VALUES ('{sink}', '{sink}.bills', 0, {offset}, 'an-id', 'test', clock_timestamp())"
         floor.connection.execute(f"{ledger} {values}")
-    found = re.findall(r'/pipelines/(\w+)">.*?data-label="Last commit">(.*?)</td>', site.get("/")[1], re.DOTALL)
+    home = site.get("/")[1]
+    row = r'rowheader"><a href="/pipelines/(\w+)">.*?data-label="Last commit">(.*?)</td>'
+    found = re.findall(row, home, re.DOTALL)
     assert dict(found)["mails"] == NONE
     assert re.fullmatch(r"\d\d:\d\d:\d\d", dict(found)["shop"])

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.reset.reset import Reset
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.replays import Dropped
-from onefold.proof.contracts import contracts
+from onefold.proof.contracts import contracts, load
 from onefold.proof.decode import decode_output
 from tests.support.desk import DEAD, EVENTS, PROGRAM, TAKEN, write_schemas
 from tests.support.dying import dies
@@ -63,7 +63,7 @@ class Site:
 @pytest.fixture
 def site(
     fresh_domain: Callable[..., Topology], client: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Site:
+) -> Iterator[Site]:
     (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     write_schemas(tmp_path / "avro")
     (tmp_path / "sql" / "merge").mkdir(parents=True)
@@ -73,7 +73,11 @@ def site(
         monkeypatch.setenv(f"ONEFOLD_{name}", value)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(parked, "STALLED_S", 5.0)
-    return Site(fresh_domain("desk"), client, tmp_path)
+    for kept in (contracts, load):  # of the pipelines of another project
+        kept.cache_clear()
+    yield Site(fresh_domain("desk"), client, tmp_path)
+    for kept in (contracts, load):
+        kept.cache_clear()
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
