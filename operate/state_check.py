@@ -137,7 +137,7 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
         if gone and any(task.taken != sum(task.stored.progress.counts) for task in tasks):
             raise gone
         told("comparing the states", log.records)
-        compacted = log.compacted(topology.inputs, or_unknown=True)
+        compacted = log.compacted(topology.inputs)
     check = Check("states", sum(len(task.store) for task in tasks), sum(len(one.states) for one in stored.values()))
     findings, lost = list[Finding](), 0
     for task in tasks:
@@ -147,10 +147,7 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
             else:
                 findings.append(found)
     if findings and compacted:
-        topics = ", ".join(compacted)
-        text = (
-            f"states differ, but {topics} is compacted, or its cleanup.policy cannot be read: it may have lost records"
-        )
+        text = f"states differ, but {', '.join(compacted)} is compacted (cleanup.policy), and may have lost records"
         return Compared([], check, CannotTell(Code.RECORDS_DELETED, text))
     if lost:
         text = f"Kafka has deleted the beginning of {topology.changelog}, and {lost:,} states may have been there"

@@ -143,7 +143,7 @@ class Judge:
                     verdict.findings = findings
                     verdict.outcome, verdict.reason, verdict.code = decide(findings, holdup, still)
                     if verdict.outcome == INVALID and (
-                        doubt := doubted(findings, self._log.compacted(self._work.reads, or_unknown=True))
+                        doubt := doubted(findings, self._log.compacted(self._work.reads))
                     ):
                         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, doubt, str(Code.RECORDS_DELETED)
                     if verdict.outcome == VALID and (undeclared := self._state.matching.undeclared()):

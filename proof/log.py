@@ -7,7 +7,7 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,23 +186,17 @@ class Log:
             take(Record(topic, partition, offset, message.key(), message.value(), headers, known_ms))
             positions[place] = offset + 1
 
-    def compacted(self, topics: Iterable[str], *, or_unknown: bool = False) -> list[str]:
-        """Those of the topics from whose middle Kafka may delete records.
-
-        Args:
-            or_unknown: also those of which Kafka does not say how they are set.
-        """
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics from whose middle Kafka may delete records; none where it does not say how they are set."""
         named = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         answers = kafka_ask.describe_configs(self._admin, named, self._answer_s)()
-        found = []
-        for topic, asked in answers.items():
-            try:
-                is_compacted = "compact" in str(asked.result()["cleanup.policy"].value)
-            except KafkaException:
-                is_compacted = or_unknown
-            if is_compacted:
-                found.append(topic.name)
-        return found
+        with suppress(KafkaException):
+            return [
+                topic.name
+                for topic, asked in answers.items()
+                if "compact" in str(asked.result()["cleanup.policy"].value)
+            ]
+        return []
 
     def gone(self) -> str:
         """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""

@@ -201,14 +201,14 @@ def doubted(findings: Iterable[Finding], compacted: Iterable[str]) -> str:
     """Why these findings prove nothing, in one sentence, or "".
 
     Args:
-        compacted: inputs from whose middle Kafka may have deleted records, or of which it does not say so.
+        compacted: inputs from whose middle Kafka may have deleted records.
     """
     topics = ", ".join(compacted)
     if not topics or any(finding.kind in _WRONG_ANYWAY for finding in findings):
         return ""
     return (
-        f"rows or records differ from what follows from the input log, but {topics} is compacted, or its cleanup.policy cannot "
-        f"be read (DescribeConfigs): records that explain the differences may be gone from it"
+        f"rows or records differ from what follows from the input log, but {topics} is compacted (cleanup.policy): records "
+        f"that explain the differences may be gone from it"
     )
 
 

@@ -115,8 +115,8 @@ class Following:
         return self._log.gone()
 
     def compacted(self) -> list[str]:
-        """The inputs from whose middle Kafka may have deleted records, as far as it says. Raises `CannotTell`."""
-        return self._log.compacted(self._work.reads, or_unknown=True)
+        """The inputs from whose middle Kafka may have deleted records. Raises `CannotTell`."""
+        return self._log.compacted(self._work.reads)
 
     def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
         work, ids = self._work, self.topic_ids

@@ -36,7 +36,7 @@ class JudgesLog(Log):
     def hold(self, places: Iterable[Place], held: bool) -> None:
         (self._held.update if held else self._held.difference_update)(places)
 
-    def compacted(self, topics: Iterable[str], *, or_unknown: bool = False) -> list[str]:
+    def compacted(self, topics: Iterable[str]) -> list[str]:
         return [topic for topic in topics if topic in self._simulated.compacted]
 
     def gone(self) -> str:
