@@ -1,9 +1,11 @@
-"""A sink with executors on a standalone cluster of Spark: they have nothing but Spark."""
+"""A sink with executors on a standalone cluster of Spark: they have nothing but Spark, and the sink says it if none is left."""
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from onefold.stack.embedded import Infrastructure
@@ -29,11 +31,13 @@ def cluster(infrastructure: Infrastructure) -> Iterator[SparkCluster]:
 def test_executors_need_only_spark_and_may_be_killed(
     cluster: SparkCluster, made_up: MadeUp, sink_of: SinkOf, database: str, tmp_path: Path
 ) -> None:
-    """What comes without executors is shown by `tests/sink/test_cluster.py` and `tests/product/test_spark_cluster.py`."""
+    """It goes on after kill -9 of an executor, and says so when no executor is left. `tests/product/test_spark_cluster.py` shows
+    how it ends then.
+    """
     made_up.create_topics(partitions=2)
     made_up.send(range(100))
     port = free_ports(1)[0]
-    sink_of(made_up.name, tmp_path)(
+    child = sink_of(made_up.name, tmp_path)(
         spark={"master": cluster.master, "options": OPTIONS}, patience_s=SOON_S, metrics_port=port, stall_s=SOON_S
     )
     eventually(lambda: made_up.is_landed(database), SOON_S, "executors take part in a batch")
@@ -44,6 +48,22 @@ def test_executors_need_only_spark_and_may_be_killed(
     cluster.executors()[0].kill()
     made_up.send(range(100, 200))
     eventually(lambda: made_up.is_landed(database), SOON_S, "the sink goes on after the kill of an executor")
+
+    executors = cluster.executors()
+    for name in ("worker-0", "worker-1"):
+        cluster.kill(name)
+    for executor in executors:  # the one that takes the killed one's place outlives its worker while it starts
+        with suppress(psutil.NoSuchProcess):
+            executor.kill()
+    sentence = f"Spark has had no executors at {cluster.master} for 30 s"
+    eventually(lambda: sentence in asked(port, "/healthz")[1], SOON_S, "its health says that no executor is there")
+    assert asked(port, "/healthz")[0] == 503
+    assert sums(port)["onefold_sink_executors"] == 0
+    eventually(
+        lambda: (child.status()["state"], child.status()["detail"]) == ("waiting", sentence),
+        SOON_S,
+        "so does its status",
+    )
 
 
 def executors_have_only_spark(cluster: SparkCluster, home: Path, dsn: str) -> None:
