@@ -129,39 +129,38 @@ def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) ->
     """As the owner of the tables, give the roles with the names of `NAMES` that exist their rights on schemas and tables. Returns
     the schemas and tables that belong to others, and are left out.
     """
-    from psycopg.errors import InsufficientPrivilege
-
     foreign: list[str] = []
     existing = {name for (name,) in connection.execute(_EXISTING, (list(NAMES.values()),))}
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_RIGHTS_LOCK,))
         wanted = [(role, right) for role in Role if NAMES[role] in existing for right in rights_of(role, pipelines)]
         for role, right in wanted:
-            if not right.schema or _absent(connection, right):
-                continue
-            for thing in _each(connection, right):
-                try:
-                    with connection.transaction():
-                        connection.execute(f"GRANT {right.privilege} ON {thing} TO {quoted(NAMES[role])}".encode())
-                except InsufficientPrivilege:
+            for thing, is_ours in _things(connection, right):
+                if is_ours:
+                    connection.execute(f"GRANT {right.privilege} ON {thing} TO {quoted(NAMES[role])}".encode())
+                else:
                     foreign.append(thing)
     return list(dict.fromkeys(foreign))
 
 
 # Of one `migrate` at a time: PostgreSQL refuses a GRANT while another session changes the rights on the same table.
 _RIGHTS_LOCK = 0x0F_07_1D_02
+_SCHEMA = "SELECT '', pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %(schema)s"
+_TABLES = """
+SELECT relname, pg_has_role(relowner, 'USAGE') FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
+WHERE nspname = %(schema)s AND relkind IN ('r', 'p', 'v', 'm', 'f') AND (%(table)s::text = '*' OR relname = %(table)s::text)
+ORDER BY relname
+"""
 
 
-def _each(connection: psycopg.Connection[Any], right: Right) -> list[str]:
-    """The object of a right, or each table: one that belongs to another role must not keep the rights from the others."""
-    if right.table != ALL_TABLES:
-        return [_object(right, connection.info.dbname)]
-    asked = (
-        "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v', 'm', 'f')"
-        " ORDER BY relname"
-    )
-    names = [name for (name,) in connection.execute(asked, (quoted(right.schema),))]
-    return [_object(right._replace(table=name), connection.info.dbname) for name in names]
+def _things(connection: psycopg.Connection[Any], right: Right) -> list[tuple[str, bool]]:
+    """The schema or the tables of a right that exist, and whether this role may give rights on each. All tables of a schema are
+    listed: a GRANT on all of them fails because of one that belongs to another role.
+    """
+    if not right.schema:
+        return []
+    found = connection.execute((_TABLES if right.table else _SCHEMA).encode(), right._asdict())
+    return [(_object(right._replace(table=table), connection.info.dbname), is_ours) for table, is_ours in found]
 
 
 def _absent(connection: psycopg.Connection[Any], right: Right) -> str:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -276,19 +277,22 @@ def test_a_transactional_id_and_a_group_that_one_may_not_use_are_named(broker: G
         member.close()
 
 
+def trouble_of(member: Membership) -> str:
+    """Why its group cannot be asked, or ""."""
+    try:
+        member.poll(0.2)
+    except Retriable as error:
+        return str(error)
+    return ""
+
+
 def test_a_processor_that_runs_says_that_its_password_was_changed_and_goes_on(broker: Guarded) -> None:
     """Nothing ends by itself: the status has the reason until the password is right again."""
     client = broker.client("OPEN", sasl_username=ROOT)
     tasks = set[int]()
     member = Membership(topology_of("runner"), client, "one", tasks.update, tasks.difference_update)
 
-    def told() -> str:
-        try:
-            member.poll(0.2)
-        except Retriable as error:
-            return str(error)
-        return ""
-
+    told = partial(trouble_of, member)
     try:
         eventually(lambda: told() or tasks, ANSWER_S, "it has its tasks")
         broker.set_password(ROOT, "another password")
@@ -319,13 +323,7 @@ def test_a_password_that_changes_in_its_file_counts_without_a_restart(
     tasks = set[int]()
     member = Membership(topology_of("runner"), client, "two", tasks.update, tasks.difference_update)
 
-    def trouble() -> str:
-        try:
-            member.poll(0.2)
-        except Retriable as error:
-            return str(error)
-        return ""
-
+    trouble = partial(trouble_of, member)
     try:
         eventually(lambda: trouble() == "" and tasks, ANSWER_S, "it has its tasks")
         broker.set_password(ROOT, new)

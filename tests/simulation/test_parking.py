@@ -476,6 +476,16 @@ def _value(driver: TopologyDriver, letter: Letter) -> Any:
     return driver.codec.decode(Record(EVENTS, 0, 0, None, letter.entry.value))
 
 
+def is_judged_right(driver: TopologyDriver, operator: Operator) -> None:
+    """By `verify`, by the comparison of states, and in its counts."""
+    findings, expected = verdict(driver, operator.receipts)
+    assert findings == []
+    counts = [driver.task(partition).progress.counts for partition in range(PARTITIONS)]
+    assert tuple(counts[0].plus(counts[1])) == tuple(vars(expected.counts).values())
+    states = state_check.compare(driver.topology, driver.codec, {}, lambda what, read: None, kafka_of(driver.log))
+    assert (states.findings, states.unknown) == ([], None)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ACTIONS, max_size=40))
 def test_each_key_is_as_if_its_rejected_events_had_been_taken_or_dropped_in_their_place(
@@ -487,12 +497,7 @@ def test_each_key_is_as_if_its_rejected_events_had_been_taken_or_dropped_in_thei
 
     assert taken(driver) == reference(sent, dropped)
     assert {key: state.numbers for key, state in driver.states().items()} == taken(driver)
-    findings, expected = verdict(driver, operator.receipts)
-    assert findings == []
-    counts = [driver.task(partition).progress.counts for partition in range(PARTITIONS)]
-    assert tuple(counts[0].plus(counts[1])) == tuple(vars(expected.counts).values())
-    states = state_check.compare(driver.topology, driver.codec, {}, lambda what, read: None, kafka_of(driver.log))
-    assert (states.findings, states.unknown) == ([], None)
+    is_judged_right(driver, operator)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -507,12 +512,7 @@ def test_verify_is_valid_while_keys_are_parked(contracts: Path, actions: list[An
         one_of(driver, operator, program, action, sent, dropped, driver.run)
     driver.run()
 
-    findings, expected = verdict(driver, operator.receipts)
-    assert findings == []
-    counts = [driver.task(partition).progress.counts for partition in range(PARTITIONS)]
-    assert tuple(counts[0].plus(counts[1])) == tuple(vars(expected.counts).values())
-    states = state_check.compare(driver.topology, driver.codec, {}, lambda what, read: None, kafka_of(driver.log))
-    assert (states.findings, states.unknown) == ([], None)
+    is_judged_right(driver, operator)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
