@@ -9,16 +9,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from onefold import avro_types, contract_files, lineage, names
+from onefold import avro_types, contract_files, lineage, names, places
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 
 #: The folder with the SQL of what the sink itself keeps, whatever it lands.
-ENGINE_SQL = Path(str(resources.files("onefold"))) / "sql"
+ENGINE_SQL = places.data("sql")
 
 # Spark's decimals have no more digits, and a query that meets a larger one does not start.
 _DECIMAL_DIGITS_MAX = 38

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
-from importlib import resources
 from pathlib import Path
 from types import GenericAlias, MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
@@ -15,14 +14,14 @@ import fastavro
 import fastavro.schema
 import msgspec
 
-from onefold import contract_files, lineage
+from onefold import contract_files, lineage, places
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.io import defaults, logical, schemas
 from onefold.processor.io.avro_reader import Writer, writer
 
 #: The folder of the schemas.
-FOLDER = Path(str(resources.files("onefold"))) / "avro"
+FOLDER = places.data("avro")
 
 #: The attribute of a decoded value for a field's earlier names.
 UNSET = msgspec.UNSET

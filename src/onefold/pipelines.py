@@ -38,7 +38,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from onefold import names
+from onefold import names, places
 
 #: The entry-point group in which installed packages say that they bring pipelines.
 GROUP = "onefold.pipelines"
@@ -262,7 +262,7 @@ class _Source:
             raise Faulty(f'{where}: topology is missing, as in topology = "{name}:TOPOLOGY"')
         if ":" not in table.get("view", ":"):
             raise Faulty(f'{where}: view names a module and a name in it, as in view = "{name}_view:VIEW"')
-        folders = {key: self.file.parent / table.get(key, default) for key, default in _FOLDERS.items()}
+        folders = {key: self._folder(table.get(key, default)) for key, default in _FOLDERS.items()}
         for key, folder in folders.items():
             if not folder.is_dir():
                 raise Faulty(f"{where}: {key} is {folder}, which is no folder")
@@ -280,6 +280,11 @@ class _Source:
             imported_from=self.imported_from,
             view=table.get("view"),
         )
+
+    def _folder(self, name: str) -> Path:
+        """Beside the declaration. Onefold's own folders are at the top of a checkout."""
+        own = self.file.parent == places.PACKAGE
+        return places.data(name) if own else self.file.parent / name
 
 
 _FOLDERS = {"contracts": "avro", "sql": "sql"}

@@ -21,7 +21,7 @@ from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.processor.core import errors as processor
 from onefold.stack import control
 from tests.support.coded import code_of
-from tests.support.rooms import ROOMS
+from tests.support.rooms import LINKED
 from tests.support.verbs import COMMANDS, example, loaded, parsed
 
 
@@ -247,7 +247,7 @@ def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) 
     version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert main.run(["--version"]) == 0
     assert capsys.readouterr().out == f"onefold {version}\n"
-    code = [path for room in ("src/onefold", *ROOMS) for path in (root / room).rglob("*.py")]
+    code = [path for room in ("src/onefold", *LINKED) for path in (root / room).rglob("*.py")]
     assert [path.name for path in code if version in path.read_text(encoding="utf-8")] == []
 
 

@@ -79,7 +79,10 @@ def test_nobody_elses_page_can_ask(site: Site) -> None:
     """A name that resolves to this machine is not enough; nothing inline runs; nothing is kept by caches."""
     assert site.get("/", Host="elsewhere.example")[0] == 400
     assert site.get("/", Host="localhost")[0] == 200
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "dashboard" / "templates").glob("*.html"))
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "src" / "onefold" / "dashboard" / "templates").glob("*.html")
+    )
     assert not re.search(r"<script(?! src)|<style|style=|\son\w+=|https?://", source)
 
 

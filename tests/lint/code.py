@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from tests.lint.source import Source, place
-from tests.support.rooms import PACKAGE, ROOMS, ROOT
+from tests.support.rooms import LINKED, PACKAGE, ROOT
 
 # What must not be in a file, and what to do instead.
 BANNED = {
@@ -73,7 +73,7 @@ def second_names(source: Source) -> Iterator[str]:
     """Started in the checkout, Python also finds the rooms themselves: the same module twice, each with its own state."""
     for path in source.modules.values():
         for found, line in _imports(source, path):
-            if found.split(".")[0] in ROOMS:
+            if found.split(".")[0] in LINKED:
                 yield f"{place(path, line)}: import {PACKAGE}.{found}"
 
 
@@ -139,7 +139,7 @@ def pipelines_on_the_page(source: Source) -> Iterator[str]:
     """The dashboard shows what a pipeline declares, and names none: neither in code and comments nor in a template."""
     words = re.compile(rf"\b({'|'.join(_brought_along())})\b", re.IGNORECASE)
     for path, text in source.files.items():
-        if path.is_relative_to(ROOT / "dashboard"):
+        if path.is_relative_to(ROOT / "src" / "onefold" / "dashboard"):
             yield from (f"{place(path, number)}: names the pipeline {named[1]}"
                         for number, line in enumerate(text.splitlines(), 1) if (named := words.search(line)))  # fmt: skip
 
@@ -243,11 +243,9 @@ def types_that_are_not_checked(source: Source) -> Iterator[str]:
 
 
 def folders_of_the_package(source: Source) -> Iterator[str]:
-    """`ls` shows what an installed Onefold has; an `__init__.py` in avro/ would shadow the package avro."""
+    """The package has two links and no other; an `__init__.py` in avro/ would shadow the package avro."""
     links = {path.name for path in (ROOT / "src" / PACKAGE).iterdir() if path.is_symlink()}
-    yield from (
-        f"src/{PACKAGE}/{name}: link to the folder, and to no other" for name in links ^ {*ROOMS, "avro", "sql"}
-    )
+    yield from (f"src/{PACKAGE}/{name}: link to the folder, and to no other" for name in links ^ {*LINKED})
     yield from (f"{place(path)}: contracts and SQL are data"
                 for folder in ("avro", "sql") for path in (ROOT / folder).rglob("*.py"))  # fmt: skip
 
@@ -264,7 +262,7 @@ def pins(source: Source) -> Iterator[str]:
 
 def vendored_files(source: Source) -> Iterator[str]:
     """Files of others are as their makers published them, each with its licence."""
-    for checksums in (*ROOT.glob("dashboard/**/SHA256SUMS"), *ROOT.glob("tests/**/SHA256SUMS")):
+    for checksums in (*ROOT.glob("src/onefold/dashboard/**/SHA256SUMS"), *ROOT.glob("tests/**/SHA256SUMS")):
         lines = [
             line.split() for line in checksums.read_text(encoding="utf-8").splitlines() if not line.startswith("#")
         ]

@@ -20,7 +20,7 @@ from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
 from tests.lint.source import Source, place
 from tests.support import api, error_codes, promises
-from tests.support.rooms import ROOMS, ROOT
+from tests.support.rooms import LINKED, ROOT
 from tests.support.verbs import COMMANDS
 
 _OPERATING = "docs/operating.md"
@@ -117,7 +117,7 @@ def names_in_merges(source: Source) -> Iterator[str]:
 
 def links_and_files(source: Source) -> Iterator[str]:
     """Links of a page, and every file of the repository that it names."""
-    folders = "|".join((*ROOMS, "avro", "docs", "sql", "src", "tests"))
+    folders = "|".join((*LINKED, "avro", "docs", "sql", "src", "tests"))
     for path, text in source.pages.items():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             if not (path.parent / target).exists():
@@ -130,7 +130,8 @@ def links_and_files(source: Source) -> Iterator[str]:
 def pages_in_messages(source: Source) -> Iterator[str]:
     """A message names a page that `onefold docs` prints, also from a wheel, and no file of the checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packed = {Path(name).stem for name in project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]}
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    packed = {Path(name).stem for name in included if name.startswith("docs/")}
     yield from (f"pyproject.toml: the wheel and docs/ differ in {name}"
                 for name in packed ^ {path.stem for path in (ROOT / "docs").glob("*.md")})  # fmt: skip
     for path in source.product.values():

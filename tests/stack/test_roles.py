@@ -187,7 +187,7 @@ def test_the_reader_sees_what_the_owner_makes_and_the_owner_may_read_as_the_read
 
 def test_the_names_are_those_of_onefold_grants() -> None:
     assert [f"onefold_{role}" for role in ROLES] == [*grants.NAMES.values()]
-    text = (ROOT / "stack" / "roles.sql").read_text(encoding="utf-8")
+    text = (ROOT / "src" / "onefold" / "stack" / "roles.sql").read_text(encoding="utf-8")
     assert f"ARRAY[{', '.join(repr(role) for role in ROLES)}]" in text
 
 
@@ -228,7 +228,7 @@ def test_the_container_makes_the_logins_at_each_start() -> None:
         if maker:
             os.chown(folder, *maker)
         folder.chmod(0o755)
-        (folder / "roles.sql").write_bytes((ROOT / "stack" / "roles.sql").read_bytes())
+        (folder / "roles.sql").write_bytes((ROOT / "src" / "onefold" / "stack" / "roles.sql").read_bytes())
         script = (ROOT / "images" / "postgres" / "start").read_text(encoding="utf-8")
         for there, here in {
             "/var/lib/postgresql/data/pgdata": f"{folder}/volume",

@@ -13,11 +13,11 @@ import pytest
 from tests.lint import code, documents
 from tests.lint.__main__ import IMPORTS
 from tests.lint.source import Source
-from tests.support.rooms import ROOMS, ROOT
+from tests.support.rooms import LINKED, ROOT
 
 pytestmark = pytest.mark.slow  # reads the whole checkout
 
-PLANTED = "operate/planted.py"
+PLANTED = "src/onefold/operate/planted.py"
 MODULE = '"""A module."""\n'
 README, OPERATING = "README.md", "docs/operating.md"
 Rule = Callable[[Source], Iterator[str]]
@@ -96,10 +96,10 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (code.files_that_say_nothing, PLANTED, "X = 1"),
         (code.files_that_say_nothing, "sql/planted.sql", "SELECT 1"),
         (code.pins, "requirements.lock", "ruff==1\n"),
-        (code.pipelines_on_the_page, "dashboard/planted.py", '"""Rows of runner."""'),
-        (code.pipelines_on_the_page, "dashboard/templates/base.html", "<a href='/sheets'>Sheets</a>"),
-        (code.named_pipelines, "bench/planted.py", f"{MODULE}NAME = 'trades'"),
-        (code.named_pipelines, "cli/commands/bench/planted.py", f"{MODULE}NAME = 'runner'"),
+        (code.pipelines_on_the_page, "src/onefold/dashboard/planted.py", '"""Rows of runner."""'),
+        (code.pipelines_on_the_page, "src/onefold/dashboard/templates/base.html", "<a href='/sheets'>Sheets</a>"),
+        (code.named_pipelines, "src/onefold/bench/planted.py", f"{MODULE}NAME = 'trades'"),
+        (code.named_pipelines, "src/onefold/cli/commands/bench/planted.py", f"{MODULE}NAME = 'runner'"),
         (documents.verbs, README, "`onefold nothing`"),
         (documents.options, README, "`onefold up --nothing`"),
         (documents.passwords_in_arguments, README, "`onefold sql postgresql://me:secret@host/db`"),
@@ -112,7 +112,7 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.public_names, "docs/api.md", ""),
         (documents.promised_tests, "docs/promises.md", ""),
         (documents.error_pages, "docs/errors.md", ""),
-        (documents.error_pages, "operate/dead_letters/letters.py", MODULE),
+        (documents.error_pages, "src/onefold/operate/dead_letters/letters.py", MODULE),
         (documents.promised_tests, README, "`test_of_nothing`"),
     ],
 )
@@ -148,13 +148,15 @@ IMPORTED = [
 def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Plant all imports at once in a copy of the product. What import-linter says about each broken contract."""
     copied = tmp_path_factory.mktemp("copy")
-    for name in ("pyproject.toml", "src", *ROOMS):
+    for name in ("pyproject.toml", "src", *LINKED):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copied / name, symlinks=True)
         else:
             shutil.copy(ROOT / name, copied / name)
     for number, (folder, line, _) in enumerate(IMPORTED):
-        (copied / folder / f"planted_{number:02}.py").write_text(f"{MODULE}{line}\n", encoding="utf-8")
+        (copied / "src" / "onefold" / folder / f"planted_{number:02}.py").write_text(
+            f"{MODULE}{line}\n", encoding="utf-8"
+        )
     ran = subprocess.run(
         [sys.executable, *IMPORTS], cwd=copied, capture_output=True, encoding="utf-8", timeout=120,
         env={**os.environ, "PYTHONPATH": str(copied / "src")},

@@ -1,4 +1,4 @@
-"""A store of objects keeps what jobs/protocols.py promises, in a folder and in S3 alike."""
+"""A store of objects keeps what src/onefold/jobs/protocols.py promises, in a folder and in S3 alike."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-ROOT = Path(__file__).resolve().parents[2]
+from onefold import places
 
 
 def command(
@@ -21,6 +20,6 @@ def command(
 
     Example: onefold lint imports style
     """
-    os.chdir(ROOT)
+    os.chdir(places.TOP)
     # It takes this process's place, and with it the terminal and the exit code.
     os.execv(sys.executable, [sys.executable, "-m", "tests.lint", *(checks or [])])  # noqa: S606

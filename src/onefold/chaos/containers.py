@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import quote
 
 from onefold.chaos import aim
@@ -18,9 +17,10 @@ from onefold.chaos.nemeses.table import PROCESSOR
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
+from onefold.places import TOP
 
 PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME overrides it
-FILE = Path(__file__).resolve().parents[1] / "docker-compose.yml"
+FILE = TOP / "docker-compose.yml"
 NETFAULT = "onefold/netfault:dev"
 COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finishes its batch
 HEALTHY_S = 120.0  # until a new instance is healthy; the slowest is Spark, on a busy machine

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
-from importlib import resources
 from pathlib import Path
 
 from onefold import pipelines
@@ -15,7 +14,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-TEMPLATE = Path(str(resources.files("onefold"))) / "cli" / "template"
+TEMPLATE = Path(__file__).with_name("template")
 PLACEHOLDER = "pipename"
 # PostgreSQL cuts longer names, and two of them could become one.
 NAME_MAX = 63

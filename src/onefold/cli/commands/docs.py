@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
+from onefold import places
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-_PACKAGE = Path(__file__).resolve().parents[2]
-#: The wheel has the pages in the package, a checkout beside it.
-PLACES = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
+PAGES = places.data("docs")
 
 
 def command(
@@ -24,7 +23,7 @@ def command(
 
     Example: onefold docs operating | less
     """
-    pages = {file.stem: file for place in reversed(PLACES) for file in sorted(place.glob("*.md"))}
+    pages = {file.stem: file for file in sorted(PAGES.glob("*.md"))}
     if page is None:
         for name, file in sorted(pages.items()):
             typer.echo(f"{name:<14}{title(file)}")

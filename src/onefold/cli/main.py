@@ -6,12 +6,12 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
+from onefold import places
 from onefold.cli import extras, names, plugins, process, troubles
 from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
@@ -70,7 +70,7 @@ GROUPS = {
     },
 }
 # Tests, and what they need, are in a checkout alone.
-if (Path(__file__).resolve().parents[1] / "tests").is_dir():
+if places.CHECKOUT:
     GROUPS["Develop"] |= {
         "test": "Run this checkout's tests.",
         "lint": "Check this checkout's code and documents.",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from onefold.places import TOP
+
 # What follows is pytest's own.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
-ROOT = Path(__file__).resolve().parents[2]
 # Each process of the suite has a broker, a database and a Spark of its own: four of them fill 12 GB.
 PROCESSES_MAX = 4
 # A file at a time, so that what its tests share is made once.
@@ -40,7 +40,7 @@ def command(
 
     Example: onefold test -k campaigns
     """
-    os.chdir(ROOT)
+    os.chdir(TOP)
     tier = [*(["--fast", "-p", "randomly"] if fast else []), *(["--all"] if everything else [])]
     given = arguments or []
     # It takes this process's place, and with it the terminal and the exit code.
@@ -57,7 +57,7 @@ def processes(given: list[str]) -> list[str]:
         return []
     if any(word.startswith(option) for word in given for option in OWN_NUMBER):
         return [*SHARED]
-    named = [word for word in given if (ROOT / word.partition("::")[0]).exists()]
-    single = len(named) == 1 and (ROOT / named[0].partition("::")[0]).is_file()
+    named = [word for word in given if (TOP / word.partition("::")[0]).exists()]
+    single = len(named) == 1 and (TOP / named[0].partition("::")[0]).is_file()
     number = min(os.cpu_count() or 1, PROCESSES_MAX)
     return [] if single or number == 1 else ["-n", str(number), *SHARED]
