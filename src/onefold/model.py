@@ -43,13 +43,13 @@ Topics, tables, fields and columns that no table says are in `not_judged`, each 
 It imports nothing of the handler's, or the verdict would prove nothing.
 """
 
-from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Column, Table, View, Workload
-from onefold.proof.model import Rows, model
-from onefold.proof.models import TrackedRows
-from onefold.proof.record import Source
-from onefold.proof.summed import Gathered, Sums
-from onefold.proof.workloads.shaping import Input
+from onefold.verify.decode import Inadmissible
+from onefold.verify.expect import Column, Table, View, Workload
+from onefold.verify.model import Rows, model
+from onefold.verify.models import TrackedRows
+from onefold.verify.record import Source
+from onefold.verify.summed import Gathered, Sums
+from onefold.verify.workloads.shaping import Input
 
 __all__ = [
     "Column",

@@ -14,13 +14,13 @@ from onefold.processor.core.values import Event
 from onefold.processor.io import contracts
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.testing import TopologyDriver
-from onefold.proof.decode import Inadmissible
-from onefold.proof.expect import Oracle
-from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs
-from onefold.proof.record import Record, Source
-from onefold.proof.workloads import averages
-from onefold.proof.workloads.shaping import Shape
+from onefold.verify.decode import Inadmissible
+from onefold.verify.expect import Oracle
+from onefold.verify.order import Order
+from onefold.verify.outputs import Outputs
+from onefold.verify.record import Record, Source
+from onefold.verify.workloads import averages
+from onefold.verify.workloads.shaping import Shape
 
 
 def number(topic: str, at_s: float, value: str = "1", name: str = "n") -> Event:

@@ -8,7 +8,7 @@ import pytest
 
 from onefold.chaos.readers import Readers
 from onefold.config.settings import Settings
-from onefold.proof.invariants import invariants
+from onefold.verify.invariants import invariants
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 

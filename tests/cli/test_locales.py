@@ -27,7 +27,7 @@ READ = """
 import json, sys
 from pathlib import Path
 from onefold.processor.io import contracts
-from onefold.proof.contracts import load
+from onefold.verify.contracts import load
 from onefold.spark_sink.contracts import load_domain
 folder = Path(sys.argv[1])
 sink = load_domain("lat", folder / "avro", folder / "sql")

@@ -10,9 +10,9 @@ from onefold import Rejected
 from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
 from onefold.processor.core.errors import Refused, Retriable
-from onefold.proof.verdict import CannotTell
-from onefold.proof.workloads import UnknownDomain
 from onefold.spark_sink.errors import Overlap
+from onefold.verify.verdict import CannotTell
+from onefold.verify.workloads import UnknownDomain
 
 
 class NoFunds(Rejected):

@@ -25,7 +25,7 @@ from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, is_co
 from onefold.dashboard.words import figure, templates
 from onefold.operate.lag import Lag
 from onefold.operate.panels import Panel, Rollup, Rows, Stat
-from onefold.proof.invariants import Invariant
+from onefold.verify.invariants import Invariant
 from tests.support import answering
 from tests.support.answering import Answering
 

@@ -37,11 +37,11 @@ from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
-from onefold.proof.log import Log
-from onefold.proof.verdict import CannotTell
 from onefold.replication import AS_BROKERS
 from onefold.spark_sink.kafka.topics import Ends, Topics
 from onefold.stack.embedded import Infrastructure
+from onefold.verify.log import Log
+from onefold.verify.verdict import CannotTell
 from tests.integration.test_kafka_refuses import set_up
 from tests.support.guarded import USER, Guarded, binding, guarded
 from tests.support.waiting import eventually

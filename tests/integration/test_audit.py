@@ -1,7 +1,7 @@
 """`onefold audit` beside the real parts: a real processor, the pipeline's own merge statements, a real broker and Postgres.
 
 Faults of a running pipeline, each planted while the auditor watches, and named with the record or row that is wrong. What SQL
-does to tables and ledger, and what is written twice, is in tests/proof/test_audit.py.
+does to tables and ledger, and what is written twice, is in tests/verify/test_audit.py.
 """
 
 import json
@@ -24,10 +24,10 @@ from onefold.operate import auditing
 from onefold.operate.reset.reset import Reset
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics
-from onefold.proof.audit.auditor import Auditor
-from onefold.proof.audit.pace import Pace
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID
-from onefold.proof.workloads import runner
+from onefold.verify.audit.auditor import Auditor
+from onefold.verify.audit.pace import Pace
+from onefold.verify.verdict import INVALID, UNKNOWN, VALID
+from onefold.verify.workloads import runner
 from tests.support.audited import NAMED_WITHIN_S, Audited
 from tests.support.coded import code_of
 from tests.support.infrastructure import delete_topics

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.processor.core.topology import Topology
-from onefold.proof.owner import SOURCE_HEADER
-from onefold.proof.workloads import bank, sheets
-from onefold.proof.workloads.shaping import Input, Shape
+from onefold.verify.owner import SOURCE_HEADER
+from onefold.verify.workloads import bank, sheets
+from onefold.verify.workloads.shaping import Input, Shape
 from tests.integration.test_sheets import worker
 from tests.support.audited import NAMED_WITHIN_S, Audited
 from tests.support.merged import land

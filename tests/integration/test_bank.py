@@ -24,13 +24,13 @@ from onefold.config.settings import Settings
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.processor.io.admin import lag
-from onefold.proof.invariants import broken, invariants
-from onefold.proof.verdict import INVALID, VALID
-from onefold.proof.verify import verify
-from onefold.proof.workloads import bank
-from onefold.proof.workloads.shaping import Shape
 from onefold.spark_sink.contracts import load_domain
 from onefold.stack.embedded import Infrastructure
+from onefold.verify.invariants import broken, invariants
+from onefold.verify.verdict import INVALID, VALID
+from onefold.verify.verifier import verify
+from onefold.verify.workloads import bank
+from onefold.verify.workloads.shaping import Shape
 from tests.integration.test_sink_merges import _merge
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all

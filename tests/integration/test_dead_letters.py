@@ -33,7 +33,7 @@ from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.reading import between
 from onefold.processor.io.replays import Dropped
-from onefold.proof.record import Record
+from onefold.verify.record import Record
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.infrastructure import delete_topics

@@ -30,8 +30,6 @@ from onefold.pipelines import Found, Pipeline
 from onefold.postgres import NoConnect
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused
-from onefold.proof.snapshot import Snapshot
-from onefold.proof.verdict import VALID, Verdict
 from onefold.rights import ALL_TABLES, Right, Role
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.landing import known_contracts, landed_batches
@@ -40,6 +38,8 @@ from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.telemetry import SILENT
+from onefold.verify.snapshot import Snapshot
+from onefold.verify.verdict import VALID, Verdict
 from tests.support import refused
 from tests.support.coded import raises
 from tests.support.landing import Sink

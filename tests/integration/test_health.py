@@ -10,7 +10,6 @@ from psycopg import conninfo
 
 from onefold.config.metrics_server import Exposed, serve
 from onefold.processor.core.topology import Topology
-from onefold.proof.workloads import runner
 from onefold.spark_sink.kafka.topics import Ends
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing
@@ -31,6 +30,7 @@ from onefold.telemetry import (
     TRANSACTIONS,
     WRITTEN,
 )
+from onefold.verify.workloads import runner
 from tests.support.made_up_domain import MadeUp
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.proxy import FreezingProxy

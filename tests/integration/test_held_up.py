@@ -14,8 +14,8 @@ from onefold.cli.commands import verify
 from onefold.cli.main import run
 from onefold.exit_codes import OK
 from onefold.operate import verdicts
-from onefold.proof.snapshot import Snapshot
-from onefold.proof.verdict import VALID, CannotTell, Verdict
+from onefold.verify.snapshot import Snapshot
+from onefold.verify.verdict import VALID, CannotTell, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.proxy import FreezingProxy
 from tests.support.site import ROOT

@@ -7,9 +7,9 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold.error_codes import Code
-from onefold.proof.log import Log
-from onefold.proof.record import Record
-from onefold.proof.verdict import CannotTell
+from onefold.verify.log import Log
+from onefold.verify.record import Record
+from onefold.verify.verdict import CannotTell
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce
 from tests.support.waiting import eventually

@@ -23,11 +23,11 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
 from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.loading import topology_of
-from onefold.proof.log import Log
-from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.kafka import topics
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
+from onefold.verify.log import Log
+from onefold.verify.verdict import CannotTell
 from tests.support.certificates import Authority, Identity
 from tests.support.coded import code_of, raises
 from tests.support.guarded import NO_SUCH_HOST, PASSWORD, ROOT, USER, Guarded, guarded

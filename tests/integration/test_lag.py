@@ -23,9 +23,9 @@ from onefold.operate.held import Held
 from onefold.operate.lag import COUNTED_MAX, Lag
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, delete_before
-from onefold.proof.workloads import runner
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect as connect_sink
+from onefold.verify.workloads import runner
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records

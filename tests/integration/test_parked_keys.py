@@ -18,8 +18,8 @@ from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.reset.reset import Reset
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.replays import Dropped
-from onefold.proof.contracts import contracts, load
-from onefold.proof.decode import decode_output
+from onefold.verify.contracts import contracts, load
+from onefold.verify.decode import decode_output
 from tests.support.desk import DEAD, EVENTS, PROGRAM, TAKEN, write_schemas
 from tests.support.dying import dies
 from tests.support.processes import drained, instance, judge, produce, records

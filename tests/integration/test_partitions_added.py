@@ -16,16 +16,16 @@ from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, standing
 from onefold.processor.io.partitions import check_states
-from onefold.proof.expect import Oracle
-from onefold.proof.owner import Owner
-from onefold.proof.verdict import UNKNOWN
-from onefold.proof.verify import verify
-from onefold.proof.workloads import runner
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.stack.ports import free_ports
 from onefold.status_file import read
 from onefold.telemetry import UNREAD
+from onefold.verify.expect import Oracle
+from onefold.verify.owner import Owner
+from onefold.verify.verdict import UNKNOWN
+from onefold.verify.verifier import verify
+from onefold.verify.workloads import runner
 from tests.support.coded import raises
 from tests.support.processes import drained, instance, produce, records
 from tests.support.told import asked, sums

@@ -22,9 +22,9 @@ from onefold.operate.explain import rows
 from onefold.operate.rebuild import rebuild
 from onefold.operate.rebuild.table_diff import described
 from onefold.postgres import keeps
-from onefold.proof.snapshot import Snapshot
-from onefold.proof.verdict import VALID, CannotTell, Verdict
 from onefold.spark_sink.postgres.connection import connect
+from onefold.verify.snapshot import Snapshot
+from onefold.verify.verdict import VALID, CannotTell, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.proxy import PoolerProxy
 from tests.support.site import ROOT

@@ -29,10 +29,10 @@ from onefold.operate.rebuild.table_diff import replace_rows
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
-from onefold.proof.verdict import UNKNOWN
-from onefold.proof.verify import verify
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
+from onefold.verify.verdict import UNKNOWN
+from onefold.verify.verifier import verify
 from tests.support.coded import code_of, raises
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all

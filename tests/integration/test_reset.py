@@ -27,8 +27,8 @@ from onefold.processor.io import admin
 from onefold.processor.io.admin import ask_topic_ids, connect, existing, identity
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.replays import Dropped
-from onefold.proof.verify import verify
-from onefold.proof.workloads import runner
+from onefold.verify.verifier import verify
+from onefold.verify.workloads import runner
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all

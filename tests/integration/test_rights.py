@@ -15,12 +15,12 @@ from onefold.exit_codes import OK, REFUSED
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import admin
 from onefold.processor.loading import topology_of
-from onefold.proof.log import Log
-from onefold.proof.record import Record
-from onefold.proof.verdict import CannotTell
-from onefold.proof.workloads import runner
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
+from onefold.verify.log import Log
+from onefold.verify.record import Record
+from onefold.verify.verdict import CannotTell
+from onefold.verify.workloads import runner
 from tests.integration.test_kafka_refuses import set_up
 from tests.support.guarded import USER, Guarded, guarded
 from tests.support.processes import drained, instance, produce

@@ -13,12 +13,12 @@ import pytest
 from onefold.jobs.apps.sheets.uploads import import_payload, to_kafka
 from onefold.jobs.objects import open_store
 from onefold.processor.core.topology import Topology
-from onefold.proof.contracts import contracts
-from onefold.proof.verdict import INVALID, VALID, Finding, Verdict
-from onefold.proof.verify import verify
-from onefold.proof.workloads import sheets
-from onefold.proof.workloads.shaping import Input, Shape
 from onefold.testing import STEPS
+from onefold.verify.contracts import contracts
+from onefold.verify.verdict import INVALID, VALID, Finding, Verdict
+from onefold.verify.verifier import verify
+from onefold.verify.workloads import sheets
+from onefold.verify.workloads.shaping import Input, Shape
 from tests.support.command_line import Onefold
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, records, send

@@ -16,12 +16,12 @@ import pytest
 from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.processor.core.topology import Topology
-from onefold.proof.verdict import VALID
-from onefold.proof.verify import verify
-from onefold.proof.workloads import averages
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
+from onefold.verify.verdict import VALID
+from onefold.verify.verifier import verify
+from onefold.verify.workloads import averages
 from tests.support.decided_history import lost
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, send

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 
-from onefold.proof.log import Log
-from onefold.proof.record import Record
 from onefold.spark_sink.kafka.client import java_client_options
+from onefold.verify.log import Log
+from onefold.verify.record import Record
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce
 from tests.support.waiting import eventually

@@ -19,8 +19,8 @@ from onefold import kafka_client, kafka_offsets
 from onefold.operate import positions
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
-from onefold.proof.log import Log
 from onefold.spark_sink.kafka.topics import Ends, Topics
+from onefold.verify.log import Log
 from tests.support.proxy import KafkaProxy
 from tests.support.waiting import PATIENCE_S
 

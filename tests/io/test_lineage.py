@@ -16,10 +16,10 @@ from onefold.processor.io import avro_reader, contracts, schemas
 from onefold.processor.io.serde import AvroCodec, decode_plain
 from onefold.processor.testing import TopologyDriver
 from onefold.processor.testing.log import SimulatedLog
-from onefold.proof import avro
-from onefold.proof import contracts as judged
-from onefold.proof import decode as judge
 from onefold.spark_sink.contracts import _contract
+from onefold.verify import avro
+from onefold.verify import contracts as judged
+from onefold.verify import decode as judge
 from tests.support.single_object import single_object
 
 pytestmark = pytest.mark.promise("earlier-contracts")

@@ -11,8 +11,8 @@ import pytest
 
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.io import contracts, schemas, serde, units
-from onefold.proof import avro, decode
-from onefold.proof import contracts as proof_contracts
+from onefold.verify import avro, decode
+from onefold.verify import contracts as proof_contracts
 
 MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}

@@ -13,10 +13,10 @@ import pytest
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.io.registry import REFERENCES_MAX, ConfluentRegistry
 from onefold.processor.io.serde import _read
-from onefold.proof import avro
-from onefold.proof.decode import Inadmissible
-from onefold.proof.registry import Registry
-from onefold.proof.verdict import CannotTell
+from onefold.verify import avro
+from onefold.verify.decode import Inadmissible
+from onefold.verify.registry import Registry
+from onefold.verify.verdict import CannotTell
 
 # How often a server looks whether it is to stop; its own default is half a second.
 POLL_S = 0.005

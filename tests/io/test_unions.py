@@ -13,7 +13,7 @@ import pytest
 from onefold.processor.core.errors import Rejected
 from onefold.processor.io import schemas
 from onefold.processor.io.serde import _read
-from onefold.proof import avro
+from onefold.verify import avro
 
 
 def number(value: int) -> bytes:

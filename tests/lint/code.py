@@ -91,7 +91,7 @@ def faults_on_purpose(source: Source) -> Iterator[str]:
 
 def readers_of_the_ledger(source: Source) -> Iterator[str]:
     """Status, dashboard and bench would otherwise each have an answer of their own to how far a sink is."""
-    asks = ("onefold.spark_sink", "onefold.proof", "onefold.operate.positions")
+    asks = ("onefold.spark_sink", "onefold.verify", "onefold.operate.positions")
     for name, path in source.product.items():
         if not _within(name, asks):
             yield from (f"{place(path, line)}: ask onefold.operate.positions"
@@ -127,7 +127,7 @@ def coded_rejections(source: Source) -> Iterator[str]:
 def named_pipelines(source: Source) -> Iterator[str]:
     """The engine names no pipeline, except the default of `bench`, that of `bench peers`, and names of earlier releases."""
     names = _brought_along()
-    shows = ("onefold.processor.apps", "onefold.trades", "onefold.proof.workloads", "onefold.cli.names",
+    shows = ("onefold.processor.apps", "onefold.trades", "onefold.verify.workloads", "onefold.cli.names",
              "onefold.cli.commands.bench.common", "onefold.bench.peers")  # fmt: skip
     for name, path in source.product.items():
         if not _within(name, shows):

@@ -6,8 +6,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from onefold.operate import auditing
-from onefold.proof.audit.auditor import Standing
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.status_file import Status
 from onefold.telemetry import (
     AUDIT_BEHIND_S,
@@ -19,6 +17,8 @@ from onefold.telemetry import (
     AUDIT_WAITING,
     Health,
 )
+from onefold.verify.audit.auditor import Standing
+from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from tests.support.clock import Clock
 from tests.support.told import Kept
 

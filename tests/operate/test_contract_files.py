@@ -11,9 +11,9 @@ from onefold import contract_files, lineage, pipelines
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.io import contracts
-from onefold.proof import contracts as judged
-from onefold.proof.verdict import CannotTell
 from onefold.spark_sink.contracts import load_domain
+from onefold.verify import contracts as judged
+from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises
 
 pytestmark = pytest.mark.promise("legal-contracts")

@@ -28,10 +28,10 @@ from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.changelog import Progress
-from onefold.proof.owner import PIPELINE_HEADER, REPLAYS_HEADER, Owner
-from onefold.proof.record import Record as Judged
-from onefold.proof.record import Source
-from onefold.proof.replays import Receipts, Replays
+from onefold.verify.owner import PIPELINE_HEADER, REPLAYS_HEADER, Owner
+from onefold.verify.record import Record as Judged
+from onefold.verify.record import Source
+from onefold.verify.replays import Receipts, Replays
 from tests.support.coded import raises
 from tests.support.single_object import single_object
 

@@ -20,20 +20,20 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.changelog import Progress
-from onefold.proof.log import Place
-from onefold.proof.placement import partition_of
-from onefold.proof.record import Record
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
-from onefold.proof.workloads import averages, bank, campaigns, runner
 from onefold.testing import STEPS, TopologyDriver
-from tests.proof.test_agreement_bounds import APPS
-from tests.proof.test_following import inputs
+from onefold.verify.log import Place
+from onefold.verify.placement import partition_of
+from onefold.verify.record import Record
+from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
+from onefold.verify.workloads import averages, bank, campaigns, runner
 from tests.simulation.test_ticks import METERS, beat, feed
 from tests.simulation.test_ticks import contracts as contracts
 from tests.support.coded import raises
 from tests.support.followed import PARTITIONS, Followed
 from tests.support.replicas import Replicas, updates
 from tests.support.simulated_stage import JudgesLog, kafka_of
+from tests.verify.test_agreement_bounds import APPS
+from tests.verify.test_following import inputs
 
 DOMAINS = pytest.mark.parametrize("domain", APPS, ids=lambda domain: domain.WORKLOAD.name)
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from onefold.operate import verdicts
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
+from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.site import ROOT
 

@@ -15,11 +15,11 @@ from onefold.processor.loading import topology_of
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from onefold.processor.testing.log import Entry, SimulatedEnvelope
 from onefold.processor.testing.partition import partition_of
-from onefold.proof import workloads
-from onefold.proof.owner import Owner as JudgesOwner
-from onefold.proof.record import Record as Judged
-from onefold.proof.record import Source
-from onefold.proof.replays import Receipts
+from onefold.verify import workloads
+from onefold.verify.owner import Owner as JudgesOwner
+from onefold.verify.record import Record as Judged
+from onefold.verify.record import Source
+from onefold.verify.replays import Receipts
 from tests.support.judged import judged
 
 pytestmark = pytest.mark.promise("headers-of-others")

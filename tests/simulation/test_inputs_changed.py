@@ -13,10 +13,10 @@ from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.processor.runtime.log_decider import proposal_of
 from onefold.processor.testing import SimulatedLog, SimulatedSession
-from tests.proof.test_order import JOIN, LEFT, RIGHT, Plain
 from tests.support.clock import Clock
 from tests.support.coded import raises
 from tests.support.tasks import elastic_task
+from tests.verify.test_order import JOIN, LEFT, RIGHT, Plain
 
 ONE = replace(JOIN, inputs=(LEFT,))
 

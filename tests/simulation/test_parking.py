@@ -18,8 +18,8 @@ from onefold.processor.core.topology import Tick
 from onefold.processor.core.values import Record
 from onefold.processor.io.replays import Dropped, Receipt, WithoutWithdrawn
 from onefold.processor.testing import Crash
-from onefold.proof.replays import Turn
 from onefold.testing import STEPS, TopologyDriver
+from onefold.verify.replays import Turn
 from tests.support.coded import raises
 from tests.support.desk import DEAD, EVENTS, LAST, OTHERS, PARTITIONS, TAKEN, Desk, Program, workload
 from tests.support.parks import Letter, Operator, verdict, write_contracts

@@ -16,14 +16,14 @@ from onefold.error_codes import Code
 from onefold.model import Inadmissible
 from onefold.processor.core.errors import Refused
 from onefold.processor.testing.partition import partition_of
-from onefold.proof import expect, matching, outputs
-from onefold.proof.contracts import contract_of
-from onefold.proof.expect import Oracle, Table, Workload
-from onefold.proof.fates import Fate
-from onefold.proof.model import model
-from onefold.proof.record import Record
-from onefold.proof.verdict import CannotTell
 from onefold.testing import STEPS, TopologyDriver
+from onefold.verify import expect, matching, outputs
+from onefold.verify.contracts import contract_of
+from onefold.verify.expect import Oracle, Table, Workload
+from onefold.verify.fates import Fate
+from onefold.verify.model import model
+from onefold.verify.record import Record
+from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises
 from tests.support.judged import judged
 

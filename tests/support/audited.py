@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from onefold.processor.core.topology import Topology
-from onefold.proof.audit.auditor import Auditor, Standing
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, Finding
+from onefold.verify.audit.auditor import Auditor, Standing
+from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
 
 #: What an operator is promised, from the commit to the name.
 NAMED_WITHIN_S = 5.0

@@ -19,8 +19,8 @@ from onefold.processor.loading import codec_of
 from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.task import Task
-from onefold.proof.contracts import contracts
-from onefold.proof.decode import decode_output
+from onefold.verify.contracts import contracts
+from onefold.verify.decode import decode_output
 from tests.support.clock import Clock
 from tests.support.processes import records
 from tests.support.waiting import eventually

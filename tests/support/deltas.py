@@ -11,8 +11,8 @@ import fastavro
 import psycopg
 from confluent_kafka import Producer
 
-from onefold.proof.contracts import contracts
 from onefold.spark_sink.kafka.topics import Topics
+from onefold.verify.contracts import contracts
 from tests.support.made_up_domain import at_the_end
 
 TOPIC = "trades.deltas"

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from onefold import Event, Outputs, Rejected, Topology
 from onefold.model import Inadmissible
-from onefold.proof.expect import Table, Workload
-from onefold.proof.model import model
+from onefold.verify.expect import Table, Workload
+from onefold.verify.model import model
 
 PARTITIONS = 2
 EVENTS, OTHERS, TAKEN = "desk.events", "desk.others", "desk.taken"

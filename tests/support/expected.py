@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from onefold.proof.expect import Expected, Oracle, Workload
-from onefold.proof.record import Record
+from onefold.verify.expect import Expected, Oracle, Workload
+from onefold.verify.record import Record
 
 
 def expect(workload: Workload, records: Iterable[Record], partitions: int) -> Expected:

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from onefold.proof.workloads import campaigns, runner, trades
-from onefold.proof.workloads.shaping import Shape
+from onefold.verify.workloads import campaigns, runner, trades
+from onefold.verify.workloads.shaping import Shape
 
 
 @cache

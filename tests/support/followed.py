@@ -7,16 +7,16 @@ from pathlib import Path
 
 from onefold.processor.core.topology import Topology
 from onefold.processor.testing import TopologyDriver
-from onefold.proof.audit.following import Following
-from onefold.proof.audit.pace import PACE, Pace
-from onefold.proof.checkpoints import Checkpoints
-from onefold.proof.expect import Workload
-from onefold.proof.kafka import Kafka
-from onefold.proof.log import Place
-from onefold.proof.record import Record
-from onefold.proof.state import begin, read_evenly, read_progress, topics_of
-from onefold.proof.verdict import Finding
-from onefold.proof.workloads.shaping import Input
+from onefold.verify.audit.following import Following
+from onefold.verify.audit.pace import PACE, Pace
+from onefold.verify.checkpoints import Checkpoints
+from onefold.verify.expect import Workload
+from onefold.verify.kafka import Kafka
+from onefold.verify.log import Place
+from onefold.verify.record import Record
+from onefold.verify.state import begin, read_evenly, read_progress, topics_of
+from onefold.verify.verdict import Finding
+from onefold.verify.workloads.shaping import Input
 from tests.support.simulated_stage import JudgesLog, kafka_of
 
 PARTITIONS = 2

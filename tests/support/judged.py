@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from onefold.proof.expect import Expected, Workload
-from onefold.proof.outputs import judge_copies
-from onefold.proof.record import Record
-from onefold.proof.replays import Receipts
-from onefold.proof.state import begin
-from onefold.proof.verdict import Finding
 from onefold.testing import TopologyDriver
+from onefold.verify.expect import Expected, Workload
+from onefold.verify.outputs import judge_copies
+from onefold.verify.record import Record
+from onefold.verify.replays import Receipts
+from onefold.verify.state import begin
+from onefold.verify.verdict import Finding
 from tests.support.simulated_stage import JudgesLog
 
 

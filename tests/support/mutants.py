@@ -34,7 +34,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("processor/core", "processor/runtime", "spark_sink/landing", "src/onefold/proof")
+ROOMS = ("processor/core", "processor/runtime", "spark_sink/landing", "src/onefold/verify")
 # What makes up inputs may as well make up others: these files, and what stands below this line in others.
 GENERATORS, GENERATOR = ("hostile.py", "shaping.py", "trade_feed.py"), b"# --- input"
 # Keywords of `@dataclass` that change no result of a program: they stop an assignment that no program makes, and save memory.

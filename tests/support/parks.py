@@ -11,14 +11,14 @@ import pytest
 from onefold.processor.core.parking import Ticket
 from onefold.processor.core.values import Headers
 from onefold.processor.testing.log import Entry
-from onefold.proof import expect, matching, outputs
-from onefold.proof.contracts import contract_of
-from onefold.proof.expect import Expected, Workload
-from onefold.proof.parks import ticket_of
-from onefold.proof.record import Source, source_of
-from onefold.proof.replays import Receipts, Turn
-from onefold.proof.verdict import Finding
 from onefold.testing import TopologyDriver
+from onefold.verify import expect, matching, outputs
+from onefold.verify.contracts import contract_of
+from onefold.verify.expect import Expected, Workload
+from onefold.verify.parks import ticket_of
+from onefold.verify.record import Source, source_of
+from onefold.verify.replays import Receipts, Turn
+from onefold.verify.verdict import Finding
 from tests.support.desk import WORKLOAD, schemas, write_schemas
 from tests.support.judged import judged
 

@@ -20,19 +20,19 @@ from onefold.operate import state_check
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import high_watermark, lag
-from onefold.proof import workloads
-from onefold.proof.contracts import contracts
-from onefold.proof.decode import decode_output
-from onefold.proof.expect import Expected, Oracle
-from onefold.proof.kinds import KINDS
-from onefold.proof.log import Log
-from onefold.proof.matching import Matching
-from onefold.proof.order import Order
-from onefold.proof.outputs import Outputs
-from onefold.proof.owner import Owner
-from onefold.proof.record import Record
-from onefold.proof.replays import Replays, read
-from onefold.proof.workloads.shaping import Input
+from onefold.verify import workloads
+from onefold.verify.contracts import contracts
+from onefold.verify.decode import decode_output
+from onefold.verify.expect import Expected, Oracle
+from onefold.verify.kinds import KINDS
+from onefold.verify.log import Log
+from onefold.verify.matching import Matching
+from onefold.verify.order import Order
+from onefold.verify.outputs import Outputs
+from onefold.verify.owner import Owner
+from onefold.verify.record import Record
+from onefold.verify.replays import Replays, read
+from onefold.verify.workloads.shaping import Input
 from tests.support.waiting import eventually
 
 _CHILD = """

@@ -12,8 +12,8 @@ import psycopg
 from onefold.operate.pipelines import found
 from onefold.pipelines import PROJECT_FILE
 from onefold.processor.core.topology import Topology
-from onefold.proof.verify import verify
-from onefold.proof.workloads import runner
+from onefold.verify.verifier import verify
+from onefold.verify.workloads import runner
 from tests.support.processes import produce
 
 TABLES = ("runner.messages", "runner.stats", "runner.tendency")

@@ -23,13 +23,13 @@ from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
-from onefold.proof.expect import Expected
-from onefold.proof.order import Order
-from onefold.proof.outputs import judge_copies
-from onefold.proof.record import Record
-from onefold.proof.state import begin
-from onefold.proof.verdict import Finding
-from onefold.proof.workloads import workload
+from onefold.verify.expect import Expected
+from onefold.verify.order import Order
+from onefold.verify.outputs import judge_copies
+from onefold.verify.record import Record
+from onefold.verify.state import begin
+from onefold.verify.verdict import Finding
+from onefold.verify.workloads import workload
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 from tests.support.simulated_stage import JudgesLog
 

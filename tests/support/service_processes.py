@@ -69,8 +69,8 @@ def sink(fault: str, status: Path) -> int:
 def auditor(fault: str, status: Path) -> int:
     from onefold.cli import main
     from onefold.processor.core.errors import Refused
-    from onefold.proof.audit.auditor import Auditor, Standing
-    from onefold.proof.verdict import INVALID
+    from onefold.verify.audit.auditor import Auditor, Standing
+    from onefold.verify.verdict import INVALID
 
     def run(self: Any, *given: object) -> Standing:
         _fail(fault, Refused)

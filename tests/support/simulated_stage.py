@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 
 from onefold.error_codes import Code
 from onefold.processor.testing import SimulatedLog
-from onefold.proof.expect import Workload
-from onefold.proof.judge import Judge
-from onefold.proof.kafka import Kafka
-from onefold.proof.log import Log, Place, Topic
-from onefold.proof.matching import Matching
-from onefold.proof.record import Record
-from onefold.proof.state import begin, read_evenly, topics_of
-from onefold.proof.verdict import CannotTell, Finding, Verdict
+from onefold.verify.expect import Workload
+from onefold.verify.judge import Judge
+from onefold.verify.kafka import Kafka
+from onefold.verify.log import Log, Place, Topic
+from onefold.verify.matching import Matching
+from onefold.verify.record import Record
+from onefold.verify.state import begin, read_evenly, topics_of
+from onefold.verify.verdict import CannotTell, Finding, Verdict
 from tests.support.stage import PARTITIONS, Header, Stage
 
 #: When the first record was sent.

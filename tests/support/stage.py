@@ -20,13 +20,13 @@ from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 from psycopg import sql
 
-from onefold.proof.contracts import contracts
-from onefold.proof.expect import Expected, Oracle, Table, Workload
-from onefold.proof.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
-from onefold.proof.placement import partition_of
-from onefold.proof.record import Record, Source
-from onefold.proof.workloads import campaigns
-from onefold.proof.workloads.shaping import Input
+from onefold.verify.contracts import contracts
+from onefold.verify.expect import Expected, Oracle, Table, Workload
+from onefold.verify.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
+from onefold.verify.placement import partition_of
+from onefold.verify.record import Record, Source
+from onefold.verify.workloads import campaigns
+from onefold.verify.workloads.shaping import Input
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 

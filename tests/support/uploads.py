@@ -1,8 +1,8 @@
 """Clients, a sweep and a worker over one uploaded object, step by step: a step is one call of the store or of Kafka.
 
-What they run is the real code of `onefold.jobs.apps.sheets.uploads`, or a wrong version of it, which a test must catch. A step is made
-by running a program from its beginning with the answers that it was given before, one more call, and no further: so a state is
-plain data, and all orders of steps can be looked through.
+What they run is the real code of `onefold.jobs.apps.sheets.uploads`, or a wrong version of it, which a test must catch. A step is
+made by running a program from its beginning with the answers that it was given before, one more call, and no further: so a
+state is plain data, and all orders of steps can be looked through.
 """
 
 from collections.abc import Callable, Iterable, Iterator

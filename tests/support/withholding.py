@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from onefold.proof.kafka import Kafka
-from onefold.proof.log import Log, Place
-from onefold.proof.record import Record
+from onefold.verify.kafka import Kafka
+from onefold.verify.log import Log, Place
+from onefold.verify.record import Record
 
 
 class Withholding(Log):

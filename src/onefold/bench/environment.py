@@ -15,11 +15,11 @@ from onefold import kafka_client
 from onefold.bench import producing
 from onefold.config.settings import Settings
 from onefold.operate import positions
-from onefold.proof.workloads.shaping import Input
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Ready, Service
+from onefold.verify.workloads.shaping import Input
 
 Say = Callable[[str], None]
 

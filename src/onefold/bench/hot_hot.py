@@ -29,8 +29,8 @@ from onefold.operate import positions
 from onefold.operate.pipelines import found
 from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE
 from onefold.processor.loading import topology_of
-from onefold.proof.verdict import VALID
 from onefold.stack.child import Child
+from onefold.verify.verdict import VALID
 
 # Until every process has its tasks, and has folded something.
 WARM_UP_S = 5.0

@@ -29,8 +29,8 @@ from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.operate.pipelines import found
 from onefold.operate.positions import Place
-from onefold.proof.owner import SOURCE_HEADER
-from onefold.proof.record import Source, source_of
+from onefold.verify.owner import SOURCE_HEADER
+from onefold.verify.record import Source, source_of
 
 # After the warm-up nothing counts until an event that arrives is younger than a second. What has not caught up so many
 # seconds later will not, and is counted as it is.

@@ -20,7 +20,7 @@ from onefold.bench.hot_hot import start_sink
 from onefold.bench.workload import Workload
 from onefold.config.settings import Settings
 from onefold.operate.explain.explain import explain
-from onefold.proof import workloads
+from onefold.verify import workloads
 
 _DRAIN_S = 3_600.0
 # Asking for the lag costs broker and database a little.

@@ -16,8 +16,8 @@ from onefold.config.errors import of_kafka
 from onefold.config.settings import Settings
 from onefold.pipelines import find
 from onefold.processor.io.topics import RECORD_BYTES_MAX
-from onefold.proof import workloads
-from onefold.proof.workloads.shaping import Shape
+from onefold.verify import workloads
+from onefold.verify.workloads.shaping import Shape
 
 RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
 # The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.

@@ -16,7 +16,7 @@ from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.positions import Place
 from onefold.processor import loading
-from onefold.proof import workloads
+from onefold.verify import workloads
 
 ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
 CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience

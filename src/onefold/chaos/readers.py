@@ -14,7 +14,7 @@ import psycopg
 
 from onefold import postgres
 from onefold.config.settings import Settings
-from onefold.proof.invariants import broken, invariants
+from onefold.verify.invariants import broken, invariants
 
 READERS = 2
 LOOK_S = 0.1

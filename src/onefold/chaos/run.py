@@ -1,8 +1,8 @@
 """One run of a workload under a nemesis: load flows, the fault comes and goes, everything drains, and the judge decides.
 
-Three questions are answered. Are the numbers right? `proof.verify` decides, which shares no code with what it judges. Were they
-right all the time? The readers decide, who ask for the pipeline's invariants while it happens. Did work go on soon? The longest
-stall of a partition decides: in the processor (no transaction was committed) and in the sink (no batch was).
+Three questions are answered. Are the numbers right? `verify.verifier` decides, which shares no code with what it judges. Were
+they right all the time? The readers decide, who ask for the pipeline's invariants while it happens. Did work go on soon? The
+longest stall of a partition decides: in the processor (no transaction was committed) and in the sink (no batch was).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onefold.chaos.progress import ProgressMonitor
 from onefold.chaos.readers import Readers
 from onefold.config.settings import Settings
 from onefold.operate import pipelines
-from onefold.proof.verdict import VALID
+from onefold.verify.verdict import VALID
 
 WARM_S = 3.0  # of load before the fault
 WARM_MAX_S = 60.0  # and until every partition progresses: a sink that has just started compiles its queries first
@@ -47,7 +47,7 @@ class Outcome:
         bounds: by stage, the longest stall in seconds that is in time.
         looks: how often readers asked for the invariants.
         broken: what they found.
-        verdict: `proof.verdict.VALID` or another outcome, for this `reason`.
+        verdict: `verify.verdict.VALID` or another outcome, for this `reason`.
         seconds: of the whole run.
     """
 

@@ -11,7 +11,7 @@ import psycopg
 from onefold.dashboard.reader import FAILURES, Connection
 from onefold.error_codes import first_line
 from onefold.operate import pipelines
-from onefold.proof.invariants import Broken, Invariant, invariants
+from onefold.verify.invariants import Broken, Invariant, invariants
 
 SHOWN_MAX = 3  # broken rows of an invariant that are shown; `onefold verify` has them all
 

@@ -18,10 +18,6 @@ from onefold.operate import pipelines, verdicts
 from onefold.pauses import Switches
 from onefold.printable import printable
 from onefold.process import ServiceProcess
-from onefold.proof.audit.auditor import Auditor, Standing, refusal
-from onefold.proof.audit.pace import PACE
-from onefold.proof.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
-from onefold.proof.workloads import UnknownDomain, workload
 from onefold.status_file import Status
 from onefold.telemetry import (
     AUDIT_BEHIND_S,
@@ -33,10 +29,14 @@ from onefold.telemetry import (
     AUDIT_WAITING,
     Telemetry,
 )
+from onefold.verify.audit.auditor import Auditor, Standing, refusal
+from onefold.verify.audit.pace import PACE
+from onefold.verify.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
+from onefold.verify.workloads import UnknownDomain, workload
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
-    from onefold.proof.verdict import Finding
+    from onefold.verify.verdict import Finding
 
 #: In ONEFOLD_AUDITED: each pipeline that can be.
 ALL = "all"

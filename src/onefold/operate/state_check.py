@@ -36,11 +36,11 @@ from onefold.processor.core.values import PARKED_HEADER, Record
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.runtime.changelog import Progress, told
 from onefold.processor.runtime.store import STATE, Store
-from onefold.proof import owner, record
-from onefold.proof.kafka import KAFKA, Kafka
-from onefold.proof.log import Log
-from onefold.proof.order import Order
-from onefold.proof.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
+from onefold.verify import owner, record
+from onefold.verify.kafka import KAFKA, Kafka
+from onefold.verify.log import Log
+from onefold.verify.order import Order
+from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings

@@ -15,14 +15,14 @@ from onefold.error_codes import Code
 from onefold.operate import grants
 from onefold.pipelines import find
 from onefold.printable import printable
-from onefold.proof.judge import Progress
-from onefold.proof.verdict import UNKNOWN
-from onefold.proof.verify import verify
 from onefold.rights import Role
+from onefold.verify.judge import Progress
+from onefold.verify.verdict import UNKNOWN
+from onefold.verify.verifier import verify
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
-    from onefold.proof.verdict import Finding, Verdict
+    from onefold.verify.verdict import Finding, Verdict
 
 #: Who says it.
 VERIFY, AUDIT = "verify", "audit"

@@ -48,9 +48,9 @@ def command(
 
     Example: onefold trades evaluate --messages 1000000 --no-failures
     """
-    from onefold.proof.workloads.trade_feed import Mix
     from onefold.trades import evaluation
     from onefold.trades.report import write
+    from onefold.verify.workloads.trade_feed import Mix
 
     mix = Mix(duplicates=duplicates, late=disorder)
     if backlog:

@@ -16,9 +16,9 @@ from typing import Any
 from onefold import postgres
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.proof.verify import verify
-from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.trades.feeder import Feeder
+from onefold.verify.verifier import verify
+from onefold.verify.workloads.trade_feed import TOPIC, Feed, Mix
 
 PIPELINE = "trades"
 #: The seed's shares: percent of state, map and reduce batches.

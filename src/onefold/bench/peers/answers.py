@@ -50,7 +50,7 @@ def from_json(value: bytes | None) -> dict[str, Any]:
 
 def from_avro(topic: str) -> Callable[[bytes | None], dict[str, Any]]:
     """Reads deltas as Onefold writes them to a topic, by the judge's own rules."""
-    from onefold.proof import contracts, decode
+    from onefold.verify import contracts, decode
 
     contract = contracts.contracts()[topic]
     return lambda value: decode.decode_output(contract, value)

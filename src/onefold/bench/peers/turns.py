@@ -14,8 +14,8 @@ from onefold.bench.peers.drain import drain
 from onefold.processor import loading
 from onefold.processor.io import admin as topics
 from onefold.processor.io.reading import between
-from onefold.proof.workloads.trade_feed import TOPIC, Feed, Mix
 from onefold.stack.child import Child
+from onefold.verify.workloads.trade_feed import TOPIC, Feed, Mix
 
 PIPELINE = "trades"
 PEER = "Kafka Streams"

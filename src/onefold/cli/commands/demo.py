@@ -28,11 +28,11 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
 from onefold.operate import pipelines, positions, producing, verdicts
 from onefold.operate.progress import Progress
-from onefold.proof import workloads
-from onefold.proof.verdict import VALID, Verdict
-from onefold.proof.workloads.campaigns import generate as generate_campaigns
-from onefold.proof.workloads.runner import generate as generate_runner
 from onefold.stack import control
+from onefold.verify import workloads
+from onefold.verify.verdict import VALID, Verdict
+from onefold.verify.workloads.campaigns import generate as generate_campaigns
+from onefold.verify.workloads.runner import generate as generate_runner
 
 # The seed of the A/B campaign design: three messages, of which the last is the one whose acknowledgement gets lost.
 SEED_SENDS = (

@@ -19,7 +19,7 @@ from onefold.config.settings import load
 from onefold.operate import pipelines
 from onefold.operate.progress import Progress
 from onefold.printable import printable
-from onefold.proof.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
+from onefold.verify.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
 
 # Enough to see what is wrong; a million missing rows have one cause.
 FINDINGS_SHOWN = 20

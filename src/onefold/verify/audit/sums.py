@@ -1,0 +1,86 @@
+"""Tables that are made of the rows of others, at the offsets of the ledger: kept up with each row that lands, by what the
+workload says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+from onefold.verify.expect import Table, Workload
+from onefold.verify.kinds import taking
+from onefold.verify.summed import Gathered, Key, Row, Sums
+
+
+class Added:
+    """The sums over the rows of another table.
+
+    Args:
+        rows: of the model, when all of them have landed.
+    """
+
+    def __init__(self, table: Table, workload: Workload, rows: Mapping[str, Mapping[Key, Any]]) -> None:
+        sums = table.sums
+        assert isinstance(sums, Sums), "only a table that says what of"
+        self.table = table
+        self.of = sums.of
+        self._levels = sums.levels
+        names = [column.name for one in workload.tables if one.name == sums.of for column in one.columns]
+        self._places = [names.index(name) for name in table.key]
+        amounts = dict(sums.amounts)
+        added = [column.name for column in table.columns if column.name not in table.key]
+        told = [*table.key, *added]
+        self._row = taking([told.index(column.name) for column in table.columns])
+        self._amounts = [names.index(amounts[name]) if amounts[name] else None for name in added]
+        self._leaves: dict[Key, list[Any]] = {}
+        # A sum of nothing may be there: of rows that have all moved away, long ago.
+        self._known = set(rows[table.name])
+        for values, _ in rows[sums.of].values():
+            self.move(None, values)
+
+    def move(self, before: tuple[Any, ...] | None, after: tuple[Any, ...]) -> None:
+        """A row has other values now, or is new."""
+        for values, sign in ((before, -1), (after, 1)):
+            if values is not None:
+                leaf = self._leaves.setdefault(tuple(values[at] for at in self._places), [0] * len(self._amounts))
+                for number, at in enumerate(self._amounts):
+                    leaf[number] += sign * (1 if at is None else values[at])
+
+    def wanted(self) -> dict[Key, tuple[Any, ...]]:
+        """By key the row, of sums of nothing too."""
+        found: dict[Key, list[Any]] = {key: [0] * len(self._amounts) for key in self._known}
+        for leaf, amounts in self._leaves.items():
+            for key in product(*((name, None) for name in leaf)) if self._levels else (leaf,):
+                sums = found.setdefault(key, [0] * len(amounts))
+                for number, amount in enumerate(amounts):
+                    sums[number] += amount
+        return {key: self._row((*key, *amounts)) for key, amounts in found.items()}
+
+
+class Together:
+    """The rows that are gathered from those of another table.
+
+    Args:
+        rows: of the model, when all of them have landed.
+
+    Attributes:
+        rows: what must be in the table.
+    """
+
+    def __init__(self, table: Table, rows: Mapping[str, Mapping[Key, Any]]) -> None:
+        gathered = table.sums
+        assert isinstance(gathered, Gathered), "only a table that says what of"
+        self.table = table
+        self.of = gathered.of
+        self._gathered = gathered
+        self.rows: dict[Key, Row] = {}
+        for values, _ in rows[gathered.of].values():
+            self.take(values)
+
+    def take(self, values: Row) -> Key | None:
+        """One more has landed. Returns the key of the row that it has changed."""
+        key = self._gathered.key(values)
+        if key is not None:
+            self.rows[key] = self._gathered.row(self.rows.get(key), values)
+        return key

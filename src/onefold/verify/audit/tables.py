@@ -1,0 +1,180 @@
+"""The rows of a snapshot against what they must be at the offsets of the ledger in that snapshot.
+
+Not all of them each time, but the first. Postgres knows which rows were written since the last look, by whomever; they are
+compared, and so is each row that should have been written. How many rows there are is counted: one that was deleted is no row.
+And some blocks of the rest are read, one after the other, so that every row comes round, whatever Postgres says of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from onefold.verify.audit.sums import Added
+from onefold.verify.audit.versions import Place, Versions
+from onefold.verify.expect import Workload
+from onefold.verify.invariants import invariants
+from onefold.verify.snapshot import ORIGIN, Row, Snapshot
+from onefold.verify.tables import Comparer, Key, Wanted, extra
+from onefold.verify.verdict import Finding, beyond_ledger
+
+# Half a megabyte: some thousand rows, which are compared in some tens of milliseconds.
+_BLOCKS = 64
+# Beyond the last block that a table can have.
+_NO_BLOCK = 2**32 - 2
+# What somebody's own queries ask is asked again when it has cost no more than so much of the time since.
+_RARE_SHARE = 0.03
+
+
+class Tables:
+    """Looks at the tables of a workload, again and again.
+
+    Attributes:
+        rows: how many were compared.
+        cycle_s: how long it took at last until every row had come round; None: not yet.
+    """
+
+    def __init__(self, workload: Workload, versions: Versions) -> None:
+        self._name = workload.name
+        self._tables = [Comparer(table) for table in versions.tables]
+        self._versions = versions
+        self._rules = invariants(workload.name)
+        self._at = (0, 0)  # the table by number, and the block
+        self._began_at = time.monotonic()
+        self._rare_at = 0.0
+        self._horizon = ""  # of the last look
+        self._off: dict[str, int] = {}  # by table, how many rows are too many, without those that are known to be
+        self._extra: dict[str, set[Key]] = {one.table.name: set() for one in self._tables}
+        self.rows = 0
+        self.cycle_s: float | None = None
+
+    def columns(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Columns of other types than agreed: asked once, as rows cannot be read where one is missing."""
+        for one in self._tables:
+            yield from snapshot.column_types(one.table)
+
+    def look(self, snapshot: Snapshot, budget_s: float) -> Iterator[Finding]:
+        """Everything wrong that is seen now.
+
+        Args:
+            budget_s: how long blocks may be read; at the first time all of them are.
+        """
+        horizon = snapshot.horizon()
+        for one in self._tables:
+            yield from self._changed(one, snapshot)
+        for added in self._versions.sums:
+            yield from self._sums(added, snapshot)
+        yield from self._blocks(snapshot, time.monotonic() + budget_s)
+        for one in self._tables:
+            yield from self._counted(one, snapshot)
+        if time.monotonic() >= self._rare_at:
+            began_at = time.monotonic()
+            yield from snapshot.rejected(self._name)
+            yield from snapshot.invariants(self._rules)
+            now = time.monotonic()
+            self._rare_at = now + (now - began_at) / _RARE_SHARE
+        self._horizon = horizon
+        for one in self._tables:
+            self._versions.changed[one.table.name].clear()
+
+    def _changed(self, one: Comparer, snapshot: Snapshot) -> Iterator[Finding]:
+        """What was written since the last look, and what should have been."""
+        if not self._horizon:
+            return
+        left = set(self._versions.changed[one.table.name])
+        for row in snapshot.newer(one.table, self._horizon):
+            left.discard(one.key(row))
+            yield from self._row(one, row)
+        missing = set(left)
+        for row in snapshot.by_keys(one.table, left) if left else ():
+            missing.discard(one.key(row))
+            yield from self._row(one, row)
+        yield from self._missing(one, missing)
+
+    def _blocks(self, snapshot: Snapshot, deadline: float) -> Iterator[Finding]:
+        number, block = self._at
+        while True:
+            one = self._tables[number]
+            table = one.table
+            last = block + _BLOCKS >= snapshot.blocks(table)
+            for row in snapshot.in_blocks(table, block, _NO_BLOCK if last else block + _BLOCKS):
+                yield from self._row(one, row)
+            number, block = (number + 1, 0) if last else (number, block + _BLOCKS)
+            if number == len(self._tables):
+                now = time.monotonic()
+                self._at, self.cycle_s, self._began_at = (0, 0), now - self._began_at, now
+                return
+            self._at = number, block
+            if self.cycle_s is not None and time.monotonic() >= deadline:
+                return
+
+    def _counted(self, one: Comparer, snapshot: Snapshot) -> Iterator[Finding]:
+        table = one.table
+        # One that is too many would hide one that is missing.
+        known = len(self._extra[table.name])
+        off = snapshot.count(table.name) - known - self._versions.counts[table.name]
+        if off != self._off.get(table.name, 0):  # what it was before is named already
+            missing = set(self._versions.keys(table))
+            for row in snapshot.rows(table.name, (*table.key, *ORIGIN)):
+                key, origin = row[: len(table.key)], row[len(table.key) :]
+                if key not in missing:
+                    self._extra[table.name].add(key)
+                    yield extra(table, key, origin)
+                missing.discard(key)
+            yield from self._missing(one, missing)
+            self._off[table.name] = off - len(self._extra[table.name]) + known
+
+    def _row(self, one: Comparer, row: Row) -> Iterator[Finding]:
+        self.rows += 1
+        key = one.key(row)
+        wanted = self._versions.wanted(one.table, key)
+        if wanted is None:
+            self._extra[one.table.name].add(key)
+        if (wrong := one.row(key, row, wanted)) is not None:
+            yield wrong
+
+    def _missing(self, one: Comparer, keys: Iterable[Key]) -> Iterator[Finding]:
+        for key in keys:
+            if (wanted := self._versions.wanted(one.table, key)) is not None:
+                yield from one.missing(key, wanted)
+
+    def _sums(self, added: Added, snapshot: Snapshot) -> Iterator[Finding]:
+        comparer = Comparer(added.table)
+        wanted: dict[Key, Wanted] = {key: (row, None, None) for key, row in added.wanted().items()}
+        yield from comparer.whole(snapshot, wanted, wanted.get)
+        self.rows += comparer.found
+
+
+class Ledger:
+    """How far the tables are, as their ledger says; what it says only ever grows."""
+
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
+        self._topic_ids = topic_ids
+        self.landed: dict[Place, int] = {}
+
+    def take(self, found: Mapping[Place, tuple[int, str]], ends: Mapping[Place, int]) -> Iterator[Finding]:
+        """Take what it says now, and name what cannot be.
+
+        Args:
+            ends: of the topics, asked for afterwards.
+        """
+        for place, before in self.landed.items():
+            now = found.get(place, (None, ""))[0]
+            if now is None or now < before:
+                text = f"the sink had written up to {before}, and its row {'is gone' if now is None else f'says {now}'}"
+                yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
+        for place, (now, topic_id) in found.items():
+            if place not in ends:
+                continue
+            if topic_id != self._topic_ids[place[0]]:
+                text = "the sink has written another topic of this name, which has been recreated since"
+                yield Finding("wrong ledger", "onefold.ledger", _of(place), text=text)
+            elif beyond := [*beyond_ledger({place: now}, ends)]:
+                yield from beyond
+            else:
+                self.landed[place] = max(now, self.landed.get(place, 0))
+
+
+def _of(place: Place) -> dict[str, Any]:
+    return {"topic": place[0], "partition": place[1]}

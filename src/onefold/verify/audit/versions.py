@@ -1,0 +1,176 @@
+"""What each row must be at the offsets of the sink's ledger.
+
+The model is where the processor is, and the tables are where the sink is: behind it, and never in one place for long. So of a
+row that was written lately its last versions are kept, until the last one has landed and was judged. From then on the row must
+be what the model has. Memory: what has not landed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from onefold.verify.audit.sums import Added, Together
+from onefold.verify.expect import Table, Workload
+from onefold.verify.matching import told_of
+from onefold.verify.outputs import Written
+from onefold.verify.record import Source
+from onefold.verify.summed import Gathered, Sums
+from onefold.verify.tables import Key, Wanted
+
+#: (topic, partition)
+Place = tuple[str, int]
+Rows = Mapping[str, Mapping[Key, tuple[tuple[Any, ...], Source]]]
+
+
+class Version:
+    """A row as one output record has it. `values` are of the model, once it was judged."""
+
+    __slots__ = ("fields", "judged", "landed", "values", "written")
+
+    def __init__(self, written: Written, fields: dict[str, Any], values: tuple[Any, ...] | None = None) -> None:
+        self.written = written
+        self.fields = fields
+        self.values = values
+        self.judged = self.landed = values is not None
+
+
+class Versions:
+    """Those of all tables of a workload.
+
+    Args:
+        rows: of the model.
+        last: by table and key, the last output record.
+    """
+
+    def __init__(self, workload: Workload, rows: Rows, last: Mapping[str, Mapping[Key, Written]]) -> None:
+        tables = list(workload.outputs.values())
+        self._rows = rows
+        self._last = last
+        self._recent: dict[str, dict[Key, list[Version]]] = {table.name: {} for table in tables}
+        self._queues: dict[Place, deque[tuple[Table, Key, Version]]] = {}
+        self._told = {table.name: told_of(table) for table in tables}
+        self._together = {
+            table.name: Together(table, rows) for table in workload.tables if isinstance(table.sums, Gathered)
+        }
+        #: The tables that it has single rows of.
+        self.tables = [*tables, *(together.table for together in self._together.values())]
+        #: Per table how many rows it must have.
+        self.counts = {table.name: len(last[table.name]) for table in tables}
+        self.counts |= {name: len(together.rows) for name, together in self._together.items()}
+        #: Per table the keys that have landed since somebody took them.
+        self.changed: dict[str, set[Key]] = {table.name: set() for table in self.tables}
+        self.sums = [Added(table, workload, rows) for table in workload.tables if isinstance(table.sums, Sums)]
+        self._sums_of = {table.name: [added for added in self.sums if added.of == table.name] for table in tables}
+        self._together_of = {
+            table.name: [one for one in self._together.values() if one.of == table.name] for table in tables
+        }
+
+    def wrote(
+        self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None
+    ) -> Version:
+        """Take an output record; `before` is the one before of the same row."""
+        recent = self._recent[table.name]
+        versions = recent.get(key)
+        if versions is None:
+            versions = recent[key] = []
+            if before is not None and (row := self._rows[table.name].get(key)) is not None:
+                versions.append(Version(before, {}, row[0]))
+        version = Version(written, fields)
+        if table.adds:
+            version.values = self._added(table, versions[-1] if versions else None, version)
+        versions.append(version)
+        queue = self._queues.get((table.topic, written.partition))
+        if queue is None:
+            queue = self._queues[table.topic, written.partition] = deque()
+        queue.append((table, key, version))
+        return version
+
+    def judge(self, table: Table, key: Key, version: Version, right: tuple[Any, ...] | None) -> None:
+        """An output record was compared; `right`: the values of the row; None: there are none, or they are not known."""
+        version.judged = True
+        if right is not None:
+            version.values = right
+        if version.landed:
+            self._forget(table, key)
+
+    def land(self, ledger: Mapping[Place, int]) -> None:
+        """The tables are as of these offsets now; they never go back."""
+        for place, queue in self._queues.items():
+            until = ledger.get(place, 0)
+            while queue and queue[0][2].written.offset < until:
+                self._land(*queue.popleft())
+
+    def _land(self, table: Table, key: Key, version: Version) -> None:
+        recent, name = self._recent[table.name], table.name
+        versions = recent[key]
+        # Only the one before it has landed, if there is one; the list is short.
+        at = versions.index(version)
+        before = versions[at - 1] if at else None
+        if before is None:
+            self.counts[name] += 1
+        for added in self._sums_of[name]:
+            added.move(self._values(table, before) if before else None, self._values(table, version))
+        for together in self._together_of[name] if before is None else ():
+            self._gather(together, self._values(table, version))
+        version.landed = True
+        if at:
+            del versions[:at]
+        self.changed[name].add(key)
+        if version.judged and len(versions) == 1:
+            del recent[key]
+
+    def _gather(self, together: Together, values: tuple[Any, ...]) -> None:
+        name = together.table.name
+        if (key := together.take(values)) is not None:
+            self.changed[name].add(key)
+            self.counts[name] = len(together.rows)
+
+    def _forget(self, table: Table, key: Key) -> None:
+        versions = self._recent[table.name].get(key, ())
+        if len(versions) == 1 and versions[0].landed and versions[0].judged:
+            del self._recent[table.name][key]
+
+    def wanted(self, table: Table, key: Key) -> Wanted | None:
+        """What the row must be now; None: there must be none."""
+        if (together := self._together.get(table.name)) is not None:
+            return (together.rows[key], None, None) if key in together.rows else None
+        versions = self._recent[table.name].get(key)
+        if versions:
+            version = versions[0]
+            if not version.landed:
+                return None
+            return self._values(table, version), version.written, version.written.source
+        written, row = self._last[table.name].get(key), self._rows[table.name].get(key)
+        return None if written is None or row is None else (row[0], written, row[1])
+
+    def keys(self, table: Table) -> Iterator[Key]:
+        """Those of all rows that must be there: as `wanted` says, without making the rows."""
+        if (together := self._together.get(table.name)) is not None:
+            return iter(together.rows)
+        rows, recent = self._rows[table.name], self._recent[table.name]
+        on_the_way = {key for key, versions in recent.items() if not versions[0].landed}
+        return (key for key in self._last[table.name] if key not in on_the_way and (key in recent or key in rows))
+
+    @property
+    def kept(self) -> int:
+        """Of how many rows something has not landed, or was not judged."""
+        return sum(map(len, self._recent.values()))
+
+    def _added(self, table: Table, before: Version | None, version: Version) -> tuple[Any, ...]:
+        """The values after a record that says by how much some of them grow."""
+        told = self._values(table, version)
+        if before is None:
+            return told
+        stood = self._values(table, before)
+        names = [column.name for column in table.columns]
+        return tuple(
+            one + more if name in table.adds else more for name, one, more in zip(names, stood, told, strict=True)
+        )
+
+    def _values(self, table: Table, version: Version) -> tuple[Any, ...]:
+        if version.values is None:
+            fields = version.fields
+            version.values = self._told[table.name](fields)
+        return version.values

@@ -1,0 +1,21 @@
+"""How the verifier asks Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from onefold.verify.log import Log
+from onefold.verify.owner import Owner
+from onefold.verify.replays import Receipts
+from onefold.verify.replays import read as read_replays
+
+
+class Kafka(NamedTuple):
+    """How a judge asks Kafka: for topics, and for the receipts of replayed and dropped dead letters."""
+
+    log: Callable[[dict[str, Any], Iterable[str]], Log] = Log
+    receipts: Callable[[dict[str, Any], Owner, Mapping[str, str]], Receipts] = read_replays
+
+
+KAFKA = Kafka()

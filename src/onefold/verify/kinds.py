@@ -1,0 +1,138 @@
+"""Kinds of columns: what Postgres may call them, how output records spell their values, and when two are the same.
+
+A column is of the kind that its field has in the contract, unless the workload says otherwise.
+"""
+
+import functools
+import math
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from onefold.error_codes import Code
+from onefold.verify import moments
+from onefold.verify.verdict import CannotTell
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class Kind(NamedTuple):
+    """A kind of column.
+
+    Attributes:
+        types: the Postgres types it may have.
+        from_output: a value as it is in an output record, to the value of a row. Never called with None.
+        comparable: what two values must have in common to be the same; None when they are compared as they are.
+    """
+
+    types: tuple[str, ...]
+    from_output: Callable[[Any], Any] = _same
+    comparable: Callable[[Any], Any] | None = None
+
+
+def _read(carrier: str, logical: str) -> Callable[[Any], Any]:
+    """Output records are read as the numbers and texts that are really written."""
+    return functools.partial(moments.read, {"type": carrier, "logicalType": logical})
+
+
+def _number(value: Any) -> Any:
+    """NaN is NaN."""
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def _number_32(value: Any) -> Any:
+    """Postgres prints a `real` with no more digits than distinguish it from others."""
+    try:
+        return None if value is None else struct.pack("<f", value)
+    except OverflowError:
+        return value
+
+
+_TEXT = ("text", "character varying", "character")
+_REAL = ("double precision", "real")
+_MOMENT = ("timestamp with time zone",)
+_LOCAL = ("timestamp without time zone",)
+_TIME = ("time without time zone",)
+
+KINDS = {
+    # The types of Avro, and its logical types.
+    "boolean": Kind(("boolean",)),
+    "int": Kind(("integer", "bigint")),
+    "long": Kind(("bigint",)),
+    "float": Kind(tuple(reversed(_REAL)), comparable=_number_32),
+    "double": Kind(_REAL[:1], comparable=_number),
+    "string": Kind(_TEXT),
+    "enum": Kind(_TEXT),
+    "bytes": Kind(("bytea",)),
+    "fixed": Kind(("bytea",)),
+    "decimal": Kind(("numeric",)),
+    "date": Kind(("date",), _read("int", "date")),
+    "time-millis": Kind(_TIME, _read("int", "time-millis")),
+    "time-micros": Kind(_TIME, _read("long", "time-micros")),
+    "timestamp-millis": Kind(_MOMENT, _read("long", "timestamp-millis")),
+    "timestamp-micros": Kind(_MOMENT, _read("long", "timestamp-micros")),
+    "local-timestamp-millis": Kind(_LOCAL, _read("long", "local-timestamp-millis")),
+    "local-timestamp-micros": Kind(_LOCAL, _read("long", "local-timestamp-micros")),
+    "uuid": Kind(("uuid",), _read("string", "uuid")),
+    # What a workload may say besides.
+    "text": Kind(_TEXT),
+    "timestamp": Kind(_LOCAL, datetime.fromisoformat),
+    # Output records hold these two as whole numbers: of millionths, and of microseconds since 1970.
+    "millionths": Kind(("numeric",), lambda number: Decimal(number).scaleb(-6)),
+    "instant": Kind(_MOMENT, lambda number: _EPOCH + timedelta(microseconds=number)),
+}
+
+
+def picked(
+    names: Sequence[str], convert: Sequence[Callable[[Any], Any]]
+) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """What takes the values of these fields out of an output record, as a row has them. The fields are all there.
+
+    Args:
+        convert: of each, its kind's `from_output`.
+    """
+    changed = [(at, to) for at, to in enumerate(convert) if to is not _same]
+    taken = taking(names)
+    if not changed:
+        return taken
+
+    def read(fields: dict[str, Any]) -> tuple[Any, ...]:
+        values = list(taken(fields))
+        for at, to in changed:
+            if values[at] is not None:
+                values[at] = to(values[at])
+        return tuple(values)
+
+    return read
+
+
+def taking(places: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """What takes the values at these places of a row, or of these fields, as a tuple."""
+    # Of one place an itemgetter gives no tuple.
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    if not places:
+        return lambda values: ()
+    place = places[0]
+    return lambda values: (values[place],)
+
+
+def kind_of(schema: Any) -> str:
+    """The kind of a field of this Avro type. Raises `CannotTell` for one that no column can have."""
+    others = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
+    found = others[0] if len(others) == 1 else ""
+    carrier, logical = (found["type"], found.get("logicalType")) if isinstance(found, dict) else (found, None)
+    kind = logical if logical in KINDS else carrier
+    if kind not in KINDS:
+        raise CannotTell(
+            Code.MODEL_WRONG,
+            f"a column cannot be of the type {schema}: name the table's columns in its model, without this one",
+        )
+    return str(kind)

@@ -1,0 +1,277 @@
+"""Reading topics from the beginning to a stated end, and no less.
+
+Always read_committed. The end of a partition is its last stable offset; a partition has been read when the consumer's
+position reaches it, which is past control records and aborted records too. Where the high watermark stays above the
+last stable offset a transaction is open, and what is behind it nobody can judge.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # exported, as no checker sees
+
+from onefold import kafka_ask, kafka_client, kafka_offsets
+from onefold.error_codes import Code
+from onefold.verify.record import Record
+from onefold.verify.verdict import CannotTell
+
+#: (topic, partition)
+Place = tuple[str, int]
+
+# A broker that is there answers these in milliseconds; one that restarts is back within seconds.
+_ANSWER_S = 15.0
+# Without any record or end of a partition for so long, no more will come.
+_NO_PROGRESS_S = 30.0
+_BATCH = 2000
+# Records from the end that are looked through first, and how many times as many after that.
+_LAST, _MORE = 1_000, 100
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic's identity and how many partitions it has."""
+
+    topic_id: str
+    partitions: int
+
+
+class Log:
+    """Some topics, read side by side. Close it after use.
+
+    Args:
+        answer_s: how long a broker may take for an answer.
+        batch: how many records are taken from the client at once.
+    """
+
+    def __init__(
+        self,
+        client: dict[str, Any],
+        topics: Iterable[str],
+        answer_s: float = _ANSWER_S,
+        batch: int = _BATCH,
+    ) -> None:
+        self._servers = client["bootstrap.servers"]
+        self._answer_s = answer_s
+        self._batch = batch
+        self._admin = kafka_client.admin(client)
+        #: Kafka's own id of the cluster.
+        self.cluster_id = self._cluster_id()
+        self.topics = self._describe(list(topics))
+        self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
+        self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
+        #: How many were read.
+        self.records = 0
+        self._consumer = kafka_client.consumer({**client, "enable.partition.eof": True, "fetch.wait.max.ms": 50})
+        # Given to the consumer by the first read: one that is told to begin at two places, one after the other, was seen to begin
+        # at the first, on a machine that was very busy.
+        self._begin_at = [TopicPartition(name, p, OFFSET_BEGINNING) for name, p in self.places]
+
+    def check_partitions(self, topics: Iterable[str]) -> None:
+        """Raises `CannotTell` when these topics do not have the same number of partitions."""
+        counts = {topic: self.topics[topic].partitions for topic in topics}
+        fewest = min(counts, key=lambda topic: counts[topic])
+        for topic, count in counts.items():
+            if count != counts[fewest]:
+                raise CannotTell(
+                    Code.PARTITIONS_CHANGED,
+                    f"topic {topic} has {count} partitions, and {fewest} {counts[fewest]}: no processor reads all of them",
+                )
+
+    def check_states(self, pipeline: str, progress: Mapping[str, Any], topic: str) -> None:
+        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. Records
+        that were written before this field name none.
+        """
+        states, now = progress.get("partitions"), self.topics[topic].partitions
+        if states not in (None, now):
+            raise CannotTell(
+                Code.PARTITIONS_CHANGED,
+                f"the states of {pipeline} are of {states} partitions, and its topics have {now}: keys would move away from "
+                f"them. Start over with `onefold reset {pipeline}`",
+            )
+
+    def go_on(self, positions: dict[Place, int]) -> None:
+        """Read from these offsets on, instead of from the beginning; before anything was read."""
+        self.positions = dict(positions)
+        self._begin_at = [TopicPartition(name, p, at) for (name, p), at in positions.items()]
+
+    def hold(self, places: Iterable[Place], held: bool) -> None:
+        """Read no more of these for now, or again."""
+        change = self._consumer.pause if held else self._consumer.resume
+        change([TopicPartition(name, p) for name, p in places])
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._consumer.close()
+
+    def starts(self) -> dict[Place, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(kafka_offsets.starts)
+
+    def stable_ends(self) -> dict[Place, int]:
+        """The offset up to which each partition can be read now."""
+        return self._offsets(kafka_offsets.stable_ends)
+
+    def high_ends(self) -> dict[Place, int]:
+        """The end of each partition, open transactions included."""
+        return self._offsets(kafka_offsets.high_watermarks)
+
+    def read(
+        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+    ) -> None:
+        """Hand over every record before `ends` (and maybe a few after), once; again only the one for which `take` raised.
+
+        Args:
+            alive: called again and again while records come.
+
+        Raises:
+            CannotTell: a partition gives no more records although its end is not reached.
+        """
+        if self._begin_at:
+            self._consumer.assign(self._begin_at)
+            self._begin_at = []
+        positions = self.positions
+        behind = {place for place, end in ends.items() if positions[place] < end}
+        quiet_since = time.monotonic()
+        while behind:
+            messages = self._consumer.consume(self._batch, timeout=0.2)
+            try:
+                for message in messages:
+                    self._take(message, take)
+            except BaseException:
+                # The client is past what else it has handed over: whoever reads on would leave that out.
+                self._begin_at = [
+                    TopicPartition(name, p, at or OFFSET_BEGINNING) for (name, p), at in positions.items()
+                ]
+                raise
+            behind = {place for place in behind if positions[place] < ends[place]}
+            if messages:
+                quiet_since = time.monotonic()
+                alive()
+            elif behind and time.monotonic() - quiet_since > _NO_PROGRESS_S:
+                topic, partition = min(behind)
+                at, end = positions[topic, partition], ends[topic, partition]
+                raise CannotTell(
+                    Code.TOPIC_UNREADABLE,
+                    f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}",
+                )
+
+    def _take(self, message: Message, take: Callable[[Record], None]) -> None:
+        error = message.error()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            code = Code.KAFKA_RIGHT if error.code() in kafka_client.FORBIDDEN else Code.KAFKA_CALL_FAILED
+            raise CannotTell(code, f"{topic or 'the log'} cannot be read: {error.str()}")
+        assert topic is not None, "records and ends are of a topic"
+        assert partition is not None, "and of a partition"
+        assert offset is not None, "and have their place there"
+        place, positions = (topic, partition), self.positions
+        if error is not None:
+            positions[place] = max(offset, positions[place])
+        elif offset >= positions[place]:  # the others were handed over before; twice they would pass for doubled
+            headers: Any = message.headers() or _NO_HEADERS
+            self.records += 1
+            clock, timestamp_ms = message.timestamp()
+            known_ms = None if clock == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+            take(Record(topic, partition, offset, message.key(), message.value(), headers, known_ms))
+            positions[place] = offset + 1
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics from whose middle Kafka may delete records; none where it does not say how they are set."""
+        named = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        answers = kafka_ask.describe_configs(self._admin, named, self._answer_s)()
+        with suppress(KafkaException):
+            return [
+                topic.name
+                for topic, asked in answers.items()
+                if "compact" in str(asked.result()["cleanup.policy"].value)
+            ]
+        return []
+
+    def gone(self) -> str:
+        """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""
+        asked = kafka_ask.describe_topics(self._admin, [*self.topics], self._answer_s)()
+        for name, topic in self.topics.items():
+            try:
+                if str(asked[name].result().topic_id) != topic.topic_id:
+                    return name
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return name
+                raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
+        return ""
+
+    def _offsets(self, asked: Callable[[AdminClient, list[Place], float], dict[Place, int]]) -> dict[Place, int]:
+        try:
+            return asked(self._admin, self.places, self._answer_s)
+        except KafkaException as error:
+            what = f"Kafka at {self._servers} does not say where topics end"
+            raise cannot_tell(error, self._admin, what) from None
+
+    def _cluster_id(self) -> str:
+        try:
+            return str(self._admin.list_topics(timeout=self._answer_s).cluster_id or "")
+        except KafkaException as error:
+            raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
+
+    def _describe(self, names: list[str]) -> dict[str, Topic]:
+        asked = kafka_ask.describe_topics(self._admin, names, self._answer_s)()
+        found = {}
+        for name in names:
+            try:
+                answer = asked[name].result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise CannotTell(Code.TOPIC_MISSING, f"there is no topic {name}") from None
+                if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise CannotTell(
+                        Code.KAFKA_RIGHT, kafka_client.cannot_describe(self._admin, [name]).sentence
+                    ) from None
+                raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
+            found[name] = Topic(str(answer.topic_id), len(answer.partitions))
+        return found
+
+
+def cannot_tell(error: KafkaException, admin: kafka_client.Admin, what: str) -> CannotTell:
+    """Why a call failed: what has failed and Kafka's own words, or why the cluster is out of reach."""
+    found = kafka_client.explain(error.args[0], admin)
+    if found:
+        return CannotTell(found.code, found.sentence)
+    return CannotTell(Code.KAFKA_CALL_FAILED, f"{what}: {error.args[0].str()}")
+
+
+def read_last(
+    opened: Callable[[dict[str, Any], Iterable[str]], Log],
+    client: dict[str, Any],
+    topic: str,
+    ends: dict[Place, int],
+    take: Callable[[Record], None],
+    is_known: Callable[[int], bool],
+) -> None:
+    """Hand over the last records before `ends` of a topic's partitions: more and more of them, until of each partition it is
+    known what was looked for, or all were handed over. Some are handed over again then. Raises `CannotTell`.
+    """
+    back = _LAST
+    while True:
+        with closing(opened(client, [topic])) as log:
+            starts = log.starts()
+            begin = {place: max(starts[place], ends[place] - back) for place in log.places}
+            log.go_on(begin)
+            log.read({place: ends[place] for place in log.places}, take)
+        if all(is_known(partition) or begin[name, partition] == starts[name, partition] for name, partition in begin):
+            return
+        back *= _MORE
+
+
+_NO_HEADERS: list[tuple[str, bytes | None]] = []

@@ -1,0 +1,211 @@
+"""Dead letters that were replayed or dropped: what the topic `<domain>.replays` says, and what lies in the input.
+
+A receipt says that the record at some place counts no more where it lies. The judge believes it only together with the dead
+letter of that record; and if it was replayed, together with the replayed record, which names the place in a header, holds the
+same bytes in the same partition, and is there once. Of a dropped one there is none; if its key was parked, one record of the
+input says that it was dropped. The replayed record and the record of the drop name the turn that the receipt has, or none if it
+has none.
+
+The receipt of a copy of a repartitioned record names the original and the life in which it was copied. In every later life the
+original is a dead letter, and is not copied again.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException
+
+from onefold import kafka_client
+from onefold.error_codes import Code
+from onefold.verify.expect import DeadLetter, Sent
+from onefold.verify.log import Log, cannot_tell
+from onefold.verify.owner import Owner
+from onefold.verify.parks import PARKED_HEADER, Ticket, is_drop, ticket_of
+from onefold.verify.record import Record, Source, source_of
+from onefold.verify.verdict import CannotTell, Finding
+
+_ANSWER_S = 15.0
+
+
+class Turn(NamedTuple):
+    """Of a receipt of a parked key's dead letter of this life: whether it says that the letter was dropped, and its turn."""
+
+    dropped: bool
+    ticket: Ticket
+
+
+#: The input records that have a receipt, and whether it says that they were dropped; of the original of a copy that was replayed
+#: in an earlier life, the place of the copy.
+Receipts = Mapping[Source, bool | Source | Turn]
+
+
+@dataclass
+class Replays:
+    """The receipts, and what was found of what they promise.
+
+    Attributes:
+        owner: the pipeline that replays and drops dead letters.
+    """
+
+    receipts: Receipts = field(default_factory=dict)
+    owner: Owner = field(default_factory=lambda: Owner("", ""))
+    _digests: dict[Source, bytes] = field(default_factory=dict)
+    _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
+    # By dead letter's record, the records that say that it was dropped.
+    _drops: dict[Source, list[Source]] = field(default_factory=dict)
+    # Of each of these records, the dead letter's record, where it lies, and the turn that it names.
+    _turns: list[tuple[Source, Source, Ticket | None]] = field(default_factory=list)
+    # Where it is known. A record that was a dead letter when it was read has left no more than its key and its value.
+    _sent: dict[Source, Sent] = field(default_factory=dict)
+
+    def withdrawn(self, record: Record, source: Source) -> bool:
+        """Whether the input record counts no more where it lies. Takes note of records that were replayed."""
+        first = source_of(self.owner.replayed(record)) if record.headers else None
+        if first is not None:
+            self._turns.append((first, source, self.owner.ticket(record)))
+        if first is not None and is_drop(record):
+            self._drops.setdefault(first, []).append(source)
+        elif first is not None and (self.owner.wrote(record) or first in self.receipts):
+            self._found.setdefault(first, []).append((source, _digest(record.key, record.value), self._sent_of(record)))
+        dropped = self._dropped(source)
+        if dropped is None:
+            return False
+        if dropped is False:
+            self._digests[source] = _digest(record.key, record.value)
+            self._sent[source] = self._sent_of(record)
+        elif dropped is not True:
+            self._sent[dropped] = self._sent_of(record)  # a copy has another key
+        return True
+
+    def parked(self, source: Source) -> Ticket | None:
+        """The turn that the dead letter of a record with a receipt has named in this life; None: it has named none."""
+        found = self.receipts.get(source)
+        return found.ticket if isinstance(found, Turn) else None
+
+    def _dropped(self, source: Source) -> bool | Source | None:
+        found = self.receipts.get(source)
+        return found.dropped if isinstance(found, Turn) else found
+
+    def _sent_of(self, record: Record) -> Sent:
+        return Sent.of(self.owner.as_sent(record))
+
+    def go_on(
+        self, receipts: Receipts, dead: Mapping[Source, DeadLetter], positions: Mapping[tuple[str, int], int]
+    ) -> bool:
+        """Take the receipts that there are now. Returns whether what was read stands. So it does if each record that has got a
+        receipt since was a dead letter then: it changed nothing, and changes nothing now.
+
+        Args:
+            dead: the dead letters among what was read.
+            positions: up to where the inputs were read.
+        """
+        if not self.receipts.items() <= receipts.items():
+            return False
+        for source in receipts.keys() - self.receipts.keys():
+            if source.offset < positions.get(source[:2], 0):
+                letter, found = dead.get(source), receipts[source]
+                dropped = found.dropped if isinstance(found, Turn) else found
+                turn = str(found.ticket) if isinstance(found, Turn) else None
+                if letter is not None and letter.parked != turn:
+                    return False
+                if letter is None or isinstance(dropped, Source) or (letter.is_cut() and not dropped):
+                    return False
+                if not dropped:
+                    self._digests[source] = _digest(letter.key, letter.head)
+        self.receipts = receipts
+        return True
+
+    def findings(self) -> Iterator[Finding]:
+        """What was replayed twice, or otherwise than it was, or never; or although it was dropped."""
+        for first in {**self._digests, **self._sent}:
+            if first not in self._found:
+                text = "a receipt says that the dead letter was replayed, and no record of the input says so"
+                yield Finding("missing replay", first.topic, source=str(first), text=text)
+        yield from self._wrong_drops()
+        yield from self._wrong_turns()
+        texts: dict[object, str] = {
+            None: "no receipt says so",
+            True: "the dead letter was dropped",
+        }
+        for first, found in self._found.items():
+            dropped = self._dropped(first)
+            for source, *_ in found[1:] if dropped is False else found:
+                text = texts.get(dropped, "the dead letter was replayed before")
+                yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
+            for source, digest, sent in found:
+                if wrong := self._sent.get(first, sent).differing(sent):
+                    text = "the replayed record has the time and the headers of the dead letter's record"
+                    yield Finding("changed replay", first.topic, {}, wrong, str(source), str(first), text)
+                if source[:2] != first[:2] or digest != self._digests.get(first, digest):
+                    text = "the replayed record is not the dead letter's record"
+                    yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
+
+    def _wrong_drops(self) -> Iterator[Finding]:
+        """Later events of a parked key wait for the record that says that a dead letter was dropped."""
+        for first, found in self.receipts.items():
+            if isinstance(found, Turn) and found.dropped and first not in self._drops:
+                text = "a receipt says that the dead letter of a parked key was dropped, and no record of the input says so"
+                yield Finding("missing replay", first.topic, source=str(first), text=text)
+        for first, drops in self._drops.items():
+            for source in drops[1:] if self._dropped(first) is True else drops:
+                text = "the dead letter was dropped before, or no receipt says so"
+                yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
+
+    def _wrong_turns(self) -> Iterator[Finding]:
+        """The processor goes by the turn that the record names, and waits for that one."""
+        for first, source, named in self._turns:
+            if first in self.receipts and (wanted := self.parked(first)) != named:
+                turns = {PARKED_HEADER: (wanted and str(wanted), named and str(named))}
+                text = "the replay or the drop names another turn than its receipt"
+                yield Finding("changed replay", first.topic, {}, turns, str(source), str(first), text)
+
+
+def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> Receipts:
+    """The receipts of a pipeline. Raises `CannotTell`.
+
+    Args:
+        topic_ids: of the inputs now; a topic of that name from before had other records.
+    """
+    topic = f"{owner.pipeline}.replays"
+    admin = kafka_client.admin(client)
+    try:
+        if topic not in admin.list_topics(timeout=_ANSWER_S).topics:
+            # Kafka lists no topic that one may not describe, and an input record that was put back counts once.
+            if kafka_client.undescribable(admin, [topic], _ANSWER_S):
+                raise CannotTell(Code.KAFKA_RIGHT, kafka_client.cannot_describe(admin, [topic]).sentence)
+            return {}
+    except KafkaException as error:
+        raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
+    found: dict[Source, bool | Source | Turn] = {}
+
+    def take(record: Record) -> None:
+        try:
+            body = json.loads(record.value or b"")
+            topic_id, dropped = body["topic_id"], "dropped" in body
+            copied = body.get("copied") or {"original": "", "signature": ""}
+            original, signature = source_of(copied["original"].encode()), copied["signature"]
+            parked = body.get("parked") or {"ticket": "", "signature": ""}
+            ticket = ticket_of(parked["ticket"].encode())
+            ours = owner.is_this_life(parked["signature"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise CannotTell(
+                Code.RECORD_UNREADABLE, f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read"
+            ) from None
+        first = source_of(record.key)
+        if first is not None and topic_ids.get(first.topic) == topic_id:
+            found.setdefault(first, dropped if ticket is None or not ours else Turn(dropped, ticket))
+            if original is not None and not owner.is_this_life(signature):
+                found.setdefault(original, dropped or first)
+
+    with closing(Log(client, [topic])) as log:
+        log.read(log.stable_ends(), take)
+    return found
+
+
+def _digest(key: bytes | None, value: bytes | None) -> bytes:
+    parts = (b"" if key is None else b"k%d:%b" % (len(key), key), b"" if value is None else b"v" + value)
+    return hashlib.sha256(b"".join(parts)).digest()
