@@ -7,7 +7,6 @@ author = "the Onefold developers"
 project_copyright = "the Onefold developers"
 release = version = metadata.version("onefold")
 extensions = ["myst_parser"]
-exclude_patterns = ["examples"]
 html_theme = "furo"
 html_title = f"Onefold {release}"
 # Every heading can be linked to, as the pages do: [Settings](#settings).

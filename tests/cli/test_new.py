@@ -63,7 +63,7 @@ def test_the_tutorial_shows_what_is_written(folder: Path) -> None:
     """Its code is the project's, letter by letter; that of the last page is the example's."""
     starter.write("orders", folder)
     texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()]
-    examples = ROOT / "docs" / "examples"
+    examples = ROOT / "examples"
     texts += [
         path.read_text(encoding="utf-8") for name in ("mails", "commands") for path in (examples / name).glob("*.py")
     ]

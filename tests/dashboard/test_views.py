@@ -1,4 +1,4 @@
-"""Pages that a pipeline brings with code: the example in docs/examples/sales, and views that fail."""
+"""Pages that a pipeline brings with code: the example in examples/sales, and views that fail."""
 
 import json
 import shutil
@@ -77,7 +77,7 @@ def floor(project: Path, database: str) -> Iterator[Floor]:
 
 
 def test_a_pipeline_of_ones_own_has_panels_and_a_live_page(page: LivePage, floor: Floor) -> None:
-    """As `docs/examples/sales` declares them; anybody can read them, and a name is only text."""
+    """As `examples/sales` declares them; anybody can read them, and a name is only text."""
     floor.connection.execute(
         'INSERT INTO orders.totals (customer, orders, placed_cents, paid_cents, changes, topic, partition, "offset")'
         " VALUES ('Ada', 2, 1000, 250, 3, 'orders.totals', 0, 1)"

@@ -18,7 +18,7 @@ from tests.support.command_line import ROOT
 from tests.support.processes import instance, produce, records
 from tests.support.waiting import eventually
 
-SALES = ROOT / "docs" / "examples" / "sales"
+SALES = ROOT / "examples" / "sales"
 
 
 @pytest.fixture

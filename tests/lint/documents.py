@@ -117,7 +117,7 @@ def names_in_merges(source: Source) -> Iterator[str]:
 
 def links_and_files(source: Source) -> Iterator[str]:
     """Links of a page, and every file of the repository that it names."""
-    folders = "|".join((*LINKED, "avro", "docs", "sql", "src", "tests"))
+    folders = "|".join((*LINKED, "avro", "docs", "examples", "sql", "src", "tests"))
     for path, text in source.pages.items():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             if not (path.parent / target).exists():

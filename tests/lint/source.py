@@ -22,7 +22,7 @@ class Source:
                 *(ROOT / "sql").rglob("*.sql"),
                 *(ROOT / "src" / "onefold" / "cli" / "template").rglob("*.py"),
                 *(ROOT / "src" / "onefold" / "cli" / "template").rglob("*.sql"),
-                *(ROOT / "docs" / "examples").rglob("*.py"),
+                *(ROOT / "examples").rglob("*.py"),
                 *(ROOT / "images").rglob("*.py"),
                 *(ROOT / "src" / "onefold" / "dashboard" / "templates").glob("*.html"),
                 *(ROOT / "src" / "onefold" / "dashboard" / "static").glob("*.*"),

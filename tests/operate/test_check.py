@@ -11,7 +11,7 @@ from onefold import pipelines
 from onefold.operate.check import check_all
 from tests.support.command_line import ROOT
 
-SALES = ROOT / "docs" / "examples" / "sales"
+SALES = ROOT / "examples" / "sales"
 TICK = next(
     line for line in (SALES / "sales.py").read_text(encoding="utf-8").splitlines() if line.startswith("    tick=")
 )

@@ -18,7 +18,7 @@ from tests.support.command_line import ROOT
 
 pytestmark = pytest.mark.promise("impossible-names")
 
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "examples"
 LONG = "m" * 64
 
 

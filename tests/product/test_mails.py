@@ -1,4 +1,4 @@
-"""docs/examples/mails: a mail for each order, over a real mail server, with the worker killed where it hurts most."""
+"""examples/mails: a mail for each order, over a real mail server, with the worker killed where it hurts most."""
 
 import importlib
 import json

@@ -12,8 +12,8 @@ from tests.support.rooms import ROOT
 
 
 def test_the_readme_shows_files_that_run() -> None:
-    """Its two files are those of docs/examples/first, letter by letter, and the second one prints what the README says."""
-    folder = ROOT / "docs" / "examples" / "first"
+    """Its two files are those of examples/first, letter by letter, and the second one prints what the README says."""
+    folder = ROOT / "examples" / "first"
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```python\n(.*?)^```\n", text, re.MULTILINE | re.DOTALL)
     printed = re.findall(r"^```\n(\{.*?)^```\n", text, re.MULTILINE | re.DOTALL)

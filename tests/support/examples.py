@@ -8,7 +8,7 @@ from onefold.cli import starter
 from onefold.pipelines import PROJECT_FILE
 from tests.support.command_line import ROOT
 
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "examples"
 
 #: A pipeline whose input is the output of the one that `onefold new orders` writes.
 _BIG = {

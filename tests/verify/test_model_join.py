@@ -1,4 +1,4 @@
-"""A model of two topics: a function and a key for each, and notes that are no columns. It is that of docs/examples/shop."""
+"""A model of two topics: a function and a key for each, and notes that are no columns. It is that of examples/shop."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises
 from tests.support.rooms import ROOT
 
-SHOP = ROOT / "docs" / "examples" / "shop"
+SHOP = ROOT / "examples" / "shop"
 ORDERS, PAYMENTS = "shop.orders", "shop.payments"
 
 

@@ -30,7 +30,7 @@ from tests.support.command_line import ROOT
 from tests.support.followed import Followed
 from tests.verify.test_judging import OrderedStage
 
-SALES = ROOT / "docs" / "examples" / "sales"
+SALES = ROOT / "examples" / "sales"
 START_MS = 1_767_225_600_000
 LONG, STRING = {"type": "long"}, {"type": "string"}
 

@@ -1,4 +1,4 @@
-"""docs/examples/shop: a pipeline that joins two topics, on the whole stack, under chaos, and judged by the order that was."""
+"""examples/shop: a pipeline that joins two topics, on the whole stack, under chaos, and judged by the order that was."""
 
 import importlib
 import os

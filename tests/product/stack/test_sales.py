@@ -1,4 +1,4 @@
-"""docs/examples/sales: orders per minute, closed by ticks, on the whole stack, with a kill in the middle, and judged by the time
+"""examples/sales: orders per minute, closed by ticks, on the whole stack, with a kill in the middle, and judged by the time
 that was.
 """
 
