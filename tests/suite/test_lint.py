@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # reads the whole checkout
 
 PLANTED = "src/onefold/operate/planted.py"
 MODULE = '"""A module."""\n'
-README, OPERATING = "README.md", "docs/operating.md"
+README, SETTINGS = "README.md", "docs/settings.md"
 Rule = Callable[[Source], Iterator[str]]
 LINES: list[tuple[Rule, str]] = [
     (code.banned_texts, "# TODO later"),
@@ -103,7 +103,7 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.verbs, README, "`onefold nothing`"),
         (documents.options, README, "`onefold up --nothing`"),
         (documents.passwords_in_arguments, README, "`onefold sql postgresql://me:secret@host/db`"),
-        (documents.settings, OPERATING, "`ONEFOLD_NOTHING`"),
+        (documents.settings, SETTINGS, "`ONEFOLD_NOTHING`"),
         (documents.variables_of_compose, "docker-compose.yml", "${NOTHING:-1}"),
         (documents.names_in_merges, "sql/merge/planted.sql", "-- x\nINSERT INTO t SELECT * FROM :stage"),
         (documents.links_and_files, README, "[x](nowhere.md)"),
