@@ -157,7 +157,7 @@ class Broker:
                 Code.NEWER_VERSION,
                 f"the topics in {self.home / 'data'} were written by Kafka {made}, and Kafka {self.version} does not read them",
                 "Start over with `onefold down --wipe`, or go on with the Onefold that wrote them; why it is an older Kafka is in"
-                " `onefold docs operating`, which Kafka.",
+                " `onefold docs guarantee`, Kafka.",
                 REFUSED,
             )
 
