@@ -26,7 +26,7 @@ STOP_S = 15.0  # many times what a controlled shutdown of a single node takes
 
 # The serial collector and a small heap: on a small machine that also runs Spark and Postgres, the JVM's own threads compete
 # with the work. Both compilers: what the second one takes in the first minute of many small requests it has saved by its end,
-# and from then on it saves a third (docs/decisions/0066).
+# and from then on it saves a third (docs/decisions/jvm-settings.md).
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",
