@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.lint import code, documents
+from tests.lint import code, documents, pages
 from tests.lint.__main__ import IMPORTS
 from tests.lint.source import Source
 from tests.support.rooms import LINKED, ROOT
@@ -114,6 +114,12 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.error_pages, "docs/errors.md", ""),
         (documents.error_pages, "src/onefold/operate/dead_letters/letters.py", MODULE),
         (documents.promised_tests, README, "`test_of_nothing`"),
+        (pages.sentences, README, f"The sink {'writes rows and ' * 11}stops."),
+        (pages.sentences, README, "Whoever reads the topic gets records."),
+        (pages.paragraphs, README, "The sink writes rows. " * 23),
+        (pages.paragraphs, README, f"| setting | {'x' * 161} |"),
+        (pages.private_words, README, "The sink has landed the batch."),
+        (pages.pro_forms, README, "It is what they said, and so this one is that. " * 20),
     ],
 )
 def test_a_planted_file_is_found(
