@@ -286,17 +286,18 @@ class Auditor:
         if self._unnamed:
             # Of a pipeline that is started over, rows and records go one after the other.
             self._refuse_others()
-        found, self._unnamed = self._unnamed, []
-        new = []
-        for finding in found:
+        new: dict[tuple[Any, ...], Finding] = {}
+        for finding in self._unnamed:
             known = finding.kind, finding.where, repr(finding.key), finding.output, finding.source
-            if known not in self._seen and len(self._seen) < _FINDINGS_MAX:
-                self._seen.add(known)
-                new.append(finding)
-        standing.found = [*standing.found, *new]
-        standing.findings += new
+            if known not in self._seen and len(self._seen) + len(new) < _FINDINGS_MAX:
+                new.setdefault(known, finding)
         if new and following is not None:
-            self._doubt = doubted(standing.findings, following.compacted())
+            # Without an answer they are named the next time, and prove nothing until then.
+            self._doubt = doubted([*standing.findings, *new.values()], following.compacted())
+        self._unnamed = []
+        self._seen.update(new)
+        standing.found = [*standing.found, *new.values()]
+        standing.findings += new.values()
 
     def _refuse_others(self) -> None:
         self._ask_at = time.monotonic() + self._pace.ask_every_s
