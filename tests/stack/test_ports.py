@@ -72,6 +72,7 @@ def test_taken_ports_are_an_error_that_names_the_ports_the_programs_and_the_sett
         (postgres,), kafka, dashboard = free_ports(1), one.getsockname()[1], two.getsockname()[1]
         with pytest.raises(UserError) as refusal:
             choose_ports(tmp_path, kafka=kafka, postgres=postgres, dashboard=dashboard)
+        assert ports._listener(postgres) == "another program"
     me = f"{psutil.Process().name()} (pid {os.getpid()})"
     assert refusal.value.code is Code.PORT_TAKEN
     assert refusal.value.message == (
