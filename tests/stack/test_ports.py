@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings

@@ -140,6 +140,6 @@ def _listener(port: int) -> str:
     """The program that listens there. A program of another account has no name for us."""
     with suppress(psutil.Error, OSError):
         for found in psutil.net_connections("tcp"):
-            if found.pid and found.status == psutil.CONN_LISTEN and found.laddr.port == port:
+            if found.pid and found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,):
                 return f"{psutil.Process(found.pid).name()} (pid {found.pid})"
     return "another program"
