@@ -8,6 +8,9 @@ import sys
 # rest, and never gives it back (docs/decisions/jvm-settings.md).
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# Stacks of tests run side by side, and beside a developer's.
+os.environ |= {f"ONEFOLD_{name}_PORT": "0" for name in ("KAFKA", "POSTGRES", "DASHBOARD")}
+
 # pytest rewrites the assertions of each test file. Without a cache each process of each run does so again.
 sys.dont_write_bytecode = False
 

@@ -30,6 +30,7 @@ from onefold.stack.embedded import Database, Infrastructure
 from onefold.stack.embedded import database as database_alone
 from onefold.stack.embedded import infrastructure as start
 from onefold.stack.postgres import LOCALE
+from tests.support.command_line import shell
 from tests.support.waiting import eventually
 
 
@@ -196,9 +197,7 @@ def checkout() -> Path:
 @pytest.fixture
 def environment() -> dict[str, str]:
     """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name == "ONEFOLD_CACHE"
-    }
+    return shell()
 
 
 def set_topic(client: dict[str, str], topic: str, **settings: str) -> None:

@@ -102,10 +102,10 @@ class Settings(BaseSettings):
         default_factory=lambda made: _cache(made.get("home")),
         description="the folder of jars; unset: the user's own cache, or a folder of the data directory if the user has no cache",
     )
-    kafka_port: int = Field(0, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
-    postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
+    kafka_port: int = Field(29092, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
+    postgres_port: int = Field(25432, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
     dashboard: bool = Field(True, description="on or off: whether `up` starts the dashboard")
-    dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
+    dashboard_port: int = Field(28080, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
     dashboard_hosts: str = Field(
         "", description="names beside localhost under which the dashboard answers, with commas: board.example,*.example"
     )

@@ -12,7 +12,7 @@ from itertools import islice
 from confluent_kafka import Producer
 
 from onefold import kafka_client, postgres
-from onefold.bench.producing import FAST, paced, produce
+from onefold.operate.pacing import FAST, paced, produce
 from onefold.verify.workloads.shaping import Input
 from onefold.verify.workloads.trade_feed import Feed
 
@@ -49,7 +49,7 @@ class Feeder:
     def send(self, count: int) -> None:
         """The next `count` messages, as fast as possible."""
         for message in islice(self._messages, count):
-            produce(self._producer, message)
+            produce(self._producer, *message)
         self._finish()
 
     def hold(self, count: int) -> None:
@@ -93,7 +93,7 @@ class Feeder:
         try:
             reported_at = time.monotonic()
             for message in paced(self._producer, islice(self._messages, count), rate):
-                produce(self._producer, message)
+                produce(self._producer, *message)
                 self.sent += 1
                 if self.sent % 1000 == 0 and time.monotonic() - reported_at > _REPORT_EVERY_S:
                     reported_at = time.monotonic()

@@ -63,6 +63,9 @@ _NOT_MINE: dict[str, Any] = {
     "objects_endpoint": None,
     "judge_home": None,
     "state_home": None,
+    "kafka_port": 0,
+    "postgres_port": 0,
+    "dashboard_port": 0,
 }
 CAMPAIGNS_SHOWN = (
     "SELECT id, email, subject, date_1, sent_1, date_2, sent_2, computed FROM campaigns.totals ORDER BY id LIMIT 5"

@@ -13,6 +13,7 @@ from onefold.config.errors import UserError, first_line
 from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
+from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.jobs.apps.sheets.cells import Cell, Rect
@@ -157,10 +158,9 @@ def _any(at: dict[Cell, dict[str, str]], row: int, cols: range) -> bool:
 
 
 def _fitted(cell: dict[str, str] | None) -> str:
-    """One line of it: a text comes from anybody, and must not move a terminal's cursor."""
     if cell is None:
         return ""
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cell["shown"])
+    text = printable(cell["shown"])
     return text if len(text) <= _TEXT_SHOWN or cell["kind"] == "n" else text[: _TEXT_SHOWN - 1] + "…"
 
 
