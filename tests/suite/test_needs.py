@@ -97,7 +97,7 @@ SHARED = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     ("words", "given"),
     [
         ([], SHARED),
-        (["--fast"], ["--fast", "-p", "randomly", *SHARED]),
+        (["--fast"], ["--fast", *SHARED]),
         (["--all", "-x"], ["--all", *SHARED, "-x"]),
         (["-m", "broker"], [*SHARED, "-m", "broker"]),
         (["tests/core", "-q"], [*SHARED, "tests/core", "-q"]),
