@@ -19,7 +19,7 @@ from onefold.config.origins import variable
 from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
 from tests.lint.source import Source, place
-from tests.support import api, error_codes, promises
+from tests.support import api, commands, error_codes, promises
 from tests.support.rooms import LINKED, ROOT
 from tests.support.verbs import COMMANDS
 
@@ -170,6 +170,12 @@ def public_names(source: Source) -> Iterator[str]:
                 yield f"{module.__name__}.{name}: has no docstring"
 
 
+def command_page(source: Source) -> Iterator[str]:
+    """docs/commands.md is made from the help of the commands."""
+    if source.page("docs/commands.md") != commands.page():
+        yield "docs/commands.md: make it again with python -m tests.support.commands"
+
+
 def promised_tests(source: Source) -> Iterator[str]:
     """docs/promises.md is made from the marks of the tests; every test that a page names exists."""
     if source.page("docs/promises.md") != promises.page():
@@ -195,5 +201,5 @@ def error_pages(source: Source) -> Iterator[str]:
 
 RULES = (
     verbs, options, passwords_in_arguments, settings, variables_of_compose, names_in_merges, links_and_files,
-    pages_in_messages, readme, public_names, promised_tests, error_pages,
+    pages_in_messages, readme, public_names, command_page, promised_tests, error_pages,
 )  # fmt: skip

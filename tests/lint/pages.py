@@ -11,7 +11,7 @@ PRO_FORMS_OF_A_PAGE = 7.9
 # Below this many words a share says little.
 FEW_WORDS = 150
 # Made from code or from the marks of tests, or notes of releases that are over.
-_MADE = ("docs/api.md", "docs/errors.md", "docs/promises.md", "CHANGELOG.md")
+_MADE = ("docs/api.md", "docs/commands.md", "docs/errors.md", "docs/promises.md", "CHANGELOG.md")
 _MADE_TABLE = re.compile(r"<!-- table: .*?<!-- end -->", re.DOTALL)
 _FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\s*\|\s*")
