@@ -23,12 +23,12 @@ from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
-from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
+from onefold.spark_sink.landing.protocols import Topics
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
@@ -48,11 +48,14 @@ class Query:
 
     Args:
         spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
+        topics: the sink's, not closed here.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], plan: Plan, bound: Bound | None = None) -> None:
+    def __init__(
+        self, spark: Callable[[], SparkSession], plan: Plan, topics: Topics, bound: Bound | None = None
+    ) -> None:
         self._spark = spark
-        self._plan = plan
+        self._plan, self._topics = plan, topics
         self._query: StreamingQuery | None = None
         self._session: SparkSession | None = None
         self._batches: Batches | None = None
@@ -161,11 +164,10 @@ class Query:
         migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
         migrate(plan.postgres_dsn, self.name, plan.sql_root)
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
-        topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
+        start, ids = identity.recognise(connection, self.name, plan.writer, self._topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
@@ -174,7 +176,7 @@ class Query:
         context, one_task = spark.sparkContext, is_local(spark.sparkContext.master or "")
         ends = partial(checkpoint.ends, folder)
         self._batches = batches = Batches(
-            plan, connection, reader, topics, stage, start, ids, ends, Threads(), self._bound
+            plan, connection, reader, self._topics, stage, start, ids, ends, Threads(), self._bound
         )
 
         def on_batch(batch: DataFrame, batch_id: int) -> None:

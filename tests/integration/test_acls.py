@@ -38,7 +38,7 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
 from onefold.replication import AS_BROKERS
-from onefold.spark_sink.kafka.topics import Ends, Topics
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
 from onefold.verify.verdict import CannotTell
@@ -146,7 +146,7 @@ def sink(client: dict[str, str]) -> None:
         for topic, number in reach:
             topics.record_from(topic, number, reach[topic, number].start)
             topics.is_compacted(topic)
-    Ends(servers, options).of(reads)
+        topics.ends(reads)
 
 
 def worker(client: dict[str, str]) -> None:
