@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.operate import reading
+from onefold import kafka_reader
+from onefold.processor.core.errors import Retriable
+from onefold.processor.io import reading
 
 
 class Given:
@@ -55,7 +57,7 @@ def end(partition: int, offset: int) -> Given:
 
 def read(consumer: Any, ends: dict[tuple[str, int], int], **more: Any) -> list[tuple[int, int]]:
     starts = dict.fromkeys(ends, 0)
-    found = reading.messages(consumer, starts, ends, reading.within(0.2), **more)
+    found = kafka_reader.messages(consumer, starts, ends, kafka_reader.within(0.2), **more)
     return [(place[1], message.offset() or 0) for place, message in found]
 
 
@@ -92,3 +94,58 @@ def test_an_error_is_raised_unless_it_is_taken() -> None:
     failed = []
     found = read(given(), {("t", 0): 2, ("t", 1): 2}, failed=lambda place, error: failed.append(place))
     assert (found, failed) == ([(1, 0)], [("t", 0)])
+
+
+def test_an_open_transaction_is_not_the_end_of_a_held_partition() -> None:
+    """And the markers behind a transaction count as read."""
+    given = Scripted(Given("t", 0, 0), end(0, 1), Given("t", 0, 5), end(0, 7))
+    positions, ends = {("t", 0): 0}, {("t", 0): 7}
+    found = kafka_reader.messages(given, positions, ends, kafka_reader.within(0.2), held=True)  # type: ignore[arg-type]  # a scripted consumer
+    assert [message.offset() for _, message in found] == [0, 5]
+    assert (positions, ends) == ({("t", 0): 7}, {})
+
+
+def test_records_of_an_earlier_assignment_are_left_out() -> None:
+    """Of the same partition, and of another one."""
+    assert read(Scripted(Given("t", 1, 3), Given("t", 0, 0)), {("t", 0): 1}) == [(0, 0)]
+    found = kafka_reader.messages(
+        Scripted(Given("t", 0, 2), Given("t", 0, 5)),  # type: ignore[arg-type]  # a scripted consumer
+        {("t", 0): 5}, {("t", 0): 6}, kafka_reader.within(0.2),
+    )  # fmt: skip
+    assert [message.offset() for _, message in found] == [5]
+
+
+class Log(Scripted):
+    """A consumer of a partition that begins at an offset, and has those records."""
+
+    def __init__(self, begin: int, *offsets: int) -> None:
+        super().__init__()
+        self._begin, self._offsets = begin, offsets
+        self.assigned: list[int] = []
+
+    def assign(self, places: list[Any]) -> None:
+        (place,) = places
+        self.assigned.append(place.offset)
+        deleted = [Given("t", 0, place.offset, KafkaError._AUTO_OFFSET_RESET)]
+        there = [Given("t", 0, offset) for offset in self._offsets if offset >= place.offset]
+        self._given = deleted if place.offset < self._begin else [*there, end(0, self._offsets[-1] + 1)]
+
+    def close(self) -> None:
+        pass
+
+
+def test_records_near_each_other_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place that retention has removed costs no other one, and a place without a record is left out."""
+    log = Log(4, 5, 6, 9, 5_000)
+    monkeypatch.setattr(reading, "consumer", lambda client: log)
+    found = reading.fetch({}, [("t", 0, offset) for offset in (3, 6, 8, 9, 5_000)])
+    assert sorted(found) == [("t", 0, 6), ("t", 0, 9), ("t", 0, 5_000)]
+    assert log.assigned == [3, 6, 5_000]
+
+
+def test_a_range_that_stays_where_it_is_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Scripted(Given("t", 0, 0), end(0, 1))
+    found = reading.read(given, {("t", 0): (0, 7)}, stall_s=0.05)  # type: ignore[arg-type]  # a scripted consumer
+    assert next(found).offset() == 0
+    with pytest.raises(Retriable, match="t/0 stays at offset 1 of 7"):
+        next(found)
