@@ -66,8 +66,7 @@ def messages(
 
     places = [TopicPartition(*place, start) for place, start in positions.items()]
     consumer.assign(places)
-    if len(places) > 1:
-        consumer.resume(places)  # an earlier call may have paused them
+    consumer.resume(places)  # an earlier call may have paused them
     # To ask each message for its partition costs as much as all else here: a restore reads one partition.
     only = next(iter(ends)) if len(places) == 1 else None
     while ends:

@@ -37,6 +37,9 @@ class Scripted:
         self._given = [*given]
         self.paused: set[int] = set()
 
+    def given(self, *more: Given) -> None:
+        self._given += more
+
     def assign(self, places: list[Any]) -> None:
         pass
 
@@ -149,3 +152,13 @@ def test_a_range_that_stays_where_it_is_is_given_up(monkeypatch: pytest.MonkeyPa
     assert next(found).offset() == 0
     with pytest.raises(Retriable, match="t/0 stays at offset 1 of 7"):
         next(found)
+
+
+def test_a_partition_that_an_earlier_reading_paused_is_read_again() -> None:
+    consumer = Scripted(Given("t", 0, 0), Given("t", 0, 1), end(1, 0))
+    assert read(consumer, {("t", 0): 2, ("t", 1): 9}) == [(0, 0), (0, 1)]
+    assert consumer.paused == {0}
+    consumer.given(Given("t", 0, 2))
+    found = kafka_reader.messages(consumer, {("t", 0): 2}, {("t", 0): 3}, kafka_reader.within(0.2))  # type: ignore[arg-type]  # a scripted consumer
+    assert [message.offset() for _, message in found] == [2]
+    assert consumer.paused == set()

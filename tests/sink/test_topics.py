@@ -58,6 +58,9 @@ class Consumer:
         self._again.wait(0.2)
         return [Message(self._assigned[-1])]
 
+    def resume(self, places: list[TopicPartition]) -> None:
+        pass
+
     def unassign(self) -> None:
         pass
 
