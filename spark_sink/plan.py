@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.spark_sink.contracts import Domain
-from onefold.spark_sink.landing.protocols import Topics
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.telemetry import SILENT, Telemetry
 
@@ -31,7 +30,6 @@ class Plan:
     """
 
     domain: Domain
-    topics: Topics
     java_options: dict[str, str]
     postgres_dsn: str
     writer: str

@@ -96,7 +96,7 @@ def run(
         process.status.write("starting", "starting Spark")
         make = partial(
             Plan,
-            topics=topics, postgres_dsn=postgres_dsn, writer=writer,
+            postgres_dsn=postgres_dsn, writer=writer,
             java_options=java_client_options(bootstrap_servers, kafka_options, spark_kafka),
             checkpoint_root=checkpoint.scratch(checkpoint_root),
             step=step, map_fails=map_fails,
@@ -120,7 +120,7 @@ def run(
                 return started
 
             cluster = Cluster(start, LOCAL if wanted.submitted else wanted.master, telemetry, patience_s)
-            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks, topics.ends)
+            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks, topics)
     return process.exit_code
 
 
@@ -244,18 +244,18 @@ def _land(
     process: ServiceProcess,
     patience_s: float,
     lacks: Callable[[str], str],
-    ends: EndOffsets,
+    topics: Topics,
 ) -> None:
     watched: dict[str, Standing] = {}
     bounds: dict[str, Bound] = {}
 
     def supervised(plan: Plan) -> QuerySupervisor:
-        query = Query(cluster.session, plan, bounds.setdefault(plan.domain.name, Bound()))
+        query = Query(cluster.session, plan, topics, bounds.setdefault(plan.domain.name, Bound()))
         if plan.telemetry.listens:
-            watched[query.name] = Standing(query, ends, plan.telemetry)
+            watched[query.name] = Standing(query, topics.ends, plan.telemetry)
         return QuerySupervisor(query, patience_s, time.monotonic, partial(lacks, query.name))
 
-    supervisors = [supervised(plan) for plan in _by_backlog(plans, ends)]
+    supervisors = [supervised(plan) for plan in _by_backlog(plans, topics.ends)]
     if watched:
         watch(watched, process.stop)
     paused.begin()

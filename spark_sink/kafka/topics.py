@@ -1,13 +1,14 @@
 """What Kafka says about topics: their identity, how far they reach, and single records. Everything else Spark reads."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_ask, kafka_client, kafka_offsets
+from onefold import kafka_ask, kafka_client, kafka_offsets, kafka_reader
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
@@ -67,26 +68,28 @@ class Topics:
 
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         """The first record at `offset` or later; None when there is none."""
-        with self._reads, _kafka_errors(self._servers, self._admin):
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
-            message = self._consumer.poll(self._patience_s)
-            self._consumer.unassign()
-        error = message.error() if message is not None else None
-        if error is not None and error.code() in kafka_client.FORBIDDEN:
-            raise Refused(
-                Code.KAFKA_RIGHT, f"Kafka at {self._servers} does not let {topic}/{partition} be read: {error.str()}"
-            )
-        if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
+        place, what = (topic, partition), f"Kafka at {self._servers} does not give {topic}/{partition}@{offset}"
+
+        def failed(place: Partition, error: KafkaError) -> None:
+            if error.code() in kafka_client.FORBIDDEN:
+                raise Refused(Code.KAFKA_RIGHT, f"{what}: {error.str()}")
+            raise Retriable(Code.KAFKA_CALL_FAILED, f"{what}: {error.str()}")
+
+        left_s = kafka_reader.within(self._patience_s)
+        with self._reads:
+            try:
+                found = kafka_reader.messages(self._consumer, {place: offset}, {place: sys.maxsize}, left_s, failed)
+                message = next((message for _, message in found), None)
+            except TimeoutError:
+                raise Retriable(Code.KAFKA_SILENT, f"{what} in {self._patience_s:g} s") from None
+            finally:
+                self._consumer.unassign()
+        if message is None:
             return None
-        if error is not None:
-            raise Retriable(
-                Code.KAFKA_CALL_FAILED,
-                f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}",
-            )
-        found = message.offset()
-        assert found is not None, "a record lies at an offset"
+        at = message.offset()
+        assert at is not None, "a record lies at an offset"
         headers = frozenset(header[0] for header in message.headers() or ())
-        return Record(found, message.key(), message.value(), message.timestamp()[1], headers)
+        return Record(at, message.key(), message.value(), message.timestamp()[1], headers)
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""

@@ -28,6 +28,7 @@ from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
+from onefold.spark_sink.landing.protocols import Topics
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
@@ -47,11 +48,14 @@ class Query:
 
     Args:
         spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
+        topics: the sink's, not closed here.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], plan: Plan, bound: Bound | None = None) -> None:
+    def __init__(
+        self, spark: Callable[[], SparkSession], plan: Plan, topics: Topics, bound: Bound | None = None
+    ) -> None:
         self._spark = spark
-        self._plan = plan
+        self._plan, self._topics = plan, topics
         self._query: StreamingQuery | None = None
         self._session: SparkSession | None = None
         self._batches: Batches | None = None
@@ -163,7 +167,7 @@ class Query:
         reduced = reduce.targets(spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        start, ids = identity.recognise(connection, self.name, plan.writer, plan.topics, plan.reads)
+        start, ids = identity.recognise(connection, self.name, plan.writer, self._topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
@@ -171,7 +175,9 @@ class Query:
         lines = read.stream(spark, plan.domain, plan.java_options, start, plan.max_offsets)
         context, one_task = spark.sparkContext, is_local(spark.sparkContext.master or "")
         ends = partial(checkpoint.ends, folder)
-        self._batches = batches = Batches(plan, connection, reader, stage, start, ids, ends, Threads(), self._bound)
+        self._batches = batches = Batches(
+            plan, connection, reader, self._topics, stage, start, ids, ends, Threads(), self._bound
+        )
 
         def on_batch(batch: DataFrame, batch_id: int) -> None:
             # A cluster may have more executors now.

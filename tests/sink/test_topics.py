@@ -2,17 +2,25 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from onefold import kafka_client
+from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.kafka.topics import Topics
 
 
 class Message:
     def __init__(self, place: TopicPartition) -> None:
         self._place = place
+
+    def topic(self) -> str:
+        return self._place.topic
+
+    def partition(self) -> int:
+        return self._place.partition
 
     def error(self) -> None:
         return None
@@ -45,10 +53,13 @@ class Consumer:
             self._again.set()
         self._assigned += places
 
-    def poll(self, timeout: float) -> Message:
+    def consume(self, count: int, timeout: float) -> list[Message]:
         self.polled.set()
         self._again.wait(0.2)
-        return Message(self._assigned[-1])
+        return [Message(self._assigned[-1])]
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        pass
 
     def unassign(self) -> None:
         pass
@@ -65,3 +76,12 @@ def test_two_threads_read_their_own_records(monkeypatch: pytest.MonkeyPatch) -> 
         second = pool.submit(topics.record_from, "notes", 1, 7)
         found = [record.value for one in (first, second) if (record := one.result()) is not None]
     assert found == [b"0", b"1"]
+
+
+def test_a_silent_kafka_is_not_taken_for_one_without_the_record() -> None:
+    """The sink would refuse a topic whose last written record is gone."""
+    with (
+        closing(Topics("127.0.0.1:9", {}, patience_s=0.2)) as topics,
+        pytest.raises(Retriable, match=r"does not give notes/0@7 in 0\.2 s"),
+    ):
+        topics.record_from("notes", 0, 7)

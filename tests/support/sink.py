@@ -75,11 +75,10 @@ def sink_topics(domain_servers: str) -> Iterator[Topics]:
 
 
 @pytest.fixture
-def plan(made_up: MadeUp, database: str, domain_servers: str, sink_topics: Topics, tmp_path: Path) -> Plan:
+def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) -> Plan:
     """How to land the made-up domain."""
     return Plan(
         domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
-        topics=sink_topics,
         java_options=java_client_options(domain_servers, {}, {}),
         postgres_dsn=database,
         writer="test",
@@ -99,12 +98,12 @@ def brief_logs() -> Iterator[None]:
 
 
 @pytest.fixture
-def query(spark: SparkSession, plan: Plan, brief_logs: None) -> Iterator[Callable[..., Query]]:
+def query(spark: SparkSession, plan: Plan, sink_topics: Topics, brief_logs: None) -> Iterator[Callable[..., Query]]:
     """Makes queries over `plan`, with changes; stops them at the end."""
     made: list[Query] = []
 
     def make(**changes: Any) -> Query:
-        made.append(Query(lambda: spark, replace(plan, **changes)))
+        made.append(Query(lambda: spark, replace(plan, **changes), sink_topics))
         return made[-1]
 
     yield make
