@@ -19,7 +19,7 @@ from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Ready, Service
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 Say = Callable[[str], None]
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from confluent_kafka import Producer
 
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 #: librdkafka settings of a producer for many events.
 FAST: dict[str, str | int | bool] = {
