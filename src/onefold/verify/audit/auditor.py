@@ -293,7 +293,7 @@ class Auditor:
         new: dict[tuple[Any, ...], Finding] = {}
         more = 0
         for finding, of_record in self._unnamed:
-            known = finding.kind, finding.where, repr(finding.key or (finding.output, finding.source))
+            known = finding.kind, finding.where, repr(finding.key or (finding.output, finding.source, *finding.columns))
             if known in self._seen or known in new or len(self._seen) + len(new) >= _FINDINGS_MAX:
                 more += of_record
             else:
