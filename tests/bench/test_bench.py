@@ -28,7 +28,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.pacing import Sender, paced, produce
 from onefold.stack.postgres import Postgres
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 from tests.support.coded import code_of, raises
 from tests.support.needs import first_of
 from tests.support.waiting import eventually

@@ -29,8 +29,8 @@ from onefold.stack.embedded import Infrastructure
 from onefold.verify.invariants import broken, invariants
 from onefold.verify.verdict import INVALID, VALID
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import bank
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import bank
+from onefold.workloads.shaping import Shape
 from tests.integration.test_sink_merges import _merge
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all

@@ -13,7 +13,7 @@ from onefold.exit_codes import REFUSED
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, delete_before, identity
 from onefold.processor.io.decision_log import KafkaDecisionLog
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.infrastructure import transactional
 from tests.support.processes import drained, instance, judge, opened, produce
 from tests.support.waiting import eventually

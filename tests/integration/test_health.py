@@ -30,7 +30,7 @@ from onefold.telemetry import (
     TRANSACTIONS,
     WRITTEN,
 )
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.made_up_domain import MadeUp
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.proxy import FreezingProxy

@@ -25,7 +25,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, delete_before
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect as connect_sink
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.infrastructure import delete_topics, transactional
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records

@@ -23,7 +23,7 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, existing, identity, lag
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.stack.embedded import Infrastructure
-from onefold.verify.workloads import campaigns, runner, trades
+from onefold.workloads import campaigns, runner, trades
 from tests.support.decided_history import (
     Author,
     decided_and_published,

@@ -28,7 +28,7 @@ from onefold.processor.io.admin import ask_topic_ids, connect, existing, identit
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.replays import Dropped
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all

@@ -20,7 +20,7 @@ from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
 from onefold.verify.record import Record
 from onefold.verify.verdict import CannotTell
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.integration.test_kafka_refuses import set_up
 from tests.support.guarded import USER, Guarded, guarded
 from tests.support.processes import drained, instance, produce

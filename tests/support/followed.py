@@ -16,7 +16,7 @@ from onefold.verify.log import Place
 from onefold.verify.record import Record
 from onefold.verify.state import begin, read_evenly, read_progress, topics_of
 from onefold.verify.verdict import Finding
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 from tests.support.simulated_stage import JudgesLog, kafka_of
 
 PARTITIONS = 2

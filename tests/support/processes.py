@@ -32,7 +32,7 @@ from onefold.verify.outputs import Outputs
 from onefold.verify.owner import Owner
 from onefold.verify.record import Record
 from onefold.verify.replays import Replays, read
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 from tests.support.infrastructure import transactional
 from tests.support.waiting import eventually
 

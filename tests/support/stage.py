@@ -25,8 +25,8 @@ from onefold.verify.expect import Expected, Oracle, Table, Workload
 from onefold.verify.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
 from onefold.verify.placement import partition_of
 from onefold.verify.record import Record, Source
-from onefold.verify.workloads import campaigns
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads import campaigns
+from onefold.workloads.shaping import Input
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually
 

@@ -17,7 +17,7 @@ from onefold.verify.audit.auditor import Auditor
 from onefold.verify.log import Log
 from onefold.verify.state import check_beginnings, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, CannotTell, Finding
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.coded import raises
 from tests.support.followed import Followed
 from tests.support.simulated_stage import JudgesLog

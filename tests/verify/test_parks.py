@@ -114,6 +114,8 @@ def test_an_audit_names_a_key_that_only_one_side_parks_once(
     first, counted = len(standing.findings), standing.more
     letter = "extra dead letter" if park == "processor" else "missing dead letter"
     assert [one.key for one in standing.findings if one.kind == letter] == [{"key": "a"}]
+    counts = {name for one in standing.findings if one.kind == "wrong count" for name in one.columns}
+    assert counts == {"accepted", "dead"}
     assert [send(number) for number in range(9, 14)] == [0] * 5
     assert len(standing.findings) == first
     assert standing.more >= counted + 5

@@ -23,8 +23,8 @@ from onefold.verify.owner import SOURCE_HEADER
 from onefold.verify.record import Source
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import campaigns, runner, trades
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import campaigns, runner, trades
+from onefold.workloads.shaping import Shape
 from tests.support.infrastructure import transactional
 from tests.support.stage import Stage
 from tests.verify.test_each_output import Plain

@@ -17,8 +17,8 @@ from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
 from onefold.stack.postgres import Postgres
 from onefold.stack.service import Ready, Service
-from onefold.verify.workloads.shaping import Input
 from onefold.waiting import until
+from onefold.workloads.shaping import Input
 
 Say = Callable[[str], None]
 

@@ -15,8 +15,8 @@ from onefold.config.settings import Settings
 from onefold.operate.pacing import Sender
 from onefold.pipelines import find
 from onefold.processor.io.topics import RECORD_BYTES_MAX
-from onefold.verify import workloads
-from onefold.verify.workloads.shaping import Shape
+from onefold.verify import loading
+from onefold.workloads.shaping import Shape
 
 RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
 # The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.
@@ -41,7 +41,7 @@ class Load(Sender):
 
 def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
     workload: Any = find()[domain].load_workload()
-    told = workloads.workload(domain)
+    told = loading.workload(domain)
     # What the pipeline feeds itself did not come from here.
     already = _records(tuple(topic for topic in told.inputs if topic not in told.fed), settings)
     # A workload may know nothing of shapes; its events come as it makes them.

@@ -31,8 +31,8 @@ from onefold.telemetry import (
 )
 from onefold.verify.audit.auditor import Auditor, Standing, refusal
 from onefold.verify.audit.pace import PACE
+from onefold.verify.loading import UnknownDomain, workload
 from onefold.verify.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
-from onefold.verify.workloads import UnknownDomain, workload
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings

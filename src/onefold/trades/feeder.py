@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 from onefold import kafka_client, postgres
 from onefold.operate.pacing import FAST, paced, produce
-from onefold.verify.workloads.shaping import Input
-from onefold.verify.workloads.trade_feed import Feed
+from onefold.workloads.shaping import Input
+from onefold.workloads.trade_feed import Feed
 
 # Long enough that requests are few: they cost processor time, which what is measured needs. Messages wait for half of it on
 # average, and that counts.

@@ -21,12 +21,12 @@ from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.expect import Workload
 from onefold.verify.judge import by_topic, seldom
 from onefold.verify.kafka import KAFKA, Kafka
+from onefold.verify.loading import workload
 from onefold.verify.objects import open_store
 from onefold.verify.registry import Registry
 from onefold.verify.snapshot import Snapshot
 from onefold.verify.unjudged import unjudged
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, doubted
-from onefold.verify.workloads import workload
 
 # What is dear is looked at more seldom, so that looks take no more than this share of the time; but not so seldom that a finding
 # comes too late.
@@ -293,7 +293,7 @@ class Auditor:
         new: dict[tuple[Any, ...], Finding] = {}
         more = 0
         for finding, of_record in self._unnamed:
-            known = finding.kind, finding.where, repr(finding.key or (finding.output, finding.source))
+            known = finding.kind, finding.where, repr(finding.key or (finding.output, finding.source, *finding.columns))
             if known in self._seen or known in new or len(self._seen) + len(new) >= _FINDINGS_MAX:
                 more += of_record
             else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from onefold.verify.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "trades.trades"
 

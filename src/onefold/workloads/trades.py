@@ -6,7 +6,7 @@ names. Every combination of risk type, region and trade desk that a counting mes
 every coarser one, up to the total: the sum and the number of the trades that are there now. Where no trade is, a row may
 be missing as well.
 
-The input is made by `onefold.verify.workloads.trade_feed`.
+The input is made by `onefold.workloads.trade_feed`.
 """
 
 from array import array
@@ -20,7 +20,7 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.record import Source
 from onefold.verify.summed import Sums
-from onefold.verify.workloads.trade_feed import TOPIC, generate, live
+from onefold.workloads.trade_feed import TOPIC, generate, live
 
 __all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "Model", "generate", "live"]
 

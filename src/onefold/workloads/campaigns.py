@@ -19,7 +19,7 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Column, Table, View, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.verify.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "campaigns.sends"
 SENDS_MAX = 1000

@@ -1,4 +1,4 @@
-"""Per domain: input worth judging, and the rows that it must give. One module a domain; nothing here imports what is judged."""
+"""The verification model of a pipeline, from the module that the pipeline declares."""
 
 from onefold import pipelines
 from onefold.error_codes import Code, CodedError

@@ -20,7 +20,7 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.verify.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, Shape, shaped
 
 STREAMS = ("averages.left", "averages.right")
 AVERAGES = Table("averages.averages", "averages.averages", ("name", "window_end"))

@@ -22,7 +22,7 @@ from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
 from onefold.verify.summed import Gathered, Row
-from onefold.verify.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, Shape, shaped
 
 ACCOUNTS, TRANSFERS, DEPOSITS = "bank.accounts", "bank.transfers", "bank.deposits"
 _KNOWN, _AHEAD = 1024, 1_000_000

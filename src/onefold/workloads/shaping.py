@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from onefold.verify.workloads.hostile import hostile
+from onefold.workloads.hostile import hostile
 
 # Inputs are moved about within blocks of this size: large enough that edges do not matter, small enough to stay cheap.
 _BLOCK = 8192

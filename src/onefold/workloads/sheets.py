@@ -38,8 +38,8 @@ from onefold.verify.models import TrackedRows
 from onefold.verify.objects import Store
 from onefold.verify.record import Source
 from onefold.verify.verdict import Check, Finding
-from onefold.verify.workloads.shaping import Input, Shape, shaped
-from onefold.verify.workloads.sheet_snapshots import Judge, Line, Made, judged
+from onefold.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.sheet_snapshots import Judge, Line, Made, judged
 
 EDITS, UPLOADS, IMPORTS, FINISHED = "sheets.edits", "sheets.uploads", "sheets.imports", "sheets.finished"
 JOBS, OBJECTS = "sheets.jobs", "sheets.objects"
