@@ -96,6 +96,11 @@ def _topics(pipeline: Pipeline, replicated: bool) -> _Topics:
     return _Topics(topology, [*dict.fromkeys(named)], [name for name, role in roles if role is Role.DECISIONS])
 
 
+def topics_of(pipelines: Iterable[Pipeline]) -> list[str]:
+    """The topics of these pipelines, also those that others write too; without decision logs. Raises Faulty."""
+    return [topic for pipeline in pipelines for topic in _topics(pipeline, replicated=False).all]
+
+
 def _each(names: Iterable[str], *operations: str, kind: str = TOPIC) -> Iterator[Acl]:
     for name in names:
         for operation in operations:
