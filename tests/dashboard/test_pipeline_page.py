@@ -3,11 +3,13 @@
 import asyncio
 import html
 import json
+import math
 import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,18 @@ from confluent_kafka import Producer
 
 from onefold.config import stack_state
 from onefold.config.settings import Settings
-from onefold.dashboard import diagram, watcher
-from onefold.dashboard.day import SLOT_S, Day, Minute
+from onefold.dashboard import batches, diagram
+from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.dead import SELDOM_S, DeadCounts
 from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
+from onefold.dashboard.panels import Reading
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.standing import Dead
 from onefold.operate import positions
-from onefold.operate.lag import Lag
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
+from tests.dashboard.test_flow import note
 from tests.support.floor import Floor
 from tests.support.processes import instance
 from tests.support.site import READERS, SOON_S, LivePage, Site
@@ -231,15 +234,16 @@ def test_dead_letters_are_read_only_when_some_have_come(
 
 def test_how_fast_a_sum_grows() -> None:
     history = History()
+    history.add(999.0, {})
     assert history.a_second("shop") is None
     for second in range(31):
         history.add(1000.0 + second, {"shop": 10 * second})
-        history.add(1000.0 + second, {"shop": 0})  # the same moment again, by another view
-    assert history.a_second("shop") == 10.0
+        assert history.a_second("shop") == (10.0 if second >= 5 else None)
     assert history.a_second("zoo") is None
-    assert history.points("shop") == ([1005, 1010, 1015, 1020, 1025, 1030], [10.0] * 6)
     history.add(1040.0, {"shop": 0})  # it was started over
-    assert history.points("shop")[1][-1] == 0.0
+    assert history.a_second("shop") == 0.0
+    history.add(1041.0, {})
+    assert history.a_second("shop") is None
 
 
 def way(inputs: int, outputs: int, tables: int) -> Way:
@@ -279,57 +283,46 @@ def test_the_diagram_fits(layout: Callable[[Way], Diagram], inputs: int, outputs
 
 
 @pytest.mark.promise("the-last-day")
-def test_the_last_day_outlives_the_dashboard(tmp_path: Path) -> None:
-    """Rates of neighbouring minutes only; what nobody saw is a hole, and lines that are no points are passed over."""
-    file, now = tmp_path / "run" / "history.jsonl", time.time() // SLOT_S * SLOT_S
-    kept = Day(file)
-    for minute, (landed, oldest) in enumerate([(0, 0.0), (600, 9.0), (1200, 3.0), (0, 1.0)]):
-        kept.add(now - 3600 + 60 * minute, {"shop": Minute(landed, 5, oldest)})
-    kept.add(now - 1200, {"shop": Minute(90_000, 0, 0.0)})
-    with file.open("a", encoding="utf-8") as others:
-        others.write('[1, {"shop": [1, 2]}]\n"no point"\n[17')
-    (first, *holes) = [one.slots("shop") for one in (kept, Day(file))][1]
-    assert first.rate == pytest.approx(20 / 3)
-    assert first.oldest_s == 9.0
-    assert all(slot.rate is None for slot in holes)
-    assert kept.slots("zoo") == []
-    assert file.stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.promise("the-last-day")
-def test_the_last_day_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.dashboard.day.MINUTES", 10)
-    monkeypatch.setattr("onefold.dashboard.day._LINES_MAX", 20)
-    file, now = tmp_path / "history.jsonl", time.time()
-    kept = Day(file)
-    for minute in range(50):
-        kept.add(now + 60 * (minute - 49), {"shop": Minute(60 * minute, 0, 0.0)})
-        assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
-    for one in (kept, Day(file)):
-        assert sum(slot.rate is not None for slot in one.slots("shop")) <= 2, "ten minutes are in two slots at most"
-    kept.add(now + 3600, {"shop": Minute(0, 0, 0.0)})
-    assert kept.slots("shop") == [], "what is too old goes, however few points came since"
-
-
-@pytest.fixture
-def remembered(tmp_path: Path) -> None:
-    """Ninety minutes of the runner, ten events a second, seen by a dashboard before this one."""
-    now = time.time()
-    lines = [f"{json.dumps([now - 60 * (90 - minute), {'runner': [600 * minute, 1, 7.0]}])}\n" for minute in range(90)]
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "history.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
-def test_the_last_day_is_shown(remembered: None, page: LivePage, floor: Floor) -> None:
-    """As charts, and as a table of hours."""
+def test_the_last_day_is_in_the_database(page: LivePage, floor: Floor) -> None:
+    """As charts, and as a table of hours, from the first moment on: no dashboard has to have been there."""
     wrong(floor.connection)
+    noted = [(60 * minute, 7.0 if minute == 50 else 0.5, 600, 600) for minute in range(15, 100)]
+    note(floor.connection, *noted, (90_000, 99.0, 90_000, 90_000))
     page.open("/pipelines/runner")
-    page.soon("#day", "offsets, ten minutes a point; 10 at most")
-    assert "7.0" in page.text("#day")
+    page.soon("#day", "records, ten minutes a point; 10 at most")
+    assert "the worst batch of ten minutes; 7.0" in page.text("#day")
     page.ask("document.querySelector('#day-numbers summary').click()")
     assert page.ask("document.querySelectorAll('#day-numbers tbody tr').length") in (2, 3)
     eventually(lambda: page.ask("document.querySelectorAll('#day .plot canvas').length") == 2, SOON_S, "both are drawn")
     assert page.barriers() == []
+
+
+@pytest.mark.promise("the-last-day")
+def test_what_was_not_written_is_nothing_and_what_is_not_known_is_left_out(floor: Floor, database: str) -> None:
+    """Ten minutes without a batch have a rate of 0. Offsets stand for records that were not counted."""
+    note(floor.connection, (7200, 2.5, 6000, 3000), (3600, None, 1200, None))
+    slots = day_of(database)
+    assert [slot.until - slots[0].until for slot in slots] == [SLOT_S * number for number in range(len(slots))]
+    assert len(slots) in (12, 13), "up to the present ten minutes"
+    assert [(slot.rate, slot.oldest_s) for slot in slots if slot.rate] == [
+        (5.0, pytest.approx(2.5, abs=0.01)),
+        (2.0, None),
+    ]
+    assert day_of(database, "bank") == []
+    floor.connection.execute("REVOKE SELECT ON onefold.batch FROM onefold_reader")
+    assert day_of(database) == []
+
+
+def day_of(dsn: str, sink: str = "runner") -> Sequence[Slot]:
+    async def fetch() -> Sequence[Slot]:
+        reader = Reader(dsn)
+        try:
+            async with reader.snapshot() as connection:
+                return (await batches.day(connection, sink, Reading(), datetime.now(UTC), math.inf))[0]
+        finally:
+            await reader.close()
+
+    return asyncio.run(fetch())
 
 
 def test_who_has_which_task(
@@ -344,29 +337,3 @@ def test_who_has_which_task(
         eventually(lambda: "no processor" not in page.text("#tasks"), 30, "each task has somebody")
         assert page.ask("document.querySelectorAll('#tasks tbody tr').length") == 2
         assert page.barriers() == []
-
-
-def test_each_minute_is_kept_while_nobody_looks(
-    floor: Floor, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong(floor.connection)
-    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path))
-    monkeypatch.setattr(watcher, "MINUTE_S", 0.05)
-    monkeypatch.setattr(watcher, "ask_lag", lambda settings: ({"runner": Lag(1, 2.0, 0, 0.0)}, ""))
-    file = tmp_path / "run" / "history.jsonl"
-
-    async def watch() -> None:
-        reader = Reader(database)
-        running = asyncio.create_task(watcher.Watcher(reader, Settings()).run())
-        kept = asyncio.to_thread(
-            eventually, lambda: file.is_file() and file.read_text(encoding="utf-8").count("\n") > 2, 20, "kept"
-        )
-        await kept
-        running.cancel()
-        await asyncio.wait([running])
-        await reader.close()
-
-    asyncio.run(watch())
-    assert [json.loads(line)[1] for line in file.read_text(encoding="utf-8").splitlines()][:2] == [
-        {"runner": [0, 1, 2.0]}
-    ] * 2

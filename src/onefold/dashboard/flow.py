@@ -16,6 +16,7 @@ from typing import Any
 
 from psycopg import sql
 
+from onefold.dashboard import batches
 from onefold.dashboard.panels import Reading
 from onefold.dashboard.reader import Bounded, Connection
 from onefold.dashboard.rollups import text
@@ -30,16 +31,11 @@ SELECT committed_at AS landed_at, extract(epoch FROM committed_at - sent_at) AS 
 FROM ({query}
 ) AS landed WHERE committed_at > {since}
 """)
-# Two clocks may differ by some milliseconds. What was added up before it came here is counted by its offsets, which is at least
-# how many records it were.
 _WAY_OF_BATCHES = sql.SQL("""
-SELECT landed_at, CASE WHEN oldest_ms > 0 THEN greatest(0, extract(epoch FROM landed_at) - oldest_ms / 1000.0) END AS seconds,
-       messages, CASE WHEN oldest_ms > 0 THEN messages ELSE 0 END AS timed
-FROM onefold.batch, LATERAL (SELECT coalesce(records, next_offset - first_offset) AS messages) AS counted
+SELECT landed_at, {seconds} AS seconds, messages, CASE WHEN oldest_ms > 0 THEN messages ELSE 0 END AS timed
+FROM onefold.batch, LATERAL (SELECT {records} AS messages) AS counted
 WHERE sink = {sink} AND landed_at > {since}
 """)
-# A database that no sink of this version was at does not have it.
-_BATCHES_READABLE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.batch'), 'SELECT'), false)"
 
 _BY_SLOT = sql.SQL("""
 WITH way AS ({way}), slotted AS (
@@ -111,9 +107,10 @@ async def fetch(
         if not kept.trouble:
             return kept.content, ""
         problem = f"latency: {kept.trouble}"
-    if await (await connection.execute(_BATCHES_READABLE)).fetchone() != (True,):
+    if not await batches.readable(connection):
         return None, problem
-    found = await _fetch(connection, _WAY_OF_BATCHES, {"sink": sql.Literal(sink)}, taken_at, end_to_end=False)
+    named = {"sink": sql.Literal(sink), "records": batches.RECORDS, "seconds": batches.SECONDS}
+    found = await _fetch(connection, _WAY_OF_BATCHES, named, taken_at, end_to_end=False)
     return (found if found.messages or any(found.rates) else None), problem
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.dashboard import diagram, known, panel_view
-from onefold.dashboard.day import SLOT_S, Slot
+from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.diagram import Box, Leg, Way
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
@@ -30,7 +30,7 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
     if snapshot is None:
         return found
     facts = known.facts(name, snapshot, update.asked)
-    landed, made = update.landed.a_second(name), update.made.a_second(name)
+    landed, made = update.asked.landed_a_second.get(name), update.asked.made_a_second.get(name)
     found |= {
         "facts": facts,
         "said": {
@@ -46,13 +46,10 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
         "landed_a_second": landed,
         "diagrams": _diagrams(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
     }
-    found["tasks"] = update.tasks.get(name)
-    found |= _day(update.day.slots(name) if update.day else [])
+    found["tasks"] = update.asked.tasks.get(name)
+    found |= _day(snapshot.day)
     if snapshot.flow:
         found |= _flow(snapshot.flow) | {"flow_old": panel_view.is_old(snapshot.flow.taken_at, snapshot)}
-    else:
-        times, rates = update.landed.points(name)
-        found["grown"] = json.dumps([times, rates]) if len(times) > 1 else ""
     return found
 
 
@@ -68,28 +65,26 @@ def _flow(flow: Flow) -> dict[str, Any]:
 
 def _day(slots: Sequence[Slot]) -> dict[str, Any]:
     """The names that the template `day.html` uses; `day_rates` is "" before there is something to draw."""
-    seen = [slot for slot in slots if slot.rate is not None or slot.oldest_s is not None]
-    if len(slots) < 2 or not seen:
+    if len(slots) < 2:
         return {"day_rates": ""}
-    times = [slot.until for slot in slots]
     hours: dict[int, list[Slot]] = {}
-    for slot in seen:
+    for slot in slots:
         hours.setdefault((slot.until - SLOT_S) // _HOUR_S, []).append(slot)
     rows = [(datetime.fromtimestamp(hour * _HOUR_S, UTC), *_worst(hours[hour])) for hour in sorted(hours, reverse=True)]
+    times = [slot.until for slot in slots]
     return {
-        "day_rates": json.dumps([times, [None if slot.rate is None else round(slot.rate) for slot in slots]]),
-        "day_ages": json.dumps([times, [None if slot.oldest_s is None else round(slot.oldest_s) for slot in slots]]),
+        "day_rates": json.dumps([times, [round(slot.rate) for slot in slots]]),
+        "day_ages": json.dumps([times, [None if slot.oldest_s is None else round(slot.oldest_s, 1) for slot in slots]]),
         "day_hours": rows,
-        "day_most": max((slot.rate for slot in seen if slot.rate is not None), default=None),
-        "day_oldest": max((slot.oldest_s for slot in seen if slot.oldest_s is not None), default=None),
+        "day_most": max(slot.rate for slot in slots),
+        "day_oldest": _worst(slots)[1],
     }
 
 
-def _worst(slots: Sequence[Slot]) -> tuple[float | None, float | None]:
+def _worst(slots: Sequence[Slot]) -> tuple[float, float | None]:
     """The mean rate, and how old the oldest was at worst."""
-    rates = [slot.rate for slot in slots if slot.rate is not None]
     ages = [slot.oldest_s for slot in slots if slot.oldest_s is not None]
-    return (sum(rates) / len(rates) if rates else None), max(ages, default=None)
+    return sum(slot.rate for slot in slots) / len(slots), max(ages, default=None)
 
 
 def _diagrams(

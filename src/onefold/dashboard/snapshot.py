@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from onefold.dashboard import detail, engine, flow, invariants, jobs, rollups
+from onefold.dashboard import batches, detail, engine, flow, invariants, jobs, rollups
+from onefold.dashboard.batches import Slot
 from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import DomainState, Engine
 from onefold.dashboard.flow import Flow
@@ -61,6 +62,8 @@ class Snapshot:
         detail: of a view of one pipeline; None of every other.
         panels: of a view of one pipeline.
         panels_problem: why its panels are unknown, in one sentence, or "".
+        day: the last day of the pipeline that is viewed.
+        day_problem: why it is unknown, in one sentence, or "".
     """
 
     engine: Engine
@@ -71,6 +74,8 @@ class Snapshot:
     detail: Detail | None = None
     panels: Collection[Shown] = ()
     panels_problem: str = ""
+    day: Sequence[Slot] = ()
+    day_problem: str = ""
 
     def verified(self, domain: str) -> bool:
         """Whether the last verdict on it was "valid", and nothing has landed since."""
@@ -131,12 +136,16 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
             if view is not None:
                 panels, problem = declared.get(view.name, (Panels(), ""))
                 flowing, untold = await flow.fetch(connection, view.name, panels.latency, reading, at, ends)
+                shown = await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends)
+                day, day_problem = await batches.day(connection, view.name, reading, at, ends)
                 snapshots[view] = replace(
                     home,
                     flow=flowing,
                     detail=await detail.fetch(connection, view.name, view.tables),
-                    panels=await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends),
+                    panels=shown,
                     panels_problem=problem or untold,
+                    day=day,
+                    day_problem=day_problem,
                 )
     return snapshots
 
