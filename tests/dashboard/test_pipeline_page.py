@@ -1,4 +1,4 @@
-"""The page of one pipeline: what it says, its diagram, and that anybody can read it."""
+"""The page of one pipeline: what it says, the way of its records, and that anybody can read it."""
 
 import asyncio
 import html
@@ -20,12 +20,12 @@ from confluent_kafka import Producer
 
 from onefold.config import stack_state
 from onefold.config.settings import Settings
-from onefold.dashboard import batches, diagram
+from onefold.dashboard import batches
 from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.dead import SELDOM_S, DeadCounts
-from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
 from onefold.dashboard.panels import Reading
+from onefold.dashboard.pipeline_view import BOXES_MAX, Box, Stage
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.standing import Dead
 from onefold.operate import positions
@@ -116,9 +116,6 @@ def test_all_that_is_known_of_it(page: LivePage, floor: Floor, refused: Callable
         page.soon(".refused", SHOWN)
         assert "speed: 1, should be 2" in page.text(".found")
         page.soon(".filled", "runner.stats about 1 row")
-        assert page.ask("getComputedStyle(document.querySelector('.diagram.tall')).display") == (
-            "block" if width == 320 else "none"
-        )
         assert page.ask("document.documentElement.scrollWidth") <= width
         assert page.ask("document.querySelectorAll('main img').length") == 0
         assert page.barriers() == []
@@ -246,40 +243,39 @@ def test_how_fast_a_sum_grows() -> None:
     assert history.a_second("shop") is None
 
 
-def way(inputs: int, outputs: int, tables: int) -> Way:
-    """So many boxes, with long names."""
-    return Way(
-        [Box("topic", f"input-{n}-{'x' * 60}") for n in range(inputs)], Box("service", "processor"),
-        [Box("topic", f"output {n}") for n in range(outputs)], Box("service", "sink"),
-        [Box("table", f"table {n}") for n in range(tables)], [Leg("1"), Leg("2"), Leg("3"), Leg("4")],
-        Box("dead", "dead letters"), Leg("0"), "words",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("layout", [diagram.wide, diagram.tall])
-@pytest.mark.parametrize(("inputs", "outputs", "tables"), [(1, 1, 1), (3, 1, 4), (1, 5, 5), (20, 20, 20), (2, 3, 1)])
-def test_the_diagram_fits(layout: Callable[[Way], Diagram], inputs: int, outputs: int, tables: int) -> None:
-    """No box lies over another or beyond the edge, each name fits, and each leg has its number and its arrows."""
-    made = layout(way(inputs, outputs, tables))
-    for box in made.boxes:
-        assert 0 <= box.x < box.x + box.w <= made.w
-        assert 0 <= box.y < box.y + box.h <= made.h
-        assert len(box.shown) * diagram.LETTER_W <= box.w
-    for one in made.boxes:
-        for other in made.boxes:
-            apart = (
-                one.x + one.w <= other.x
-                or other.x + other.w <= one.x
-                or one.y + one.h <= other.y
-                or other.y + other.h <= one.y
-            )
-            assert one is other or apart, (one, other)
-    assert {"1", "2", "3", "4", "0"} <= {number.text for number in made.numbers}
-    assert all(0 <= number.x <= made.w and 0 <= number.y <= made.h for number in made.numbers)
-    assert sum(box.kind == "topic" for box in made.boxes) == min(inputs, diagram.BOXES_MAX) + min(
-        outputs, diagram.BOXES_MAX
+@pytest.mark.parametrize("width", [1280, 320])
+def test_the_way_fits(page: LivePage, floor: Floor, width: int) -> None:
+    """From left to right, or from top to bottom: no box lies over another, none is cut off, each arrow has its number. Of many
+    boxes the last one says how many are left out.
+    """
+    wrong(floor.connection)
+    page.emulate(width=width)
+    page.open("/pipelines/runner")
+    page.soon(".way", "about 1 row")
+    page.ask(
+        "document.querySelectorAll('.box span:first-child').forEach(name => { name.textContent += 'x'.repeat(60) })"
     )
-    assert sum(arrow.head for arrow in made.arrows) >= 5
+    places = page.ask(
+        "[...document.querySelectorAll('.box, .leg')].map(one => one.getBoundingClientRect()).map(one =>"
+        " [one.left, one.right, one.top, one.bottom])"
+    )
+    for number, (left, right, top, bottom) in enumerate(places):
+        assert 0 <= left < right <= width
+        for other_left, other_right, other_top, other_bottom in places[:number]:
+            apart = right <= other_left or other_right <= left or bottom <= other_top or other_bottom <= top
+            assert apart, (width, places[number], (other_left, other_right, other_top, other_bottom))
+    starts = page.ask(
+        "[...document.querySelectorAll('.stage')].map(one => one.getBoundingClientRect()).map(one => [one.left, one.top])"
+    )
+    across, down = ([one[axis] for one in starts] for axis in (0, 1))
+    assert (across if width == 1280 else down) == sorted(set(across if width == 1280 else down))
+    assert page.ask("document.querySelectorAll('.leg').length") == 4
+    assert "" not in page.ask("[...document.querySelectorAll('.leg .at')].map(one => one.innerText)")
+
+
+def test_many_boxes_are_counted() -> None:
+    assert Stage([Box("table", "t")] * BOXES_MAX).most == BOXES_MAX
+    assert Stage([Box("table", "t")] * (BOXES_MAX + 1)).most == BOXES_MAX - 1
 
 
 @pytest.mark.promise("the-last-day")

@@ -6,19 +6,20 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from onefold.dashboard import diagram, known, panel_view
+from onefold.dashboard import known, panel_view
 from onefold.dashboard.batches import SLOT_S, Slot
-from onefold.dashboard.diagram import Box, Leg, Way
+from onefold.dashboard.detail import Filled
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.shapes import Shape
 from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
-from onefold.dashboard.words import NONE, age, whole
+from onefold.dashboard.words import NONE, age, part, whole
 from onefold.stack.log_files import around
 
+BOXES_MAX = 6
 NUMBERS_SHOWN = 12  # points of a chart in its table: the last minute
 _HOUR_S = 3600
 
@@ -44,7 +45,7 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
         "panels": panel_view.of(snapshot, name, update.asked.lag),
         "checked": snapshot.invariants.get(name),
         "landed_a_second": landed,
-        "diagrams": _diagrams(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
+        "way": _way(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
     }
     found["tasks"] = update.asked.tasks.get(name)
     found |= _day(snapshot.day)
@@ -87,38 +88,79 @@ def _worst(slots: Sequence[Slot]) -> tuple[float, float | None]:
     return sum(slot.rate for slot in slots) / len(slots), max(ages, default=None)
 
 
-def _diagrams(
+class Box(NamedTuple):
+    """A topic, a service or a table. kind: which; its class. under: the line below its name, or ""."""
+
+    kind: str
+    name: str
+    under: str = ""
+    link: str = ""
+
+
+class Leg(NamedTuple):
+    """An arrow. text, under: the numbers above and below it. It moves when `flows`."""
+
+    text: str
+    under: str = ""
+    tone: Tone = "quiet"
+    flows: bool = False
+
+
+class Stage(NamedTuple):
+    """What a record passes next.
+
+    Attributes:
+        leg: the arrow to it; None: records begin here.
+        dead: what leaves the way here, or None.
+    """
+
+    boxes: Sequence[Box]
+    leg: Leg | None = None
+    dead: Leg | None = None
+
+    @property
+    def most(self) -> int:
+        """So many boxes are shown. More are no overview: the last one then says how many are left out."""
+        return BOXES_MAX if len(self.boxes) <= BOXES_MAX else BOXES_MAX - 1
+
+
+def _way(
     update: Update, shape: Shape, facts: Facts, stall_s: float, landed: float | None, made: float | None
-) -> Sequence[diagram.Diagram]:
+) -> Sequence[Stage]:
     lag = update.asked.lag.lag.get(facts.name)
     exact = lag is None or lag.exact
     tables = update.snapshot.detail.tables if update.snapshot and update.snapshot.detail else ()
     flow = update.snapshot.flow if update.snapshot else None
     landing = flow.a_second if flow else landed
-    legs = [
-        _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
-        Leg(_rate(made), "written", "good" if made else "quiet", bool(made)),
-        _waits(facts.to_land, "to write", stall_s, exact, bool(landing)),
-        Leg(_rate(landing), "written", "good" if landing else "quiet", bool(landing)),
-    ]
     dead = facts.dead
     count = NONE if dead is None else f"{'' if dead.exact else '≤ '}{whole(dead.count)}"
-    boxes = [Box("table", one.text, f"about {whole(one.rows)} row{'s' * (one.rows != 1)}") for one in tables]
+    boxes = [
+        Box("table", one.text, f"about {whole(one.rows)} row{'s' * (one.rows != 1)}", _table(one)) for one in tables
+    ]
     outputs = [Box("topic", topic, "" if topic in shape.landed else "stays in Kafka") for topic in shape.outputs]
-    way = Way(
-        inputs=[Box("topic", topic, "input") for topic in shape.inputs],
-        processor=Box("service", "processor", _running(facts.services, "processor-")),
-        outputs=outputs or [Box("topic", "no output")],
-        sink=Box("service", "sink", _running(facts.services, "sink-")),
-        tables=boxes or [Box("table", "no table to see")],
-        legs=legs,
-        dead=Box("dead", "dead letters", "refused records"),
-        to_dead=Leg(count, "", "busy" if dead and dead.count else "quiet"),
-        says=f"From {', '.join(shape.inputs)} by the processor to {', '.join(shape.outputs) or 'no output'}, and by the sink to "
-        f"{', '.join(one.text for one in tables) or 'no table'}. To process: {legs[0].text}; written: {legs[1].text}; "
-        f"to write: {legs[2].text}; written: {legs[3].text}; dead letters: {count}.",
-    )
-    return diagram.wide(way), diagram.tall(way)
+    return [
+        Stage([Box("topic", topic, "input") for topic in shape.inputs]),
+        Stage(
+            [Box("service", "processor", _running(facts.services, "processor-"))],
+            _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
+            Leg(count, "refused records", "busy" if dead and dead.count else "quiet"),
+        ),
+        Stage(
+            outputs or [Box("topic", "no output")], Leg(_rate(made), "written", "good" if made else "quiet", bool(made))
+        ),
+        Stage(
+            [Box("service", "sink", _running(facts.services, "sink-"))],
+            _waits(facts.to_land, "to write", stall_s, exact, bool(landing)),
+        ),
+        Stage(
+            boxes or [Box("table", "no table to see")],
+            Leg(_rate(landing), "written", "good" if landing else "quiet", bool(landing)),
+        ),
+    ]
+
+
+def _table(table: Filled) -> str:
+    return f"/tables/{part(table.schema)}/{part(table.name)}"
 
 
 def _waits(waiting: Waiting, what: str, stall_s: float, exact: bool, flows: bool) -> Leg:
