@@ -30,7 +30,6 @@ LOADER = Held("shop.sales", 1, 5, 12, "loader", 93.4)
 JOBS = Jobs("shop.mails", 3, 0, 3, 5, 9, 1, 0, "", None)
 FOLDER = Service("processor-shop-1", "running")
 KILLED = Service("processor-shop-1", "running", 2, "was killed by signal 9", NOW - timedelta(seconds=90))
-
 #: What is true, the headline, a part of the sentence below it, and where to look; the worst first.
 CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"broken": ["shop.stock: left -2"]}, "shop breaks an invariant", "shop.stock: left -2.", "onefold verify shop"),
@@ -68,6 +67,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"verdict": replace(verdict("valid", 7), outputs=0)}, "shop has rows that no verdict covers",
      "Verified at 11:59:00, before its first output record; 7 offsets were written since.", "onefold verify shop"),
     ({"verdict": None}, "shop was never verified", "No run of `onefold verify` has recomputed", "onefold verify shop"),
+    ({"unchecked": ["shop.stock: It takes long."]}, "shop has an invariant that is not checked here", "shop.stock: It takes",
+     "onefold verify shop"),
     ({"uncompared": ["Sales: It has too many rows."]}, "shop has sums that are not compared here", "Sales: It has too many",
      "onefold verify shop"),
     ({"to_land": Waiting(8, 16.0, 3.0)}, "shop is behind", "8 records wait to be written", ""),

@@ -1,4 +1,4 @@
-"""The last day of a pipeline, by what its sink noted of its batches in `onefold.batch`."""
+"""What the sink noted of its batches in `onefold.batch`: the last day of a pipeline, and the newest batches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onefold.dashboard.reader import Bounded, Connection
 
 #: Of a point of the day's charts: a page that is sent each second holds no more than it shows.
 SLOT_S = 600
+NEWEST_MAX = 20
 # A database that no sink of this version was at does not have it.
 _READABLE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.batch'), 'SELECT'), false)"
 #: Of a batch without a count its offsets, which are at least as many as its records were.
@@ -21,6 +22,10 @@ RECORDS = sql.SQL("coalesce(records, next_offset - first_offset)")
 SECONDS = sql.SQL(
     "CASE WHEN oldest_ms > 0 THEN greatest(0, extract(epoch FROM landed_at) - oldest_ms / 1000.0)::double precision END"
 )
+_NEWEST = sql.SQL("""
+SELECT landed_at, topic, partition, first_offset, next_offset, records, {seconds}, writer FROM onefold.batch
+WHERE sink = {sink} AND landed_at > now() - make_interval(secs => {span}) ORDER BY landed_at DESC LIMIT {most}
+""")
 _DAY = sql.SQL("""
 SELECT floor(extract(epoch FROM landed_at) / {slot})::bigint AS slot, sum({records})::bigint, max({seconds}),
        floor(extract(epoch FROM now()) / {slot})::bigint
@@ -42,9 +47,30 @@ class Slot(NamedTuple):
     oldest_s: float | None
 
 
+class Batch(NamedTuple):
+    """What a batch wrote of a partition. seconds: as `Slot.oldest_s`."""
+
+    landed_at: datetime
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    records: int | None
+    seconds: float | None
+    writer: str
+
+
 async def readable(connection: Connection) -> bool:
     """Whether the table is there and may be read. Raises psycopg.Error."""
     return await (await connection.execute(_READABLE)).fetchone() == (True,)
+
+
+async def newest(connection: Connection, sink: str, span_s: int) -> Sequence[Batch]:
+    """The newest batches of that time, the newest first. Raises psycopg.Error."""
+    if not await readable(connection):
+        return []
+    query = _NEWEST.format(seconds=SECONDS, sink=sink, span=span_s, most=NEWEST_MAX)
+    return [Batch(*row) for row in await (await connection.execute(query)).fetchall()]
 
 
 async def day(

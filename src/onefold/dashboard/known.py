@@ -91,6 +91,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         queues=[one for one in snapshot.jobs if _is_of(name, one.queue)],
         services=services(name, asked.services, snapshot.engine.taken_at),
         broken=checked.broken if checked else (),
+        unchecked=checked.unchecked if checked else (),
         sums=_sums(name, snapshot, asked.lag),
         uncompared=_uncompared(name, snapshot),
     )

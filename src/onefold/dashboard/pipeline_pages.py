@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import Response
 
+from onefold.config.errors import UserError
 from onefold.dashboard import pipeline_view, shapes
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
+from onefold.dashboard.flow import SPAN_S
 from onefold.dashboard.shapes import Shape
 from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.words import part, query
+from onefold.operate import times
+
+# Below that a chart has few points; of longer ago there are no batches, or the query takes too long.
+SPAN_MIN, SPAN_MAX = timedelta(minutes=1), timedelta(days=7)
 
 
 class PipelinePages:
@@ -32,7 +39,10 @@ class PipelinePages:
         shape = await asyncio.to_thread(shapes.of, name)
         if shape is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
-        view = _view(request, shape)
+        try:
+            view = _view(request, shape)
+        except UserError as error:
+            return self._answers.problem(400, f"since: {error.message}. {error.hint}")
         update = await self._watcher.once(view)
         return self._answers.page(
             "page.html",
@@ -40,7 +50,7 @@ class PipelinePages:
             here="pipeline",
             inner="pipeline.html",
             stream=f"/pipelines/{part(name)}/live{query(dict(view.wanted))}",
-            **pipeline_view.shown(update, name, shape, self._stall_s),
+            **pipeline_view.shown(update, view, shape, self._stall_s),
         )
 
     async def stream(self, request: Request) -> Response:
@@ -51,13 +61,22 @@ class PipelinePages:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         if self._watcher.viewers >= VIEWERS_MAX:
             return self._answers.crowded()
-        return EventSourceResponse(self._updates(_view(request, shape), shape), ping=PING_S, headers=HEADERS)
+        try:
+            view = _view(request, shape)
+        except UserError as error:
+            return self._answers.problem(400, f"since: {error.message}. {error.hint}")
+        return EventSourceResponse(self._updates(view, shape), ping=PING_S, headers=HEADERS)
 
     async def _updates(self, view: OfPipeline, shape: Shape) -> AsyncIterator[ServerSentEvent]:
         async for update in self._watcher.updates(view):
-            shown = self._answers.text("pipeline.html", **pipeline_view.shown(update, view.name, shape, self._stall_s))
+            shown = self._answers.text("pipeline.html", **pipeline_view.shown(update, view, shape, self._stall_s))
             yield ServerSentEvent(event="update", data=shown, retry=1000)
 
 
 def _view(request: Request, shape: Shape) -> OfPipeline:
-    return OfPipeline(request.path_params["name"], tuple(shape.tables), items_of(request))
+    """Raises UserError for a `since` that is no duration."""
+    wanted = items_of(request)
+    since = dict(wanted).get("since")
+    span = timedelta(seconds=SPAN_S) if since is None else times.duration(since)
+    span_s = int(min(max(span, SPAN_MIN), SPAN_MAX).total_seconds())
+    return OfPipeline(request.path_params["name"], tuple(shape.tables), wanted, span_s)

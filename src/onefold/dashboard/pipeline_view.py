@@ -14,6 +14,7 @@ from onefold.dashboard.detail import Filled
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.shapes import Shape
+from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
 from onefold.dashboard.words import NONE, age, part, whole
@@ -22,11 +23,13 @@ from onefold.stack.log_files import around
 BOXES_MAX = 6
 NUMBERS_SHOWN = 12  # points of a chart in its table: the last minute
 _HOUR_S = 3600
+#: Time ranges that the page has links for, in seconds.
+RANGES = {"5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
 
 
-def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, Any]:
+def shown(update: Update, view: OfPipeline, shape: Shape, stall_s: float) -> dict[str, Any]:
     """The names that the template `pipeline.html` uses. stall_s: of `standing.of`."""
-    snapshot = update.snapshot
+    snapshot, name = update.snapshot, view.name
     found: dict[str, Any] = {"trouble": update.trouble, "snapshot": snapshot, "name": name, "shape": shape}
     if snapshot is None:
         return found
@@ -42,7 +45,11 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
         "behind": update.asked.lag.lag.get(name),
         "lag": update.asked.lag,
         "detail": snapshot.detail,
-        "panels": panel_view.of(snapshot, name, update.asked.lag),
+        "panels": panel_view.of(
+            snapshot, name, update.asked.lag, {one: value for one, value in view.wanted if one == "since"}
+        ),
+        "ranges": _ranges(view),
+        "span": age(view.span_s),
         "checked": snapshot.invariants.get(name),
         "landed_a_second": landed,
         "way": _way(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
@@ -52,6 +59,13 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
     if snapshot.flow:
         found |= _flow(snapshot.flow) | {"flow_old": panel_view.is_old(snapshot.flow.taken_at, snapshot)}
     return found
+
+
+def _ranges(view: OfPipeline) -> list[tuple[str, dict[str, str], bool]]:
+    """Links to time ranges: the name, the address, whether it is the present one. All else of the address stays."""
+    names = [*RANGES] if view.span_s in RANGES.values() else [*RANGES, dict(view.wanted)["since"]]
+    kept = dict(view.wanted)
+    return [(name, kept | {"since": name}, RANGES.get(name, view.span_s) == view.span_s) for name in names]
 
 
 def _flow(flow: Flow) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from onefold.dashboard import batches, detail, engine, flow, invariants, jobs, rollups
-from onefold.dashboard.batches import Slot
+from onefold.dashboard.batches import Batch, Slot
 from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import DomainState, Engine
 from onefold.dashboard.flow import Flow
@@ -27,6 +27,7 @@ from onefold.pipelines import Faulty
 # the transaction that it is filling.
 REPORT_AGE_MIN = timedelta(seconds=5)
 SEE_WHICH_ROWS = "Run onefold verify to see which rows."
+INVARIANTS_S = 1.0  # for the invariants of all pipelines
 NO_KAFKA = "no Kafka is set, and the embedded one does not run."
 
 Lags = Mapping[str, Lag]
@@ -39,11 +40,13 @@ class OfPipeline:
     Attributes:
         tables: the tables that it writes to, as (schema, name).
         wanted: the address, as names and values: the levels of a rollup.
+        span_s: so far its charts and batches go back.
     """
 
     name: str
     tables: tuple[tuple[str, str], ...] = ()
     wanted: tuple[tuple[str, str], ...] = ()
+    span_s: int = flow.SPAN_S
 
 
 #: What is looked at: a pipeline, or None: all of them.
@@ -63,6 +66,7 @@ class Snapshot:
         panels: of a view of one pipeline.
         panels_problem: why its panels are unknown, in one sentence, or "".
         day: the last day of the pipeline that is viewed.
+        newest: of the batches in the time that is viewed.
         day_problem: why it is unknown, in one sentence, or "".
     """
 
@@ -76,6 +80,7 @@ class Snapshot:
     panels_problem: str = ""
     day: Sequence[Slot] = ()
     day_problem: str = ""
+    newest: Sequence[Batch] = ()
 
     def verified(self, domain: str) -> bool:
         """Whether the last verdict on it was "valid", and nothing has landed since."""
@@ -123,20 +128,24 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
     compared = [((name, one.title), one) for name, (panels, _) in declared.items() for one in panels.rollups]
     async with reader.snapshot() as connection:
         state = await engine.fetch(connection)
+        at = state.taken_at
         home = Snapshot(
             state,
             await rollups.agreements(connection, compared),
-            await invariants.fetch(connection),
+            await invariants.fetch(connection, reading, at, reading.ends(INVARIANTS_S)),
             await jobs.fetch(connection),
         )
         snapshots: dict[View, Snapshot] = {}
-        at, ends = state.taken_at, reading.ends()
+        ends = reading.ends()
         for view in views:
             snapshots[view] = home
             if view is not None:
                 panels, problem = declared.get(view.name, (Panels(), ""))
-                flowing, untold = await flow.fetch(connection, view.name, panels.latency, reading, at, ends)
+                flowing, untold = await flow.fetch(
+                    connection, view.name, panels.latency, reading, at, ends, view.span_s
+                )
                 shown = await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends)
+                newest = await batches.newest(connection, view.name, view.span_s)
                 day, day_problem = await batches.day(connection, view.name, reading, at, ends)
                 snapshots[view] = replace(
                     home,
@@ -145,6 +154,7 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
                     panels=shown,
                     panels_problem=problem or untold,
                     day=day,
+                    newest=newest,
                     day_problem=day_problem,
                 )
     return snapshots

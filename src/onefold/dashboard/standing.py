@@ -48,10 +48,11 @@ class Rank(IntEnum):
     RESTARTED = 12
     OLD = 13
     NEVER = 14
-    UNCOMPARED = 15
-    BEHIND = 16
-    WELL = 17
-    EMPTY = 18
+    UNCHECKED = 15
+    UNCOMPARED = 16
+    BEHIND = 17
+    WELL = 18
+    EMPTY = 19
 
 
 class Waiting(NamedTuple):
@@ -125,6 +126,7 @@ class Facts:
         rejected: output records that could not be landed.
         queues: of its jobs.
         broken: rows that break an invariant, in words.
+        unchecked: its invariants whose query has not answered, each in a sentence.
         sums: what is wrong with the sums of its rollups, in two parts as `Standing` has them, or None.
         uncompared: its rollups whose sums were not compared, each in a sentence.
     """
@@ -145,6 +147,7 @@ class Facts:
     queues: Collection[Jobs] = ()
     services: Collection[Service] = ()
     broken: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
     sums: tuple[str, str] | None = None
     uncompared: Sequence[str] = ()
 
@@ -244,6 +247,10 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         yield _said(facts, Rank.BROKEN, "bad", "breaks an invariant", f"{facts.broken[0]}.", verify)
     if facts.sums is not None:
         yield _said(facts, Rank.DIFFERS, "bad", *facts.sums, verify)
+    if facts.unchecked:
+        yield _said(
+            facts, Rank.UNCHECKED, "quiet", "has an invariant that is not checked here", facts.unchecked[0], verify
+        )
     if facts.uncompared:
         says = "has sums that are not compared here"
         yield _said(facts, Rank.UNCOMPARED, "quiet", says, facts.uncompared[0], verify)
