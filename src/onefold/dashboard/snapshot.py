@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from onefold.dashboard import batches, detail, engine, flow, invariants, jobs, rollups
+from onefold.dashboard import batches, detail, engine, failures, flow, invariants, jobs, rollups
 from onefold.dashboard.batches import Batch, Slot
 from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import DomainState, Engine
+from onefold.dashboard.failures import Failure
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.invariants import Checked
 from onefold.dashboard.jobs import Jobs
@@ -66,6 +67,8 @@ class Snapshot:
         panels: of a view of one pipeline.
         panels_problem: why its panels are unknown, in one sentence, or "".
         day: the last day of the pipeline that is viewed.
+        refused: rows of the pipeline that PostgreSQL refused, by reason.
+        refused_problem: why they are unknown, in one sentence, or "".
         newest: of the batches in the time that is viewed.
         day_problem: why it is unknown, in one sentence, or "".
     """
@@ -81,6 +84,8 @@ class Snapshot:
     day: Sequence[Slot] = ()
     day_problem: str = ""
     newest: Sequence[Batch] = ()
+    refused: Sequence[Failure] = ()
+    refused_problem: str = ""
 
     def verified(self, domain: str) -> bool:
         """Whether the last verdict on it was "valid", and nothing has landed since."""
@@ -145,6 +150,7 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
                     connection, view.name, panels.latency, reading, at, ends, view.span_s
                 )
                 shown = await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends)
+                refused, refused_problem = await failures.rejected(connection, view.name, reading, at, ends)
                 newest = await batches.newest(connection, view.name, view.span_s)
                 day, day_problem = await batches.day(connection, view.name, reading, at, ends)
                 snapshots[view] = replace(
@@ -155,6 +161,8 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
                     panels_problem=problem or untold,
                     day=day,
                     newest=newest,
+                    refused=refused,
+                    refused_problem=refused_problem,
                     day_problem=day_problem,
                 )
     return snapshots

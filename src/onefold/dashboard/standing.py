@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 from onefold.dashboard.engine import Verdict
+from onefold.dashboard.failures import Failure
 from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.words import age, counted, whole
 from onefold.operate.held import Held
@@ -81,12 +82,12 @@ class Dead:
 
     Attributes:
         exact: False: there are at most so many.
-        reasons: the most frequent ones, and how often each is given.
+        failures: by the most frequent reasons.
     """
 
     count: int
     exact: bool = True
-    reasons: Sequence[tuple[str, int]] = ()
+    failures: Sequence[Failure] = ()
 
 
 class Service(NamedTuple):
@@ -342,7 +343,7 @@ def _looks(facts: Facts) -> Iterator[Standing]:
 def _dead(facts: Facts, dead: Dead) -> Standing:
     most = "" if dead.exact else "up to "
     what = "a dead letter" if dead.count == 1 else f"{most}{whole(dead.count)} dead letters"
-    often = [f"{reason} ({whole(count)}\N{MULTIPLICATION SIGN})" for reason, count in dead.reasons[:1]]
+    often = [f"{one.reason} ({whole(one.count)}\N{MULTIPLICATION SIGN})" for one in dead.failures[:1]]
     detail = sentence(often[0]) if often else "Its processor refused these records, each with a reason."
     return _said(facts, Rank.DEAD, "busy", f"has {what}", detail, f"onefold dead-letters list {facts.name}")
 
