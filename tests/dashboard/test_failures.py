@@ -40,7 +40,7 @@ def test_rows_that_postgresql_refused_are_on_the_page(page: LivePage, floor: Flo
         "[...document.querySelectorAll('.refused tbody tr')].map(row => row.innerText.split('\\t').slice(0, 4))"
     )
     assert rows == [[HOSTILE, "1", "2", "3"], ["too long", "0", "1", "1"]]
-    assert page.ask("document.querySelector('.refused tbody code').innerText") == "runner.stats/0/0", "the newest"
+    assert page.ask("document.querySelector('.refused tbody a').innerText") == "runner.stats/0/0", "the newest"
     assert page.barriers() == []
 
 

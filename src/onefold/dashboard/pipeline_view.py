@@ -151,9 +151,12 @@ def _way(
     boxes = [
         Box("table", one.text, f"about {whole(one.rows)} row{'s' * (one.rows != 1)}", _table(one)) for one in tables
     ]
-    outputs = [Box("topic", topic, "" if topic in shape.landed else "stays in Kafka") for topic in shape.outputs]
+    outputs = [
+        Box("topic", topic, "" if topic in shape.landed else "stays in Kafka", _topic(facts.name, topic))
+        for topic in shape.outputs
+    ]
     return [
-        Stage([Box("topic", topic, "input") for topic in shape.inputs]),
+        Stage([Box("topic", topic, "input", _topic(facts.name, topic)) for topic in shape.inputs]),
         Stage(
             [Box("service", "processor", _running(facts.services, "processor-"))],
             _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
@@ -171,6 +174,10 @@ def _way(
             Leg(_rate(landing), "written", "good" if landing else "quiet", bool(landing)),
         ),
     ]
+
+
+def _topic(name: str, topic: str) -> str:
+    return f"/pipelines/{part(name)}/topics/{part(topic)}"
 
 
 def _table(table: Filled) -> str:

@@ -88,7 +88,7 @@ async def _serve_until_asked(
     explainer = Explainer(settings, dsn)
     totals = Totals(observer, settings.stall_s)
     schemas = [*pipelines.domains(), ENGINE_SCHEMA]
-    site = application(watcher, tables, dsn, explainer, totals, schemas, names, settings.stall_s)
+    site = application(watcher, tables, dsn, explainer, totals, schemas, names, settings)
     config = uvicorn.Config(
         site,
         log_config=None,
