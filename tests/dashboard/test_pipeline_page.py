@@ -209,7 +209,9 @@ def test_dead_letters_are_read_only_when_some_have_come(
 
         def known() -> tuple[int, bool, list[tuple[str, int]]] | None:
             dead = counts.look().get("runner")
-            return dead and (dead.count, dead.exact, [(one.reason, one.count) for one in dead.failures])
+            return (
+                None if dead is None else (dead.count, dead.exact, [(one.reason, one.count) for one in dead.failures])
+            )
 
         eventually(lambda: known() == (count, exact, [*reasons]), 30, f"runner has {count}")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -26,7 +28,7 @@ from onefold.dashboard.standing import Dead
 from onefold.operate import answering, held, lag, partitions, pausing, pipelines, positions, replicas
 from onefold.operate.held import Held
 from onefold.operate.lag import UNKNOWN
-from onefold.operate.positions import Behind
+from onefold.operate.positions import Behind, Landed
 from onefold.printable import sentence
 
 EVERY_S = 3.0  # asking Kafka makes clients of its own, which cost more than a snapshot
@@ -43,8 +45,6 @@ FRESH_S = 10.0
 WANTED_S = 150.0
 # The tasks of a pipeline are asked for while somebody has its page open.
 _OPEN_S = 10.0
-_LEDGER = "SELECT now(), coalesce(to_regclass('onefold.ledger') IS NOT NULL, false)"
-_LANDED = "SELECT sink, sum(next_offset)::bigint FROM onefold.ledger GROUP BY sink"
 
 log = structlog.get_logger("onefold.dashboard")
 
@@ -198,7 +198,7 @@ class Observer:
     def _ask(self) -> Offsets:
         """Blocks for some seconds when a server does not answer."""
         asked_at, no_landed = None, ""
-        landed: dict[str, int] = {}
+        landed: Mapping[str, int] = {}
         try:
             asked_at, landed = _ledger(self._dsn)
         except psycopg.Error as error:  # the page may read as another user, or elsewhere
@@ -246,13 +246,17 @@ class Observer:
         return Looked(asked, hidden)
 
 
-def _ledger(dsn: str) -> tuple[datetime, dict[str, int]]:
+def _ledger(dsn: str) -> tuple[datetime | None, Mapping[str, int]]:
     """The database's time, and per sink the sum of the offsets that it writes next. Raises psycopg.Error."""
     with postgres.connect(
         dsn, "onefold dashboard", settings=postgres.READ_ONLY, connect_s=positions.CALL_S, patience_s=positions.CALL_S
     ) as connection:
-        now, there = connection.execute(_LEDGER).fetchone() or (None, False)
-        return now, dict(connection.execute(_LANDED).fetchall()) if there else {}
+        (now,) = connection.execute("SELECT now()").fetchone() or (None,)
+        landed: Counter[str] = Counter()
+        with suppress(psycopg.errors.UndefinedTable):  # before the first table was made
+            for row in map(Landed._make, connection.execute(positions.LEDGER)):
+                landed[row.sink] += row.next_offset
+        return now, landed
 
 
 def _seen(now: Behind, landed: int, no_landed: str) -> Seen:
