@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from onefold.cli import main
 from onefold.config.settings import Settings
-from onefold.dashboard.totals import ask
+from onefold.dashboard.observer import Observer
 from onefold.exit_codes import OK, UNAVAILABLE
 from onefold.operate import held, lag, positions, reading
 from onefold.operate.held import Held
@@ -136,8 +136,10 @@ def test_drained_is_zero_also_behind_aborted_transactions(
     found = now(settings)
     assert found == Lag(0, 0.0, 0, 0.0)
     assert (found.events, found.seconds) == (0, 0.0)
-    told = ask(settings, database)
-    assert (told.seen["runner"].to_fold, told.look().lag["runner"]) == (16, found), "as metrics have it"
+    observer = Observer(settings, database)
+    told = observer._ask()
+    assert told.seen["runner"].to_fold == 16, "as metrics have it"
+    assert observer._look(told).asked.lag.lag["runner"] == found
 
 
 @pytest.mark.promise("lag")
@@ -263,7 +265,8 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
             (UPDATES, 1): "their-loader",
             (STATS, 1): "ours-elsewhere",
         }
-        of_all = ask(settings, settings.postgres()).look().held or {}
+        observer = Observer(settings, settings.postgres())
+        of_all = observer._look(observer._ask()).held or {}
         assert {(one.topic, one.partition) for one in of_all["runner"]} == found.keys(), "the dashboard tells of it"
         assert of_all["campaigns"] == []
         one = found[UPDATES, 1]
