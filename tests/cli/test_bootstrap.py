@@ -157,13 +157,19 @@ def test_modules_are_compiled_once_and_what_is_copied_stays_as_it_is(
     script: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(script["main"].__globals__, "PYTHON", sys.executable)
-    (tmp_path / "cli" / "template").mkdir(parents=True)
-    rooms = tmp_path / "src" / "onefold"
-    rooms.mkdir(parents=True)
-    (rooms / "cli").symlink_to(tmp_path / "cli")
-    for module in (rooms / "names.py", tmp_path / "cli" / "main.py", tmp_path / "cli" / "template" / "pipename.py"):
+    package = tmp_path / "src" / "onefold"
+    monkeypatch.setitem(script["main"].__globals__, "PACKAGE", str(package))
+    (package / "cli" / "template").mkdir(parents=True)
+    for name in script["LINKED"]:
+        (tmp_path / name).mkdir()
+        (package / name).symlink_to(tmp_path / name)
+    for module in (
+        package / "names.py",
+        tmp_path / "processor" / "main.py",
+        package / "cli" / "template" / "pipename.py",
+    ):
         module.write_text("x = 1\n", encoding="utf-8")
-    script["compile_rooms"]()
+    script["compile_modules"]()
     compiled = {file.name.partition(".")[0] for file in tmp_path.rglob("*.pyc")}
     assert compiled == {"names", "main"}
 
