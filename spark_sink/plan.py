@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.spark_sink.contracts import Domain
+from onefold.spark_sink.landing.protocols import Topics
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.telemetry import SILENT, Telemetry
 
@@ -19,7 +20,7 @@ LINE_BYTES_MAX = 100_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """Configuration of one streaming query. `kafka_options` are librdkafka's; `java_options` are those of Kafka's Java client.
+    """Configuration of one streaming query. `java_options` are those of Kafka's Java client.
 
     `interval_s` lies between the starts of two batches; 0: the next batch starts at once.
     `map_fails` is asked for each batch whether its tasks should fail on purpose. `guarantee` is called with the domain's name,
@@ -30,8 +31,7 @@ class Plan:
     """
 
     domain: Domain
-    bootstrap_servers: str
-    kafka_options: dict[str, str]
+    topics: Topics
     java_options: dict[str, str]
     postgres_dsn: str
     writer: str

@@ -20,7 +20,7 @@ from onefold.processor.core.errors import Refused, Retriable
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped, sentence
 from onefold.spark_sink.kafka.client import java_client_options
-from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import Partition
@@ -92,11 +92,11 @@ def run(
     """
     left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
-    with ServiceProcess(status_file) as process:
+    with ServiceProcess(status_file) as process, closing(Topics(bootstrap_servers, kafka_options)) as topics:
         process.status.write("starting", "starting Spark")
         make = partial(
             Plan,
-            bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
+            topics=topics, postgres_dsn=postgres_dsn, writer=writer,
             java_options=java_client_options(bootstrap_servers, kafka_options, spark_kafka),
             checkpoint_root=checkpoint.scratch(checkpoint_root),
             step=step, map_fails=map_fails,
@@ -120,7 +120,7 @@ def run(
                 return started
 
             cluster = Cluster(start, LOCAL if wanted.submitted else wanted.master, telemetry, patience_s)
-            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks)
+            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks, topics.ends)
     return process.exit_code
 
 
@@ -244,18 +244,18 @@ def _land(
     process: ServiceProcess,
     patience_s: float,
     lacks: Callable[[str], str],
+    ends: EndOffsets,
 ) -> None:
     watched: dict[str, Standing] = {}
-    ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
     bounds: dict[str, Bound] = {}
 
     def supervised(plan: Plan) -> QuerySupervisor:
         query = Query(cluster.session, plan, bounds.setdefault(plan.domain.name, Bound()))
         if plan.telemetry.listens:
-            watched[query.name] = Standing(query, ends.of, plan.telemetry)
+            watched[query.name] = Standing(query, ends, plan.telemetry)
         return QuerySupervisor(query, patience_s, time.monotonic, partial(lacks, query.name))
 
-    supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
+    supervisors = [supervised(plan) for plan in _by_backlog(plans, ends)]
     if watched:
         watch(watched, process.stop)
     paused.begin()

@@ -1,5 +1,6 @@
 """What Kafka says about topics: their identity, how far they reach, and single records. Everything else Spark reads."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,13 +18,16 @@ _PATIENCE_S = 5.0
 
 
 class Topics:
-    """A small window on Kafka. Every method raises Retriable, with the reason, if Kafka does not answer in `patience_s`."""
+    """The admin client and the consumer of a sink, for all queries and their threads. Every method raises Retriable, with the
+    reason, if Kafka does not answer in `patience_s`.
+    """
 
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str], patience_s: float = _PATIENCE_S) -> None:
         self._servers = bootstrap_servers
         self._patience_s = patience_s
         settings = {**kafka_options, "bootstrap.servers": bootstrap_servers}
         self._admin = kafka_client.admin(settings)
+        self._reads = threading.Lock()  # a consumer gives the records of one assignment at a time
         self._consumer = kafka_client.consumer(
             {
                 **settings,
@@ -37,7 +41,8 @@ class Topics:
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._consumer.close()
+        with self._reads:
+            self._consumer.close()
 
     def ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of `topics`. Kafka gives a topic that is made anew under an old name another one."""
@@ -52,9 +57,17 @@ class Topics:
             ends = kafka_offsets.high_watermarks(self._admin, places, self._patience_s)
         return {place: Reach(starts[place], ends[place]) for place in places}
 
+    def ends(self, topics: list[str]) -> dict[Partition, int]:
+        """The offset after the last one that is committed, per partition."""
+        with _kafka_errors(self._servers, self._admin):
+            places = kafka_offsets.partitions(self._admin, topics, self._patience_s)
+            if not places:
+                raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
+            return kafka_offsets.stable_ends(self._admin, places, self._patience_s)
+
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         """The first record at `offset` or later; None when there is none."""
-        with _kafka_errors(self._servers, self._admin):
+        with self._reads, _kafka_errors(self._servers, self._admin):
             self._consumer.assign([TopicPartition(topic, partition, offset)])
             message = self._consumer.poll(self._patience_s)
             self._consumer.unassign()
@@ -100,22 +113,6 @@ class Topics:
                         Code.KAFKA_RIGHT, kafka_client.cannot_describe(self._admin, [topic]).sentence
                     ) from None
         return found
-
-
-class Ends:
-    """Where topics end for a reader of committed records."""
-
-    def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
-        self._servers = bootstrap_servers
-        self._admin = kafka_client.admin({**kafka_options, "bootstrap.servers": bootstrap_servers})
-
-    def of(self, topics: list[str]) -> dict[Partition, int]:
-        """The offset after the last one that is committed, per partition. Raises Retriable when Kafka does not answer in 5 s."""
-        with _kafka_errors(self._servers, self._admin):
-            places = kafka_offsets.partitions(self._admin, topics, _PATIENCE_S)
-            if not places:
-                raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
-            return kafka_offsets.stable_ends(self._admin, places, _PATIENCE_S)
 
 
 @contextmanager

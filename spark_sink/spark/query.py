@@ -23,7 +23,6 @@ from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
-from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
@@ -161,11 +160,10 @@ class Query:
         migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
         migrate(plan.postgres_dsn, self.name, plan.sql_root)
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
-        topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
+        start, ids = identity.recognise(connection, self.name, plan.writer, plan.topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
@@ -173,9 +171,7 @@ class Query:
         lines = read.stream(spark, plan.domain, plan.java_options, start, plan.max_offsets)
         context, one_task = spark.sparkContext, is_local(spark.sparkContext.master or "")
         ends = partial(checkpoint.ends, folder)
-        self._batches = batches = Batches(
-            plan, connection, reader, topics, stage, start, ids, ends, Threads(), self._bound
-        )
+        self._batches = batches = Batches(plan, connection, reader, stage, start, ids, ends, Threads(), self._bound)
 
         def on_batch(batch: DataFrame, batch_id: int) -> None:
             # A cluster may have more executors now.

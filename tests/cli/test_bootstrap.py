@@ -28,11 +28,17 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "PROGRAM": str(venv / "bin/onefold"),
         "LOCK": str(tmp_path / "requirements.lock"),
         "ROOT": str(tmp_path),
+        "PACKAGE": str(tmp_path / "src" / "onefold"),
         "TESTS": str(tmp_path / "tests.txt"),
         "OPTIONAL": str(tmp_path / "optional.txt"),
         "BUILD": str(tmp_path / "wheel.txt"),
     }.items():
         monkeypatch.setitem(names["main"].__globals__, name, value)
+    package = tmp_path / "src" / "onefold"
+    package.mkdir(parents=True)
+    for linked in names["LINKED"]:
+        (tmp_path / linked).mkdir()
+        (package / linked).symlink_to(tmp_path / linked)
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "requirements.lock").write_text(
         "a==1 \\\n    --hash=sha256:aa\nsetuptools==2 \\\n    --hash=sha256:bb\nb==3\n", encoding="utf-8"
@@ -158,16 +164,8 @@ def test_modules_are_compiled_once_and_what_is_copied_stays_as_it_is(
 ) -> None:
     monkeypatch.setitem(script["main"].__globals__, "PYTHON", sys.executable)
     package = tmp_path / "src" / "onefold"
-    monkeypatch.setitem(script["main"].__globals__, "PACKAGE", str(package))
-    (package / "cli" / "template").mkdir(parents=True)
-    for name in script["LINKED"]:
-        (tmp_path / name).mkdir()
-        (package / name).symlink_to(tmp_path / name)
-    for module in (
-        package / "names.py",
-        tmp_path / "processor" / "main.py",
-        package / "cli" / "template" / "pipename.py",
-    ):
+    (package / "template").mkdir()
+    for module in (package / "names.py", tmp_path / "processor" / "main.py", package / "template" / "pipename.py"):
         module.write_text("x = 1\n", encoding="utf-8")
     script["compile_modules"]()
     compiled = {file.name.partition(".")[0] for file in tmp_path.rglob("*.pyc")}
@@ -190,9 +188,22 @@ def made(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ran: list[str] = []
     names = script["main"].__globals__
     monkeypatch.setitem(names, "run", lambda command, failed, bar=None: ran.append(" ".join(command)))
-    monkeypatch.setitem(names, "compile_rooms", lambda: None)
+    monkeypatch.setitem(names, "compile_modules", lambda: None)
     monkeypatch.setitem(names, "BUILDERS", ("setuptools",))
     return ran
+
+
+def test_a_checkout_without_links_is_said_in_one_sentence(
+    script: dict[str, Any], made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Git writes a file with the link's target where the file system has no links."""
+    link = tmp_path / "src" / "onefold" / "processor"
+    link.unlink()
+    link.write_text("../../processor", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        script["make_environment"]("run")
+    assert "src/onefold/processor is not a link to the folder processor" in capsys.readouterr().err
+    assert made == []
 
 
 def test_an_environment_of_somebody_else_is_not_emptied(

@@ -26,7 +26,7 @@ from onefold.processor.io.admin import connect, delete_before
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect as connect_sink
 from onefold.verify.workloads import runner
-from tests.support.infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics, transactional
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records
 from tests.support.waiting import eventually
@@ -69,8 +69,7 @@ def abort(client: dict[str, str]) -> Callable[..., None]:
 @contextmanager
 def transaction(client: dict[str, str], name: str) -> Iterator[Producer]:
     """Open, until the test ends it; a test that fails leaves none to the next one."""
-    producer = Producer({**client, "transactional.id": name, "transaction.timeout.ms": 600_000})
-    producer.init_transactions(20)
+    producer = transactional({**client, "transaction.timeout.ms": 600_000}, name)
     producer.begin_transaction()
     try:
         yield producer

@@ -32,8 +32,8 @@ class Followed:
         following: the verifier, after `begin`.
     """
 
-    def __init__(self, topology: Topology, workload: Workload) -> None:
-        self.driver = TopologyDriver(topology, partitions=PARTITIONS)
+    def __init__(self, topology: Topology, workload: Workload, contracts: Path | None = None) -> None:
+        self.driver = TopologyDriver(topology, partitions=PARTITIONS, contracts=contracts)
         self.workload = workload
         self.hidden: set[tuple[str, int, int]] = set()
         self.following: Following

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
     AdminClient,
     AlterConfigOpType,
@@ -198,6 +198,19 @@ def checkout() -> Path:
 def environment() -> dict[str, str]:
     """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
     return shell()
+
+
+def transactional(client: dict[str, Any], name: str) -> Producer:
+    """A producer that can begin a transaction.
+
+    Args:
+        name: the transactional id.
+    """
+    producer = Producer({**client, "transactional.id": name})
+    # Without a connection librdkafka looks for the coordinator 500 ms later.
+    producer.list_topics(timeout=20)
+    producer.init_transactions(20)
+    return producer
 
 
 def set_topic(client: dict[str, str], topic: str, **settings: str) -> None:

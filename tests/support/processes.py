@@ -33,6 +33,7 @@ from onefold.verify.owner import Owner
 from onefold.verify.record import Record
 from onefold.verify.replays import Replays, read
 from onefold.verify.workloads.shaping import Input
+from tests.support.infrastructure import transactional
 from tests.support.waiting import eventually
 
 _CHILD = """
@@ -117,10 +118,8 @@ def produce(
     client: dict[str, str], topic: str, values: list[tuple[bytes | None, bytes | None]], partition: int = -1
 ) -> None:
     """Keys and values, in one transaction."""
-    producer = Producer(
-        {**client, "transactional.id": f"test-{topic}", "partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
-    )
-    producer.init_transactions(20)
+    settings = {**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
+    producer = transactional(settings, f"test-{topic}")
     producer.begin_transaction()
     for key, value in values:
         producer.produce(topic, value, key, partition)

@@ -28,7 +28,7 @@ This page is made from the marks of the tests (`python -m tests.support.promises
 _TAIL = """
 What is not promised: an acknowledged record is in the page cache of the broker, not on its disk.
 A power cut of a single broker can lose it, and the embedded broker is one node.
-`onefold status` says [what else the settings in force weaken](operating.md#what-is-guaranteed).
+`onefold status` says [what else the settings in force weaken](guarantee.md).
 See also [what remains](design.md#what-remains).
 """
 

@@ -193,7 +193,7 @@ class Pipeline:
             key = row["topic"], row["partition"]
             ends[key] = max(ends[key], row["offset"] + 1)
         one = Batches(
-            self.plan, self.sink.connection, self.sink.connection, self.kafka, self.sink.stage, self.next,
+            replace(self.plan, topics=self.kafka), self.sink.connection, self.sink.connection, self.sink.stage, self.next,
             dict.fromkeys(self.plan.domain.contracts, ID), lambda number: ends, Threads(), self.bound,
         )  # fmt: skip
         with suppress(RuntimeError):
@@ -312,7 +312,7 @@ def plan_of(made_up: MadeUp, dsn: str) -> Plan:
     migrate_all(dsn, made_up.root / "sql")
     return Plan(
         domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
-        bootstrap_servers=NOBODY, kafka_options={}, java_options={},
+        topics=Kafka(), java_options={},
         postgres_dsn=dsn, writer="test", sql_root=made_up.root / "sql",
         checkpoint_root=made_up.root, step=lambda name: None,
     )  # fmt: skip

@@ -241,14 +241,15 @@ class SimulatedQuery:
     def start(self) -> None:
         self.stop()
         world, process = self._world, self._process
-        plan = replace(world.plan, writer=process.writer, step=process.step)
+        kafka = MemoryKafka(world.topic)
+        plan = replace(world.plan, topics=kafka, writer=process.writer, step=process.step)
         self._connections = [connect(plan.postgres_dsn, plan.writer) for _ in range(2)]
         process.pids = [connection.info.backend_pid for connection in self._connections]
-        stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.topic)
+        stage = open_stage(self._connections[0], world.targets)
         start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, plan.reads)
         ends: dict[int, dict[Partition, int]] = {}
         lands, reads = self._connections
-        self._batches = batches = Batches(plan, lands, reads, kafka, stage, start, ids, ends.__getitem__, process)
+        self._batches = batches = Batches(plan, lands, reads, stage, start, ids, ends.__getitem__, process)
         self._reading = True
         process.start("reading", lambda: self._read(batches, start, ends))
 
@@ -310,8 +311,7 @@ def plan_of(root: Path, dsn: str) -> Plan:
         schema.write(f"{_SUMS_TABLE};\n")
     return Plan(
         domain=load_domain(NAME, root / "avro", root / "sql"),
-        bootstrap_servers="",
-        kafka_options={},
+        topics=MemoryKafka(MemoryTopic()),
         java_options={},
         postgres_dsn=dsn,
         writer="",

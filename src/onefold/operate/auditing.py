@@ -249,7 +249,8 @@ def _said(standing: Standing) -> str:
     if not standing.findings:
         return standing.reason
     words = ", ".join(f"{name} {value}" for name, value in _words(standing.findings[0]).items())
-    return f"{standing.reason}; the first: {printable(words[:_FIRST_MAX])}"
+    more = f", and {standing.more:,} more records of the same rows and keys" if standing.more else ""
+    return f"{standing.reason}{more}; the first: {printable(words[:_FIRST_MAX])}"
 
 
 def _words(finding: Finding) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Held(NamedTuple):
             return (
                 f"{self.topic}/{self.partition} at offset {self.offset}: {who} blocks {self.hidden:,} offsets for "
                 f"{self.age_s:,.0f} s, and may have been committed. Aborting it would remove what was: see "
-                f"`onefold docs operating`, which Kafka"
+                f"`onefold docs operating`, a commit marker is lost"
             )
         return (
             f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and blocks "
