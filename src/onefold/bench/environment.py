@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ from onefold.operate import pacing, positions
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
 from onefold.stack.postgres import Postgres
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import command, of_command
 from onefold.waiting import until
 from onefold.workloads.shaping import Input
 
@@ -57,8 +56,9 @@ class BenchmarkEnvironment:
         """Run one command to its end. Returns what it has printed; RuntimeError with that when it fails. Why it does is on
         stderr.
         """
-        command = [sys.executable, "-P", "-m", "onefold.cli.main", *arguments]
-        ran = subprocess.run(command, env={**os.environ, **self.environment}, check=False, stdout=subprocess.PIPE)
+        ran = subprocess.run(
+            command(*arguments), env={**os.environ, **self.environment}, check=False, stdout=subprocess.PIPE
+        )
         said = ran.stdout.decode(errors="replace")
         if ran.returncode:
             raise RuntimeError(f"`onefold {' '.join(arguments)}` failed\n{said}".strip())
@@ -74,14 +74,9 @@ class BenchmarkEnvironment:
         """The same, without waiting."""
         status = self.home / f"{name}.status.json"
         status.unlink(missing_ok=True)  # of one that was killed
-        service = Service(
-            name=name,
-            argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
-            log=self.home / "logs" / f"{name}.log",
-            ready=Ready("status_file", str(status)),
-            # One port for all of them would be taken: unless somebody measures what metrics cost.
-            environment={"ONEFOLD_METRICS_PORT": "0", **self.environment, "ONEFOLD_STATUS_FILE": str(status)},
-        )
+        # One port for all of them would be taken: unless somebody measures what metrics cost.
+        made = {"ONEFOLD_METRICS_PORT": "0", **self.environment}
+        service = of_command(name, arguments, self.home / "logs" / f"{name}.log", status, made)
         child = Child(service)
         child.start()
         self._children.callback(child.stop)

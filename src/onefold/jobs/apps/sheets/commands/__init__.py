@@ -13,4 +13,4 @@ VERBS = {
     "sweep": "Delete uploads that no record references.",
 }
 #: Extras of Onefold.
-NEEDS = ("jobs", "formulas")
+NEEDS = ("processor",)
