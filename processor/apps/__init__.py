@@ -1,1 +1,1 @@
-"""The pipelines, one module a domain: the rule in plain words, the state, the handler, the topology."""
+"""The pipelines, a module each: the rule in words, the state, the handler, the topology."""

@@ -1,16 +1,16 @@
-"""Sliding averages of two streams of numbers: what each minute comes to, and how many minutes had too many numbers.
+"""Sliding averages of two streams of numbers: the average of each window, and the number of windows with too many numbers.
 
 The rule:
 
-- A number counts in every minute that it is in; one begins every ten seconds, so it is in six.
-- A minute of a name is told once: when both streams have got beyond its end, by the times of that name's own numbers. So the
-  faster stream waits for the slower one, and neither makes the other's numbers late.
-- A number that comes to a minute which was told is late there. It changes nothing of it, and is counted.
-- A minute with more than a hundred numbers raises an alarm, which increases a counter in PostgreSQL by one.
-- Values are decimals of up to 12 digits before the point and 6 after it. Sums are exact; an average is rounded once, to 6 digits,
-  halves to even.
+- Windows are a minute long and begin every ten seconds, so each number counts in six windows.
+- Each window of a name is emitted once, as soon as both streams have passed its end by the times of the name's own numbers.
+  The faster stream therefore waits for the slower, and neither stream makes the numbers of the second late.
+- A number for an emitted window is late. A late number does not change the window, and is counted.
+- A window with more than a hundred numbers raises an alarm and increments a counter in PostgreSQL.
+- Values are decimals of up to 12 digits before the point and 6 after the point. Sums are exact. An average is rounded once, to
+  6 digits, halves to even.
 
-Dead letters: fields that break the contract, values and times out of range, a name that is empty or too long.
+Dead letters: fields outside the schema, values and times out of range, an empty or too long name.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -31,21 +31,21 @@ AT_MS_END = 32_503_680_000_000
 
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _MILLIONTH, _PLACES = Decimal("0.000001"), 6
-# Eighteen digits, six of them after the point: whatever does not fit, or would have to be rounded, is an error.
+# Eighteen digits, six of them after the point. A value with more digits raises an error and is never rounded.
 _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
-# The sum of 10^10 such numbers is exact still.
+# Exact for the sum of 10^10 values.
 _SUM = Context(prec=28, traps=[Inexact, InvalidOperation])
 
 
 class Sum(Struct, frozen=True, gc=False):
-    """What the numbers of a minute come to."""
+    """The count and the total of a window's numbers."""
 
     numbers: int
     total: Decimal
 
 
 class Channel(Struct, frozen=True):
-    """What is known of a name: its minutes that are open, and how far either stream has got, in milliseconds since 1970."""
+    """The state of a name: its open windows, and the latest time of each stream in milliseconds since 1970."""
 
     minutes: Open[Sum]
     left_ms: int | None
@@ -53,7 +53,7 @@ class Channel(Struct, frozen=True):
 
 
 def handle(channel: Channel | None, event: Event) -> tuple[Channel, Outputs]:
-    """Add the number to its minutes, and tell those that are over."""
+    """Add the number to its windows, and emit the closed windows."""
     number = event.value
     value, at_ms = _admit(number), number.at_ms
 
@@ -91,7 +91,7 @@ def _told(name: str, over: list[Closed[Sum]], late: int) -> Outputs:
 
 
 def _admit(number: Any) -> Decimal:
-    """The value with six digits after the point, or why the number cannot be taken."""
+    """The value with six digits after the point. Raises `Rejected` for an invalid number."""
     if not 0 < len(number.name) <= NAME_CHARACTERS_MAX:
         raise Rejected(f"name has {len(number.name)} characters; it must have 1 to {NAME_CHARACTERS_MAX}")
     if not 0 <= number.at_ms < AT_MS_END:

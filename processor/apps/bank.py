@@ -1,34 +1,35 @@
-"""A bank: funds move between accounts by semi-transactions and a queue, without a lock and without a distributed transaction.
+"""A bank: transfers between accounts by semi-transactions and a queue, without locks and without distributed transactions.
 
-A transfer is two steps, each of which knows one account only:
+A transfer has two steps. Each step reads and changes a single account:
 
-    withdraw   on the payer's account: decide, take the money off, and put it into the queue `bank.deposits`
-    deposit    on the payee's account: take it out of the queue, and add it
+    withdraw   on the payer's account: decide, subtract the money, and put the money into the queue `bank.deposits`.
+    deposit    on the payee's account: take the money out of the queue, and add the money.
 
-The accounts may be on different partitions, and so on different machines. Only the first step may refuse. The second one
-cannot: it applies what is decided, sooner or later. In between the money is *in flight*, in the queue, and counted there.
+The accounts may be on different partitions, and therefore on different machines. Only the first step may refuse a transfer.
+The second step always applies the decision. Between the steps the money is *in flight* and is counted in the queue.
 
 Why every transfer happens exactly once:
 
-- Withdrawal, the payer's new state and the record in the queue are one Kafka transaction: all of it is there, or nothing.
-- The record in the queue is an input of this pipeline: it is folded once, in the transaction that moves past it.
-- A request that is sent twice is one request. It is known by its payer and its number (`transfer`): the payer counts its
-  requests from 1 on. An account remembers which of the WINDOW numbers up to the highest one were decided. So a repeat within
-  the window changes nothing, and one that is older cannot be told from a repeat: it becomes a dead letter, and moves nothing.
-  The bound costs a late request its chance; it never costs anybody money. A number that jumps more than JUMP_MAX ahead is a
-  dead letter as well, or one slip would make all others late.
+- The withdrawal, the payer's new state and the record in the queue are a single Kafka transaction, and so atomic.
+- The queue is an input of this pipeline. The processor consumes each record exactly once, in the transaction that commits the
+  record's offset.
+- The payer numbers its requests from 1 (`transfer`), and payer and number identify a request. An account remembers the decided
+  numbers among the WINDOW numbers up to the highest. A repeat within the window changes nothing. For an older number the
+  account cannot recognize a repeat, so the request becomes a dead letter and moves no money. The bound can lose a late
+  request, but never money. A number more than JUMP_MAX ahead is also a dead letter: a single wrong number could otherwise make
+  all following requests too late.
 
 The rule:
 
-- An account is opened once and closed once, for ever. Opening it again, and closing what is not open, change nothing.
-- A transfer is refused, in this order, from an account that is unknown, from one that is closed, and from one that has less.
-  A refusal is a decision: it is an output, and the same number is not decided again, also when the account is opened later.
-- A deposit for an account that is unknown or closed sends the money back: a deposit of the kind `return` for the payer.
-- A return is never refused. A closed account takes it, and shows it: somebody has to pay that balance out by hand.
+- An account is opened once and closed once, permanently. A second opening, or closing an account that is not open, changes
+  nothing.
+- A transfer is refused, in this order, if the payer's account is unknown, is closed, or has insufficient funds. A refusal is a
+  decision and an output. The same number is never decided again, even if the account is opened later.
+- A deposit to an unknown or closed account sends the money back as a deposit of the kind `return` to the payer.
+- A return is never refused. A closed account accepts and shows a return, and a person must pay out the balance.
 
-Outputs: a ledger entry for each change of an account, the refusals, and the queue. Dead letters: fields that break the
-contract, amounts that are not above 0 or have more than two digits after the point, a negative opening balance, and the numbers
-that are too late or too far ahead.
+Outputs: a ledger entry for each change of an account, the refusals, and the queue. Dead letters: fields outside the schema,
+amounts of 0 or less or with more than two decimals, a negative opening balance, and too old or too high request numbers.
 """
 
 from dataclasses import dataclass, replace
@@ -37,13 +38,13 @@ from typing import Any
 
 from onefold import Event, Output, Outputs, Rejected, Topology
 
-# How many of an account's latest request numbers are remembered: a bit each, in 256 characters of the state.
+# The number of remembered request numbers of an account: a bit each, in 256 characters of the state.
 WINDOW = 1024
 JUMP_MAX = 1_000_000
 _REMEMBERED = (1 << WINDOW) - 1
 
 _CENT, _PLACES = Decimal("0.01"), 2
-# As many digits as the contracts have for an amount: what does not fit, or would have to be rounded, is an error.
+# The schema's digits of an amount. An amount with more digits raises an error and is never rounded.
 _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 # For balances, which are sums of amounts.
 _WIDE = Context(prec=38, traps=[Inexact, InvalidOperation])
@@ -51,15 +52,15 @@ _WIDE = Context(prec=38, traps=[Inexact, InvalidOperation])
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How an account stands. Money in cents.
+    """The state of an account, with money in cents.
 
     Attributes:
-        entries: lines in its ledger.
-        balance: what it has.
-        opened: with which it was opened; None: it was not, and all that is known of it are refused requests.
-        closed: whether nothing can be withdrawn from it any more.
-        last: the highest number of a request that was decided.
-        decided: in hexadecimal digits; the bit of value 2^n says that the request `last` - n was decided.
+        entries: The number of ledger entries.
+        balance: The present balance.
+        opened: The opening balance; None if the account is not open yet and only has refused requests.
+        closed: Whether the account is closed and refuses withdrawals.
+        last: The highest decided request number.
+        decided: The decided request numbers as hexadecimal digits: bit n is set if request `last` - n is decided.
     """
 
     entries: int = 0
@@ -71,7 +72,7 @@ class Account:
 
 
 def handle(account: Account | None, event: Event) -> tuple[Account | None, Outputs]:
-    """Three topics come to an account: its own opening and closing, requests to pay, and money that arrives."""
+    """Process an event of an account: its opening or closing, a request to pay, or arriving money."""
     if event.topic == "bank.transfers":
         return _withdraw(account or Account(), event.value)
     if event.topic == "bank.deposits":
@@ -94,7 +95,7 @@ def _open_or_close(account: Account | None, value: Any) -> tuple[Account | None,
 
 
 def _withdraw(account: Account, value: Any) -> tuple[Account, Outputs]:
-    """The first semi-transaction, and the only step that may refuse. What it begins, the queue completes."""
+    """The first semi-transaction, the only step that may refuse. The queue completes an accepted transfer."""
     cents = _positive(value.amount)
     noted = _noted(account, value.payer, value.transfer)
     if noted is None:
@@ -115,7 +116,7 @@ def _refusal(account: Account, cents: int) -> str:
 
 
 def _deposit(account: Account | None, value: Any) -> tuple[Account | None, Outputs]:
-    """The second semi-transaction: it adds the money, or sends it back. A return it always adds, whatever the account is."""
+    """The second semi-transaction: add the money, or send the money back. A return is always added, to any account."""
     cents = _positive(value.amount)
     found = account or Account()
     if value.kind == "deposit" and (found.opened is None or found.closed):
@@ -124,7 +125,10 @@ def _deposit(account: Account | None, value: Any) -> tuple[Account | None, Outpu
 
 
 def _noted(account: Account, payer: int, number: int) -> Account | None:
-    """The account after this number is decided; None when it was decided before. Raises `Rejected` when that cannot be told."""
+    """The account after the decision of this number; None if the number is already decided.
+
+    Raises `Rejected` for a number below 1, too far ahead, or too old for the remembered window.
+    """
     ahead = number - account.last
     if number < 1 or ahead > JUMP_MAX:
         raise Rejected(f"transfer is {number}; it must be 1 to {account.last + JUMP_MAX}")
@@ -142,7 +146,7 @@ def _noted(account: Account, payer: int, number: int) -> Account | None:
 
 
 def _entered(account: Account, number: int, kind: str, cents: int, value: Any) -> tuple[Account, Outputs]:
-    """The account with one more line in its ledger, and that line."""
+    """The account after a further ledger entry, and the entry."""
     after = replace(account, entries=account.entries + 1, balance=account.balance + cents)
     fields = {
         "account": number,
@@ -160,7 +164,7 @@ def _entered(account: Account, number: int, kind: str, cents: int, value: Any) -
 
 
 def _queued(account: int, kind: str, value: Any) -> Output:
-    """Money in flight. Its key is the account that takes it, whose partition it goes to."""
+    """Money in flight, keyed by the receiving account and therefore in its partition."""
     transfer = {"payer": value.payer, "transfer": value.transfer, "payee": value.payee}
     amount = _money(_cents(value.amount))
     return Output("bank.deposits", {"account": account, "kind": kind, **transfer, "amount": amount}, key=account)

@@ -1,23 +1,23 @@
-"""A/B campaigns: how many mails each campaign sent, right under every replay, duplicate and reordering.
+"""A/B campaigns: the number of mails of each campaign, correct under every replay, duplicate and reordering.
 
-A campaign is mailed in several sends: 100 to try a subject, an hour later 1000 with the subject that won. An upsert that
-adds what arrives to what is stored says 2100 as soon as one acknowledgement is lost. Here every send is kept as it came,
-and the total is computed from the sends.
+A campaign is mailed in several sends: 100 mails to try a subject, an hour later 1000 with the better subject. An upsert that
+adds each arriving count to the stored total yields 2100 after a lost acknowledgement. This pipeline stores each send, and
+computes the total from the sends.
 
 The rule:
 
-- A send is identified by its campaign and its date (the instant, so "13:00+01:00" and "12:00" are one).
-- Of several records for one send the one with the greatest (version, sent, email, subject) holds. That order does not
-  ask when a record arrived, so any order of arrival, with any repeats, ends in the same state. Without a version a
-  greater count corrects a smaller one; to correct downwards, send a higher version.
-- A send of 0 mails is withdrawn: it is kept and holds no slot. So a send is moved to another date by withdrawing it
-  (its old date, `sent` 0, a higher version) and sending the new date.
-- The wide table has slots for the first two sends in order of *date*. The third and later ones are never lost: their
-  sum stands beside the slots, and all sends stand in the one-to-many table.
-- A campaign's email and subject are those of its latest send.
+- A campaign and a date identify a send. Dates are instants, so "13:00+01:00" and "12:00" are equal.
+- Among several records for the same send, the greatest (version, sent, email, subject) is effective. This order ignores the
+  time of arrival, so every order of arrival, with any repeats, yields the same state. Without a version, a greater count
+  corrects a smaller count. A correction downwards needs a higher version.
+- A send of 0 mails is withdrawn: the state keeps the send, but the send takes no slot. To move a send to a new date, withdraw
+  the send (old date, `sent` 0, a higher version) and send the new date.
+- The wide table has slots for the first two sends in order of *date*, and the sum of all later sends. The one-to-many table has
+  all sends.
+- A campaign has the email and the subject of its latest send.
 
-Outputs of a record that changed something: the send as it now stands, and the campaign's totals. Dead letters: fields
-that break the contract, no date, text too long, and the 1,001st send of a campaign.
+Outputs of a record with a change: the effective send, and the campaign's totals. Dead letters: fields outside the schema, an
+invalid date, too long text, and the 1,001st send of a campaign.
 """
 
 import re
@@ -27,14 +27,13 @@ from typing import Any
 
 from onefold import Event, Outputs, Rejected, Topology
 
-# More mails than people; the sum of SENDS_MAX of them stays far inside 64 bits.
+# More mails than people. The sum of SENDS_MAX sends stays far inside 64 bits.
 SENT_MAX = 10**12
-# A mail address has at most 320 characters and a subject that is shown far fewer.
+# Enough for a mail address of at most 320 characters, and for every displayed subject.
 TEXT_MAX = 500
-# The state of a campaign is one changelog record: with the longest texts, every character escaped, this many sends take
-# 6 MB of the 8 MB that such a record may have.
+# The state of a campaign is a single changelog record of at most 8 MB, which fits 1000 sends with the longest texts.
 SENDS_MAX = 1000
-# The forms that everybody reads alike; `fromisoformat` alone would also take week dates and leave out the time.
+# The unambiguous forms. `fromisoformat` alone would also accept week dates and dates without a time.
 _DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
 )
@@ -42,7 +41,7 @@ _DATE = re.compile(
 
 @dataclass(slots=True)
 class Send:
-    """What holds for one date; `date` in canonical form, so that text order is the order of time."""
+    """The effective values of a send."""
 
     version: int
     sent: int
@@ -52,14 +51,14 @@ class Send:
 
 @dataclass(slots=True)
 class Campaign:
-    """All sends of a campaign by date, and how often any of them changed."""
+    """All sends of a campaign by date, and the number of changes. In the canonical date form, text order is time order."""
 
     sends: dict[str, Send]
     changes: int
 
 
 def handle(campaign: Campaign | None, event: Event) -> tuple[Campaign | None, Outputs]:
-    """Keep the greater of two records of one send; what is kept already changes nothing."""
+    """Store the greater of two records of the same send. A record that is not greater changes nothing."""
     value = event.value
     date = _admit(value)
     send = Send(value.version, value.sent, value.email, value.subject)
@@ -79,7 +78,7 @@ def _rank(send: Send) -> tuple[int, int, str, str]:
 
 
 def _admit(value: Any) -> str:
-    """The send's date in canonical form, or why the send cannot be taken."""
+    """The send's date in canonical form. Raises `Rejected` for an invalid send."""
     if not 0 <= value.sent <= SENT_MAX:
         raise Rejected(f"sent is {value.sent}; it must be 0 to {SENT_MAX}")
     if value.version < 0:
@@ -91,10 +90,10 @@ def _admit(value: Any) -> str:
 
 
 def canonical(date: str) -> str:
-    """`YYYY-MM-DD HH:MM:SS[.ffffff]` in UTC, from ISO 8601 date and time; without an offset it is UTC already.
+    """`YYYY-MM-DD HH:MM:SS[.ffffff]` in UTC, from an ISO 8601 date and time. A time without an offset is in UTC.
 
     Raises:
-        Rejected: the text is of another form, or there is no such date.
+        Rejected: The text has a different form, or the date does not exist.
     """
     try:
         if not _DATE.fullmatch(date):

@@ -1,23 +1,23 @@
-"""Runner statistics: distance and time of each run, how the runner is doing, and every message once.
+"""Runner statistics: the distance and time of each run, the runner's tendency, and every message once.
 
-A device sends an update about every 30 seconds: metres since its last update, its own clock, and a sequence id that
-counts the *user's* updates. Devices send an update twice, and send late ones.
+A device sends an update about every 30 seconds: the metres since its last update, its own clock, and a sequence id that counts
+the *user's* updates. Devices also send repeated and late updates.
 
 The rule:
 
-- An update is accepted when its sequence id is above the user's last accepted one. A repeat or a late one changes
-  nothing (and is counted): whatever else it says, also another timestamp.
-- Distance and time are those of one *run*. A new run id starts at zero metres and at its own first timestamp: a total
-  over all runs that is filed under the last run's id would credit this morning's metres to this evening's run. The
-  state remembers the user's 8 most recently updated runs, so that a watch which syncs two recorded runs alternately gets
-  both right. A run that is not among those 8 starts as new.
-- The time of a run is its latest timestamp less its first: a clock that steps back does not make a run shorter.
-- The tendency compares pace now with pace before. Now is this update's metres over the time since the run's latest
-  update; before is the interval before that. More than 5 % faster is "well done", more than 5 % slower "keep going",
-  anything else, or nothing to compare, "good job". All in whole numbers, so that every replay says the same.
+- An update is accepted if its sequence id is above the user's last accepted sequence id. A repeated or late update changes
+  nothing, regardless of its content, and is counted.
+- Distance and time belong to a *run*. A new run id starts at zero metres and at its own first timestamp. A total over all runs
+  under the last run's id would add the morning's metres to the evening's run. The state remembers the user's 8 most recently
+  updated runs, so that a watch can alternately sync two recorded runs. Any older run starts as a new run.
+- The time of a run is its latest timestamp minus its first timestamp. A clock that steps back does not make a run shorter.
+- The tendency compares the present pace with the previous pace. The present pace is the update's metres over the time since
+  the run's latest update, and the previous pace is the same for the interval before. More than 5 % faster is "well done",
+  more than 5 % slower "keep going". Everything else, and a missing previous pace, is "good job". All values are whole numbers,
+  so every replay gives the same result.
 
-Outputs of an accepted update: the run's stats, the user's tendency (now and previous; "fine" before the first), and the
-message itself. Dead letters: fields that break the contract, distances and timestamps out of range.
+Outputs of an accepted update: the run's stats, the user's tendency (present and previous; "fine" before the first), and the
+message itself. Dead letters: fields outside the schema, distances and timestamps out of range.
 """
 
 from typing import Any
@@ -26,19 +26,19 @@ from msgspec import Struct
 
 from onefold import Event, Outputs, Rejected, Topology
 
-# Ten thousand kilometres in one update is no runner; the bound also keeps every sum far inside 64 bits.
+# No runner covers ten thousand kilometres in an update. The bound also keeps every sum far inside 64 bits.
 DISTANCE_METERS_MAX = 10_000_000
-# Whole numbers up to here are exact in every JSON reader; as milliseconds they reach 285,000 years either way.
+# Every JSON reader has exact whole numbers up to 2^53.
 TIMESTAMP_MAX = 2**53
-# Two watches and a phone that sync late interleave a handful of runs; each one remembered costs about 100 bytes a user.
+# Enough for two watches and a phone with late syncs. A larger number would make the state larger.
 RUNS_REMEMBERED = 8
-# Below 5 % a difference between two intervals of 30 seconds is the GPS, not the runner.
+# A difference of less than 5 % between two intervals of 30 seconds is within the accuracy of GPS.
 FASTER_PERCENT, SLOWER_PERCENT = 105, 95
 
 
-# A state holds nothing that refers to it, so it can be in no cycle: out of the garbage collector's sight it is smaller.
+# States contain no reference cycles. Untracked by the garbage collector (gc=False), each state needs less memory.
 class Run(Struct, gc=False):
-    """One run so far. The interval is the last one that had a length in time; `interval_ms` 0 means none yet."""
+    """The state of a run, with its last interval of nonzero length. `interval_ms` is 0 before the first interval."""
 
     run_id: int
     total_meters: int
@@ -49,7 +49,7 @@ class Run(Struct, gc=False):
 
 
 class Runner(Struct, gc=False):
-    """What is known of a user. `runs` has the most recently updated one last."""
+    """The state of a user. `runs` ends with the most recently updated run."""
 
     sequence_id_last: int
     tendency: str
@@ -57,7 +57,7 @@ class Runner(Struct, gc=False):
 
 
 def handle(runner: Runner | None, event: Event) -> tuple[Runner | None, Outputs]:
-    """Take only sequence ids that move forward; a repeat changes nothing."""
+    """Accept only updates with a higher sequence id. A repeat changes nothing."""
     update = event.value
     _admit(update)
     if runner is None:
@@ -71,7 +71,7 @@ def handle(runner: Runner | None, event: Event) -> tuple[Runner | None, Outputs]
 
 
 def _find(runs: list[Run], run_id: int) -> tuple[Run | None, list[Run]]:
-    """The run, and the others that stay remembered beside it."""
+    """The run, and the remaining remembered runs."""
     if runs and runs[-1].run_id == run_id:
         return runs[-1], runs[:-1]
     others = [run for run in runs if run.run_id != run_id]
@@ -99,7 +99,10 @@ def _advance(run: Run | None, update: Any) -> Run:
 
 
 def _tendency(before: Run | None, now: Run) -> str:
-    """Metres over milliseconds, compared crosswise; the latest timestamp moves exactly when there is an interval now."""
+    """The tendency from metres over milliseconds, compared by cross-multiplication.
+
+    The update has an interval exactly if the latest timestamp moved.
+    """
     if before is None or not before.interval_ms or now.timestamp_latest == before.timestamp_latest:
         return "good job"
     pace_now = 100 * now.interval_meters * before.interval_ms

@@ -1,32 +1,34 @@
-"""The spreadsheet's event log: entries that are counted without a gap, snapshots that are due, and what becomes of uploads.
+"""The spreadsheet's event log: entries with consecutive numbers, due snapshots, and decisions about uploads.
 
-Two kinds of state in one pipeline, told apart by their keys:
+The pipeline has two kinds of state, distinguished by their keys:
 
-    a sheet     its id has no /        sheets.edits, sheets.imports and sheets.finished come to it
-    an object   its id has one         sheets.uploads comes to it
+    a sheet     an id without /        inputs sheets.edits, sheets.imports and sheets.finished
+    an object   an id with /           input sheets.uploads
 
-What the fold decides here is final, and all that has to be done outside of Kafka follows from it: a *job* is an output, in
-the transaction of the decision, so there is no decision without its job and no job without a decision. Workers do the jobs,
-at least once.
+The handler's decisions are final, and all side effects outside of Kafka follow from them. A *job* is an output in the
+transaction of its decision, so every decision has its job and every job has its decision. Workers execute each job at least
+once.
 
 The rule of a sheet:
 
-- An edit is an entry, and so is an import: entries are counted from 1 on. SEGMENT of them are a segment of the log.
-- When SNAPSHOT_EVERY entries have come since the newest snapshot entry, the next entry is a snapshot entry, and its job is in
-  the queue `sheets.jobs`. It is asked after each entry whether there are *at least* so many: a snapshot entry that is missing
-  (the rule was another one, the state was taken over) is made good at the next entry.
-- The id of a snapshot's root comes back in `sheets.finished`. What is reported first for a snapshot entry counts. Later ones
-  change nothing; but another root for the newest one is a dead letter, and so is a snapshot that nobody asked for.
+- Each edit and each import is an entry, numbered from 1. A segment of the log has SEGMENT entries.
+- After SNAPSHOT_EVERY entries since the newest snapshot entry, the next entry is a snapshot entry, with a job in the queue
+  `sheets.jobs`. The condition is *at least* SNAPSHOT_EVERY entries, so the next entry also adds a missing snapshot entry, for
+  instance after a change of the rule.
+- The report in `sheets.finished` has the id of a snapshot's root. The first report for a snapshot entry counts, and later
+  reports change nothing. A different root for the newest snapshot is a dead letter, as is a report for a later entry that is no
+  snapshot entry.
 
-The rule of an uploaded object: it is *completed* or *discarded*, whichever is asked for first, for ever.
+The rule of an uploaded object: the first request, *complete* or *discard*, decides permanently.
 
-- Completed: its sheet gets an entry with its id, by `sheets.imports`, which this pipeline feeds itself; and the job says that it
-  is to be kept. To complete it again changes nothing.
-- Discarded, which also an object can be that nobody has heard of: the job says that it is to be deleted. To complete it later is
-  a refusal, and the client has to upload again under another name.
-- To discard it again gives a job again, which says what was decided. So who sweeps the store deletes nothing: he asks here.
+- A completed object becomes an entry of its sheet through the feedback topic `sheets.imports`, and the job tells the worker to
+  keep the object. A repeated `complete` changes nothing.
+- A discarded object may also be unknown. The job tells the worker to delete the object. A later `complete` is refused, and the
+  client must upload again under a new name.
+- A repeated `discard` emits the decision again as a job. The garbage collection of the store therefore deletes nothing, and
+  only sends `discard` requests.
 
-Dead letters: fields that break the contract or the bounds below, two values in one edit, and reports as above.
+Dead letters: fields outside the schema or the bounds below, two values in an edit, and the reports above.
 """
 
 import re
@@ -39,39 +41,39 @@ from msgspec.structs import replace
 from onefold import Event, Output, Outputs, Rejected, Topology
 
 SNAPSHOT_EVERY = 100
-# What is read at once when a log is read: some 100 KB of it.
+# The unit of reading a log: about 100 KB.
 SEGMENT = 1000
 
-# The bounds are those of the spreadsheets that people have, so that what comes from there fits.
+# The bounds of common spreadsheet programs, so that their sheets fit.
 ROWS, COLUMNS = 1_048_576, 16_384
 TEXT_CHARACTERS, FORMULA_CHARACTERS = 32_767, 8_192
 
 _CELL = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
 _SHEET_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# A path in the store. With a / in it, it is no sheet's id.
+# A path in the store. The / distinguishes a path from a sheet's id.
 _PATH = re.compile(r"(?=.{3,128}$)[a-z0-9]+(/[a-z0-9]+)+")
-# As many digits as the contract has for a number: what does not fit, or would have to be rounded, is an error.
+# The schema's digits of a number. A number with more digits raises an error and is never rounded.
 _EXACT = Context(prec=38, traps=[Inexact, InvalidOperation])
 _SMALLEST = Decimal("1e-9")
 
-#: Snapshot entries at the same distance from one another: the first, the distance, the last.
+#: Evenly spaced snapshot entries: the first, the distance, the last.
 Run = tuple[int, int, int]
 
 
-# A state holds nothing that refers to it, so it can be in no cycle: out of the garbage collector's sight it is smaller.
+# States contain no reference cycles. Untracked by the garbage collector (gc=False), each state needs less memory.
 class State(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A sheet, or an object. What the other one needs stays at its default, and is not stored.
+    """The state of a sheet or of an object. Fields of the other kind keep their defaults and are not stored.
 
     Attributes:
-        entries: of the sheet; also the number of the last one.
-        edits: of these, edits and imports.
-        asked: the newest snapshot entry; 0: none.
-        finished: the newest one whose snapshot was reported; 0: none.
-        root: of that snapshot.
-        waiting: the snapshot entries without a report, in order. While no worker runs they are many, but at one distance from
-            one another: the state does not grow with them.
-        decided: of the object: "completed", "discarded", or nothing yet.
-        decisions: how many jobs were given for it.
+        entries: The number of the sheet's entries, and so the number of its last entry.
+        edits: The number of edits and imports among the entries.
+        asked: The newest snapshot entry; 0 without a snapshot entry.
+        finished: The newest snapshot entry with a reported snapshot; 0 before the first report.
+        root: The root of the snapshot of `finished`.
+        waiting: The snapshot entries without a report, in order. Without a running worker they become many, but evenly spaced,
+            so the state does not grow.
+        decided: The decision about the object: "completed", "discarded", or "" before a decision.
+        decisions: The number of jobs emitted for the object.
     """
 
     entries: int = 0
@@ -85,7 +87,7 @@ class State(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def handle(state: State | None, event: Event) -> tuple[State | None, Outputs]:
-    """Four topics: three of them come to a sheet, uploads to an object."""
+    """Process an event of a sheet (edits, imports and reports) or of an object (uploads)."""
     value = event.value
     if not _SHEET_ID.fullmatch(value.sheet_id):
         raise Rejected("sheet_id must be 1 to 64 of A-Z, a-z, 0-9, _ . and -")
@@ -99,7 +101,7 @@ def handle(state: State | None, event: Event) -> tuple[State | None, Outputs]:
 
 
 def _entered(sheet: State, sheet_id: str, kind: str, fields: dict[str, Any]) -> tuple[State, Outputs]:
-    """The sheet with one more entry; and with a snapshot entry behind it, and the job for that, when one is due."""
+    """The sheet after a new entry, and after a snapshot entry with its job if a snapshot is due."""
     number = sheet.entries + 1
     after = replace(sheet, entries=number, edits=sheet.edits + 1)
     outputs: list[Any] = [_entry(sheet_id, number, kind, fields)]
@@ -130,7 +132,7 @@ def _segment(number: int) -> int:
 
 
 def _edited(value: Any) -> dict[str, Any]:
-    """The cell and its new value, as the entry has them."""
+    """The entry's fields for the cell and its new value."""
     row, col = _place(value.cell)
     if sum(given is not None for given in (value.number, value.text, value.formula)) > 1:
         raise Rejected("number, text and formula: a cell has one of them, or none")
@@ -145,7 +147,7 @@ def _edited(value: Any) -> dict[str, Any]:
 
 
 def _place(cell: str) -> tuple[int, int]:
-    """Row and column, from 1 on."""
+    """The row and the column of a cell, both from 1."""
     found = _CELL.fullmatch(cell)
     if found is not None:
         row, col = int(found[2]), 0
@@ -186,14 +188,14 @@ def _uploaded(state: State | None, value: Any) -> tuple[State | None, Outputs]:
 
 
 def _decided(found: State, decided: str, object_id: str) -> tuple[State, tuple[str, Any]]:
-    """The object after one more decision, and the job for it."""
+    """The object after a further decision, and the decision's job."""
     after = replace(found, decided=decided, decisions=found.decisions + 1)
     job = {"log_id": object_id, "segment": 0, "entry": after.decisions, "keep": decided == "completed"}
     return after, ("sheets.objects", job)
 
 
 def _finished(sheet: State | None, value: Any) -> tuple[State | None, Outputs]:
-    """A report of a snapshot that is made: the first one for its entry counts."""
+    """Process the report of a finished snapshot. The first report for a snapshot entry counts."""
     number = value.entry
     if number < 1 or value.segment != _segment(number):
         raise Rejected(f"entry is {number} and segment {value.segment}; entries begin at 1, {SEGMENT} are a segment")
@@ -220,7 +222,7 @@ def _finished(sheet: State | None, value: Any) -> tuple[State | None, Outputs]:
 
 
 def _noted(runs: tuple[Run, ...], number: int) -> tuple[Run, ...]:
-    """The runs with one more number, which is above all others."""
+    """The runs after adding a number above all present numbers."""
     if runs:
         *others, (first, distance, last) = runs
         if last in (first, number - distance):
@@ -229,7 +231,7 @@ def _noted(runs: tuple[Run, ...], number: int) -> tuple[Run, ...]:
 
 
 def _without(runs: tuple[Run, ...], number: int) -> tuple[Run, ...] | None:
-    """The runs without this number; None when it is in none of them."""
+    """The runs without this number; None if no run contains the number."""
     for at, (first, distance, last) in enumerate(runs):
         if first <= number <= last and (number - first) % (distance or 1) == 0:
             before = [_run(first, distance, number - distance)] if number > first else []

@@ -1,21 +1,21 @@
-"""Trade risk: what each trade is worth now, and by how much every new version of it changes the sums.
+"""Trade risk: the present value of each trade, and the change of the sums by each new version of a trade.
 
-A message says the risk value of a trade, the version of that statement, and the leaf of the hierarchy (risk type,
-region, trade desk) that it counts for. Messages come twice, and late.
+A message has the risk value of a trade, the version of the value, and the trade's leaf in the hierarchy (risk type, region,
+trade desk). Messages may be repeated or late.
 
 The rule:
 
-- A trade's first message is accepted whatever its version; after that only a higher version than the last accepted one.
-  A repeat or a late one changes nothing (and is counted): its value was replaced before it arrived.
-- An accepted message adds its value to its leaf. If the trade had a version before, that one's value leaves the leaf
-  that it was in, which may be another leaf. So the sum of all deltas of a leaf is the sum of its trades' values.
-- What a trade's changes within one transaction come to is one delta: from how it was before to how it is after. A leaf
-  that a trade came to and left within a transaction hears nothing of it.
-- Values are decimals of up to 12 digits before the point and 6 after it; inside they are whole millionths. No number
-  here is ever binary floating point but the timestamp, which is only carried along, in microseconds.
+- A trade's first message is accepted with any version. Later messages need a higher version than the last accepted version. A
+  repeated or late message changes nothing, because a newer version has already replaced its value, and is counted.
+- An accepted message adds its value to its leaf. The value of the trade's previous version is subtracted from the previous
+  leaf, which may differ. The sum of all deltas of a leaf is therefore the sum of its trades' values.
+- All changes of a trade within a transaction become a single delta, from the state before the transaction to the state after.
+  A leaf that a trade entered and left within the same transaction gets no delta.
+- Values are decimals of up to 12 digits before the point and 6 after the point, kept as whole millionths. Only the input's
+  timestamp is binary floating point, and the state has the timestamp in whole microseconds.
 
-Outputs of a transaction: one delta for every trade that changed. Dead letters: fields that break the contract, values
-and timestamps out of range, texts that are empty or too long.
+Outputs of a transaction: a delta for every changed trade. Dead letters: fields outside the schema, values and timestamps out of
+range, empty or too long texts.
 """
 
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
@@ -26,22 +26,23 @@ from msgspec import Struct
 
 from onefold import Event, Outputs, Rejected, Topology
 
-# 2^53 microseconds, the year 2255: up to here a double counts microseconds exactly.
+# 2^53 microseconds, in the year 2255: a double counts microseconds exactly up to this time.
 TIMESTAMP_MAX = 9_007_199_254
-# A UUID has 36; the bound keeps keys and index entries small.
+# A UUID has 36 characters. The bound keeps keys and index entries small.
 TRADE_ID_CHARACTERS_MAX = 200
 NAME_CHARACTERS_MAX = 100
 
 _MILLIONTH, _PLACES = Decimal("0.000001"), Decimal(6)
-# Eighteen digits, six of them after the point: whatever does not fit, or would have to be rounded, is an error.
+# Eighteen digits, six of them after the point. A value with more digits raises an error and is never rounded.
 _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 
 
-# Delta and Trade hold numbers and texts only, so they can be in no cycle: out of the garbage collector's sight each is 16
-# bytes smaller.
+# Delta and Trade contain only numbers and texts, and so no reference cycles. Untracked by the garbage collector (gc=False),
+# each object needs less memory.
 class Delta(Struct, gc=False):
-    """The fields of `trades.deltas`: what a trade's changes within a transaction come to. A leaf is named as the previous
-    one only when the trade left it.
+    """The fields of `trades.deltas`: the net change of a trade within a transaction.
+
+    The fields of the previous leaf are None unless the trade left its leaf.
     """
 
     trade_id: str
@@ -59,8 +60,9 @@ class Delta(Struct, gc=False):
 
 
 class Trade(Struct, gc=False):
-    """The last accepted version of a trade. `value` in millionths, `traded_at` in microseconds; `changes` counts the
-    versions that were accepted.
+    """The last accepted version of a trade. `value` is in millionths and `traded_at` in microseconds since 1970.
+
+    `changes` is the number of accepted versions.
     """
 
     version: int
@@ -73,7 +75,7 @@ class Trade(Struct, gc=False):
 
 
 def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, Outputs]:
-    """Take only versions that move forward; a repeat changes nothing. What is to be told of a change, `emit_change` tells."""
+    """Accept only higher versions; a repeat changes nothing. `emit_change` makes the output of a change."""
     message = event.value
     leaf = message.Hierarchy
     value = _millionths(message.Value)
@@ -83,13 +85,13 @@ def handle(trade: Trade | None, event: Event) -> tuple[Trade | None, Outputs]:
     if trade is not None and version <= trade.version:
         return trade, ()
     changes = 1 if trade is None else trade.changes + 1
-    # There are many trades and few names: states share theirs.
+    # With many trades and few names, interned names save memory.
     risk_type, region, trade_desk = intern(leaf.RiskType), intern(leaf.Region), intern(leaf.TradeDesk)
     return Trade(version, value, risk_type, region, trade_desk, traded_at, changes), ()
 
 
 def emit_change(trade_id: str, before: Trade | None, after: Trade) -> Outputs:
-    """The delta of a trade that changed. Trades are never forgotten, so there is always an after."""
+    """The delta of a changed trade. Trades are never deleted, so `after` always exists."""
     risk_type, region, trade_desk = after.risk_type, after.region, after.trade_desk
     messages = after.changes
     previous_value = previous_risk_type = previous_region = previous_trade_desk = None

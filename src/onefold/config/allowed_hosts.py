@@ -1,6 +1,7 @@
-"""Under which names a service answers over HTTP, so that no page of another site reads it through a browser.
+"""The host names under which a service answers over HTTP: protection against DNS rebinding.
 
-A site can give its own name this machine's address (DNS rebinding). The browser then sends that name in the header Host.
+A foreign site can point its own name at this machine's address and read the service through a visitor's browser. The
+browser then sends the site's name in the header Host, and the service refuses the request.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import re
 from collections.abc import Collection
 
 LOOPBACK = "localhost"
-# A name, or with *. in front every name below it; no port.
+# A name without a port. The prefix *. stands for every subdomain.
 _NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 _HEADER = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d*)?", re.IGNORECASE)
 
 
 def names(text: str) -> list[str]:
-    """The names in a setting, which commas separate. Raises ValueError for what is no name of a host."""
+    """Split a comma-separated setting into host names. Raises ValueError for an invalid host name."""
     found = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in found:
         if not _NAME.fullmatch(name):
@@ -27,13 +28,14 @@ def names(text: str) -> list[str]:
 
 
 def allows(header: str | None, listed: Collection[str]) -> bool:
-    """Whether a request with this Host may be answered: `localhost`, an address, or one of the listed names.
+    """Whether the service may answer a request with this Host: `localhost`, an IP address, or a listed name.
 
-    An address is always allowed: a site that was given this machine's address still has its own name in the header.
+    An IP address is always allowed, because a request after DNS rebinding carries the name of the foreign site.
 
     Args:
-        header: of the request; None when there is none: no browser sends such a request, and probes do (HTTP/1.0, HAProxy).
-        listed: as `names` returns them.
+        header: The request's Host; None, also allowed, without the header. Browsers always send Host; probes may not
+            (HTTP/1.0, HAProxy).
+        listed: The result of `names`.
     """
     if header is None:
         return True
@@ -51,5 +53,5 @@ def allows(header: str | None, listed: Collection[str]) -> bool:
 
 
 def refusal(setting: str) -> str:
-    """The text of the answer to another name."""
+    """The response text for a refused host name. `setting` is the variable of the allowed names."""
     return f"This service does not answer under this name. Add the name to {setting} and start the service again.\n"

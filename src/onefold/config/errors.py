@@ -1,4 +1,4 @@
-"""The one error that a user is meant to see: a sentence that says what is wrong, and a hint that says what to do."""
+"""The error for users: a sentence with the fault, and a hint with the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEE_STATUS = "See whether it runs with `onefold status`."
 
 
 class UserError(CodedError):
-    """Something that the user can put right."""
+    """A fault that the user can correct. `exit_code` is the command's exit code."""
 
     def __init__(self, code: Code, message: str, hint: str = "", exit_code: int = FAILED) -> None:
         super().__init__(code, message)
@@ -29,16 +29,17 @@ class UserError(CodedError):
 
     @classmethod
     def of(cls, trouble: Trouble) -> UserError:
-        """Kafka cannot be used: 3 where a person has to mend something, 69 where something is not there."""
+        """The error for an unusable Kafka: exit code 3 if a person must correct the fault, 69 if Kafka is unavailable."""
         return cls(trouble.code, trouble.sentence, trouble.remedy, trouble.exit_code)
 
 
 def of_postgres(error: Exception, sentence: str, hint: str = "") -> CodedError:
-    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 3 where a right is missing, 1
-    where it refuses. An `Unfit` says it by itself.
+    """The error of a command for a failed call to PostgreSQL. A `CodedError`, such as `Unfit`, is returned unchanged.
+
+    Exit code 69 if PostgreSQL does not answer, 3 if a privilege is missing, 1 for every other error.
 
     Args:
-        sentence: what was not done; the first line of `error` follows.
+        sentence: The failed action. The first line of `error` follows.
     """
     from psycopg.errors import InsufficientPrivilege  # most commands need no client of PostgreSQL
 
@@ -51,12 +52,16 @@ def of_postgres(error: Exception, sentence: str, hint: str = "") -> CodedError:
     return UserError(getattr(error, "code", code), f"{sentence}: {first_line(error)}", hint, exit_code)
 
 
-# The server stops (57P01, 57P02), starts (57P03) or has ended an idle session (57P05); class 08 is a lost connection.
+# SQLSTATEs of a server that stops (57P01, 57P02), starts (57P03) or ended an idle session (57P05), and of a lost connection
+# (class 08).
 _COMES_BACK = ("57P01", "57P02", "57P03", "57P05", "08")
 
 
 def is_silent(error: Exception) -> bool:
-    """Whether PostgreSQL does not answer. An error of a running server has a SQLSTATE: a right that is missing, or a time-out."""
+    """Whether PostgreSQL does not answer.
+
+    A running server's errors have a SQLSTATE, for instance for a missing privilege or a time-out.
+    """
     from psycopg import OperationalError  # most commands need no client of PostgreSQL
 
     sqlstate = getattr(error, "sqlstate", None) or ""
@@ -64,21 +69,21 @@ def is_silent(error: Exception) -> bool:
 
 
 def of_processor(error: ProcessorError, what: str = "") -> UserError:
-    """What a command says of an error of the processor's clients, and ends with.
+    """The error of a command for an error of the processor's clients, with the same code and exit code.
 
     Args:
-        what: has failed, as the sentence's beginning.
+        what: The failed action, the beginning of the sentence.
     """
     sentence = f"{what}: {error}" if what else str(error)
     return UserError(error.code, sentence, "" if error.exit_code in (USAGE, REFUSED) else SEE_STATUS, error.exit_code)
 
 
 def of_kafka(error: KafkaException, what: str, client: AdminClient | Mapping[str, Any]) -> UserError:
-    """The error of a command whose call to Kafka failed: why the client can use no broker, else Kafka's own words.
+    """The error of a command for a failed call to Kafka: why the client reaches no usable broker, else Kafka's own text.
 
     Args:
-        what: has failed, as the sentence's beginning.
-        client: or its settings.
+        what: The failed action, the beginning of the sentence.
+        client: The client, or its settings.
     """
     from onefold import kafka_client
     from onefold.processor.io.kafka_errors import again_or_never

@@ -1,10 +1,11 @@
-"""What is guaranteed with the settings in force, and what weakens it: facts in, findings out, by one table.
+"""The guarantee under the current settings of Kafka and PostgreSQL, and the rules for weakened and broken guarantees.
 
-A setting *weakens* when an accident that it lets through costs records that were acknowledged, or a proof: what is lost is lost
-on both sides, or is noticed and refused. It *breaks* when one half of what belongs together can be lost without the other, or
-a record before it counts: then numbers are wrong. What breaks is refused at start, unless ONEFOLD_ALLOW names it.
+A setting *weakens* the guarantee if an accident can lose acknowledged records or a verification. The loss then is
+consistent on both sides, or a component detects the loss and stops. A setting *breaks* the guarantee if an accident can
+lose one half of an atomic change, or a record before the record counts. Totals are then wrong. A service refuses to start
+under a setting of the second kind, unless ONEFOLD_ALLOW names the rule.
 
-Settings of the clients are not in the table: those that carry a promise, such as acks, cannot be changed at all
+The table has no client settings: a user cannot change the client settings behind a guarantee, for instance acks
 (`spark_sink.kafka.client`).
 """
 
@@ -15,27 +16,27 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-#: The variable that names what may break a promise.
+#: The variable with the names of the permitted breaking rules.
 ALLOW = "ONEFOLD_ALLOW"
-#: The rule that a sink follows on its way: whoever allows it is told at start, and nobody is refused then.
+#: The rule for records with an unknown schema. Only a sink with this permission rejects the records, so no start is refused.
 UNKNOWN_CONTRACTS = "unknown_contracts"
 POSTGRES = "PostgreSQL"
-#: What is guaranteed: by a processor, by a sink, and by both.
+#: The guarantee of a processor, of a sink, and of both.
 FOLDED = "each record is processed exactly once, whatever process crashes"
 LANDED = "each record is written to PostgreSQL exactly once, whatever process crashes"
 END_TO_END = "each record counts exactly once from input to table, whatever process crashes"
 
-# No restore of a changelog has taken a tenth of that; Kafka's default is a day.
+# The upper bound for the restore of a changelog, far below Kafka's default of a day for delete.retention.ms.
 _LONGEST_RESTORE_MS = 3_600_000
-# A hundred years. Some write the largest number that there is instead of -1.
+# A hundred years: users also write the largest number for unlimited retention, instead of -1.
 _FOREVER_MS = 100 * 365 * 86_400_000
-# So many are named, the others are counted: a line should stay one.
+# The number of named subjects in a finding. The sentence counts the rest, to fit on a line.
 _NAMED = 1
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 class Role(StrEnum):
-    """What a topic is to a pipeline."""
+    """The role of a topic in a pipeline."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -48,19 +49,19 @@ class Role(StrEnum):
 
 
 _ALL = frozenset(Role)
-# What was written once, and each record of which counts.
+# Topics in which each record counts, written exactly once.
 _LOGS = frozenset({Role.INPUT, Role.OUTPUT, Role.DEAD, Role.ORDER, Role.DECISIONS, Role.RECEIPTS})
-# What `verify` reads from its beginning, and nothing else depends on for ever.
+# Topics that only `verify` reads again from the beginning.
 _RECOMPUTED = frozenset({Role.INPUT, Role.OUTPUT, Role.DEAD, Role.ORDER})
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as Kafka describes it. `config` is {} where Kafka does not say, and has no value that was not asked for.
+    """The description of a topic by Kafka.
 
     Attributes:
-        replicas: of the partition that has the fewest.
-        config: by Kafka's names, the values that hold for the topic, wherever they were set.
+        replicas: The smallest number of replicas of a partition.
+        config: The effective values by Kafka's names, restricted to the requested names; {} if Kafka does not return them.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Postgres:
-    """What a session of PostgreSQL says. `settings` by its names; `unlogged` are tables whose rows do not survive a crash."""
+    """The settings of a PostgreSQL session, by PostgreSQL's names, and the unlogged tables, which a crash empties."""
 
     settings: Mapping[str, str]
     unlogged: Sequence[str] = ()
@@ -79,12 +80,12 @@ class Postgres:
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found out.
+    """The facts about Kafka and PostgreSQL that the rules examine.
 
     Attributes:
-        postgres: None where nobody asks it.
-        set_aside: pipelines whose sink was told to set records of contracts aside that it does not know.
-        unknown: by reason what could not be.
+        postgres: None if the caller does not query PostgreSQL.
+        set_aside: Pipelines whose sink rejects records with an unknown schema.
+        unknown: The subjects without a known state, by reason.
     """
 
     topics: Sequence[Topic] = ()
@@ -95,14 +96,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Rule:
-    """A line of the table.
+    """A rule of the table.
 
     Attributes:
-        name: for programs; and for ONEFOLD_ALLOW, when it breaks.
-        breaks: a promise is broken, and not only weakened.
-        concerns: what of the facts is so set, by name, with what is worth to be said of it in brackets.
-        means: what comes of it; what it concerns is said before that.
-        instead: what to set.
+        name: The name for programs, and for ONEFOLD_ALLOW if the rule breaks the guarantee.
+        breaks: Whether the setting breaks the guarantee; False if the setting only weakens the guarantee.
+        concerns: Return the names of the topics or tables with the setting, with details in parentheses.
+        means: The consequence, the part of the sentence after the names.
+        instead: The setting to use instead.
     """
 
     name: str
@@ -142,17 +143,17 @@ def _has_policy(topic: Topic, policy: str) -> bool:
 
 
 def _forgets(topic: Topic) -> bool:
-    """Does Kafka delete its records one day?"""
+    """Whether Kafka deletes the topic's records at a bounded age or size."""
     return _has_policy(topic, "delete") and bool(_bounds(topic))
 
 
 def _forgets_ends(topic: Topic) -> bool:
-    """Might a record that ends a key be gone while somebody is between what it ends and where it was?"""
+    """Whether Kafka may delete a tombstone during a restore that has read the key's value and not yet the tombstone."""
     return int(topic.config.get("delete.retention.ms", _LONGEST_RESTORE_MS)) < _LONGEST_RESTORE_MS
 
 
 def _bounds(topic: Topic) -> list[str]:
-    """After how long, or beyond what size, for people; [] is never."""
+    """The topic's retention time and retention size, for people; [] if Kafka keeps records forever."""
     ms, size = int(topic.config.get("retention.ms", "-1")), int(topic.config.get("retention.bytes", "-1"))
     unit, length = next((found for found in _UNITS if ms >= found[1]), ("ms", 1))
     found = [f"{ms / length:.3g} {unit}"] if 0 <= ms < _FOREVER_MS else []
@@ -163,7 +164,7 @@ def _kept(topic: Topic) -> str:
     return f" ({', '.join(_bounds(topic))})"
 
 
-#: What can be set so that less is guaranteed. Those that break come first.
+#: The rules for settings of Kafka and PostgreSQL. Rules that break the guarantee come first.
 RULES = (
     Rule(
         "unclean_leader_election",
@@ -264,13 +265,16 @@ RULES = (
         "set synchronous_commit=on",
     ),
 )  # fmt: skip
-#: What ONEFOLD_ALLOW may name.
+#: The valid names in ONEFOLD_ALLOW.
 BREAKING = tuple(rule.name for rule in RULES if rule.breaks)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that applies. `concerns` names what it applies to; `allowed`: it breaks a promise, and was asked for by name."""
+    """A rule that applies, with the names of its topics or tables.
+
+    `allowed`: the rule breaks the guarantee, and the user permits the rule by name.
+    """
 
     name: str
     breaks: bool
@@ -281,17 +285,17 @@ class Finding:
 
     @property
     def word(self) -> str:
-        """What is done to the promise."""
+        """The effect on the guarantee, for people."""
         if not self.breaks:
             return "weakened"
         return "broken, as allowed" if self.allowed else "broken"
 
     def sentence(self) -> str:
-        """One, with what to do."""
+        """A sentence with the subjects, the consequence and the remedy."""
         return f"{_named(self.concerns)}: {self.means}; {self.instead}"
 
     def as_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """The finding as a dictionary for JSON."""
         return {
             "name": self.name,
             "breaks": self.breaks,
@@ -303,11 +307,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What the facts amount to.
+    """The result of the rules.
 
     Attributes:
-        findings: in the order of the table.
-        unknown: a sentence each.
+        findings: The findings in the order of the table.
+        unknown: A sentence for each reason of missing facts.
     """
 
     findings: Sequence[Finding]
@@ -315,13 +319,13 @@ class Guarantee:
 
     @property
     def holds(self) -> bool | None:
-        """False: something breaks a promise. None: nothing that is known does."""
+        """Whether the guarantee holds: False if a finding breaks the guarantee, else None if facts are missing."""
         if any(finding.breaks for finding in self.findings):
             return False
         return None if self.unknown else True
 
     def refusal(self) -> str | None:
-        """Why not to start: one sentence that names what would allow it; None when there is nothing."""
+        """The reason to refuse the start, with the permitting value of ONEFOLD_ALLOW; None if the service may start."""
         broken = [finding for finding in self.findings if finding.breaks and not finding.allowed]
         if not broken:
             return None
@@ -330,7 +334,7 @@ class Guarantee:
         return f"{sentences}, or accept it by name: {ALLOW}={names}"
 
     def lines(self, promise: str) -> list[str]:
-        """What is to be said: whether the promise holds, and a line for each finding."""
+        """The lines to print: whether the promise holds, each finding, and each missing fact."""
         first = {True: "guaranteed", None: "guaranteed, as far as is known", False: "not guaranteed"}[self.holds]
         found = [f"{finding.word}: {finding.sentence()}" for finding in self.findings]
         return [f"{first}: {promise}", *found, *(f"unknown: {sentence}" for sentence in self.unknown)]
@@ -342,7 +346,7 @@ class Guarantee:
 
 
 def judge(facts: Facts, allowed: Collection[str]) -> Guarantee:
-    """What the facts amount to. `allowed`: names of rules that may break."""
+    """Apply all rules to the facts. `allowed`: the names of the permitted breaking rules."""
     findings = []
     for rule in RULES:
         if concerns := rule.concerns(facts):

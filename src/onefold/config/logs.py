@@ -1,4 +1,4 @@
-"""How long-running commands write their log: one line an event, for people or for programs, on stdout."""
+"""Logging of long-running commands to stdout: a line per event, as text for people or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from onefold.printable import printable
 
 Format = Literal["auto", "human", "json"]
 
-# What each line in JSON has, as text.
+# The text fields of each JSON line.
 _FIELDS = ("timestamp", "level", "event")
-# Of those that only some have, what is printed as it is, line by line.
+# Optional fields of several lines, printed unchanged.
 _BLOCKS = ("exception", "stack")
 
 
 def configure(log_format: Format) -> None:
-    """Sets up structlog and the standard library's logging alike.
+    """Configure structlog and the standard library's logging with the same format.
 
     Args:
-        log_format: see `for_people`.
+        log_format: See `for_people`.
     """
     common: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -36,7 +36,7 @@ def configure(log_format: Format) -> None:
         last: list[Any] = [_people(in_color())]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    # Libraries log through the standard library, all services through structlog: one shape for both.
+    # Libraries log through the standard library, services through structlog. Both get the same format.
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -54,26 +54,25 @@ def configure(log_format: Format) -> None:
 
 
 def for_people(log_format: Format) -> bool:
-    """Whether lines on stdout are for people: "human" says so, "json" says no, and "auto" means that they are where stdout is a
-    terminal.
-    """
+    """Whether log lines are for people: always for "human", never for "json", and on a terminal for "auto"."""
     return sys.stdout.isatty() if log_format == "auto" else log_format == "human"
 
 
 def in_color() -> bool:
-    """Whether stdout is a terminal whose user has nothing against colours."""
+    """Whether stdout is a terminal and the variable NO_COLOR is unset or empty."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def readable(line: str, colors: bool = False) -> list[str]:
-    """A line of a log that `configure` has set up as JSON, as people have it on their terminal: several where it tells of an
-    exception. Any other line is returned as it is. Never raises.
+    """Convert a JSON log line to the lines for people; several lines for an exception.
+
+    Any other line is returned unchanged. Never raises.
     """
     try:
         found = json.loads(line) if line.startswith("{") else None
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or "exc_info" in found:  # that is what format_exc_info leaves nothing of
+    if not isinstance(found, dict) or "exc_info" in found:  # format_exc_info removes exc_info from each of our lines
         return [line]
     if not all(isinstance(found.get(name), str) for name in _FIELDS):
         return [line]

@@ -1,6 +1,6 @@
-"""What a service tells of itself, for Prometheus: /metrics and /healthz on a port of its own.
+"""The HTTP server of a service's /metrics, for Prometheus, and /healthz.
 
-Imported only where a port is asked for: the Prometheus client is in the extras of the services.
+Services import this module only with a configured port, because the Prometheus client belongs to the services' extras.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.telemetry import HEALTHY, METRICS, PAUSED, PROGRESS_AT, Health, Metric, Telemetry
 
-# From a transaction of a few records on an idle machine to a batch behind a backlog.
+# The range reaches from a transaction of a few records on an idle machine to a batch behind a backlog.
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-#: Of what `metrics` gives; the form that every Prometheus reads.
+#: The content type of `metrics`: the text format of all Prometheus versions.
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-# Who connects and asks nothing does not keep a thread for longer.
+# The time-out of a connection without a request, after which the server's thread ends.
 REQUEST_S = 10.0
 
 
 class Exposed(Telemetry):
-    """Keeps what it is told, of one service.
+    """The metrics and the health of a service.
 
     Args:
-        service: as in `telemetry.Metric`.
-        domains: each has its series from the start, at 0: what comes first would otherwise not be seen as a change.
-        stall_s: of `Health`.
+        service: As in `telemetry.Metric`.
+        domains: The pipelines. Each has its series from the start, at 0, because Prometheus sees no increase in the first
+            sample of a series.
+        stall_s: As in `Health`.
     """
 
     listens = True
@@ -60,7 +61,7 @@ class Exposed(Telemetry):
         self._series(name, labels).set(value)
 
     def withdraw(self, name: str, **labels: str) -> None:
-        """No longer tells a gauge, because what it is now is unknown."""
+        """Remove a gauge's series, because the present value is unknown."""
         self._metrics[name].remove_by_labels(labels)
 
     def took(self, name: str, seconds: float, **labels: str) -> None:
@@ -81,7 +82,7 @@ class Exposed(Telemetry):
         self.health.paused(domain, why)
 
     def metrics(self) -> bytes:
-        """All of it in Prometheus's text format."""
+        """All metrics in Prometheus's text format."""
         self.put(HEALTHY, 0 if self.health.trouble() else 1)
         now = time.time()
         for domain, quiet_s in self.health.quiet_s().items():
@@ -106,13 +107,13 @@ class Exposed(Telemetry):
 
 
 def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> str:
-    """Answers on `host`:`port` from a thread of its own, until the process ends. Returns the address.
+    """Serve /metrics and /healthz on `host`:`port` from a new thread until the process ends. Returns the address.
 
     Args:
-        names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
+        names: The allowed host names besides localhost (`onefold.config.allowed_hosts`).
 
     Raises:
-        UserError: it cannot be listened there.
+        UserError: The address cannot be bound.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -138,15 +139,15 @@ def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> s
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - as it is called there
-            """A line for each question would bury what the service has to say."""
+            """Write no line: the service's own log lines matter more than a line per request."""
 
-    class Server(ThreadingTCPServer):  # an HTTPServer would ask the network for this machine's name
+    class Server(ThreadingTCPServer):  # an HTTPServer would resolve this machine's name over the network
         allow_reuse_address = True
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Who asked has gone away; a stack trace helps nobody."""
+            """Ignore the error: the client has disconnected."""
 
     try:
         server = Server((host, port), Handler)

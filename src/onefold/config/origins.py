@@ -1,4 +1,4 @@
-"""Where each setting comes from: for `onefold config`, and for the sentence about a name that is misspelt."""
+"""The origin of each setting, for `onefold config`, and misspelt names of settings."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from onefold.config import redaction
 ENVIRONMENT = "environment"
 DEFAULT = "default"
 STACK = "the running stack"
-# Of 1: a letter left out, doubled, swapped or wrong in a name of eight or more. What is less alike is somebody else's.
+# The lowest similarity ratio of a misspelt name: a missing, doubled, swapped or wrong letter in eight or more.
 _ALIKE = 0.85
 
-#: The field of all settings of Kafka's Java client, of which each has a variable of its own.
+#: The field of all settings of Kafka's Java client. Each of these settings has its own variable.
 JAVA_CLIENT = "spark_kafka"
 
-# Variables that are read elsewhere: by the tests, the supervisor's children, and where a project is looked for.
+# Variables for the tests, the supervisor's children, and the search for a project.
 NO_SETTINGS = {"ONEFOLD_STATUS_FILE", "ONEFOLD_PROJECT", "ONEFOLD_FAILPOINT", "ONEFOLD_IVY_SETTINGS", "ONEFOLD_SEED"}
 
 
 class Origin(NamedTuple):
-    """A setting as it is in force.
+    """The effective value of a setting, and its source.
 
     Attributes:
-        value: without its secrets; None where it is unset.
+        value: The value without secrets; None if unset.
         where: `ENVIRONMENT`, a file, `STACK` or `DEFAULT`.
     """
 
@@ -39,11 +39,11 @@ class Origin(NamedTuple):
 
 
 def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Origin]:
-    """Each setting, by its name.
+    """The origin of each setting, by name.
 
     Args:
-        running: the state of the running stack, {} without one.
-        files: that were read; the later one wins, and the environment wins over all of them.
+        running: The state of the running stack, {} without a running stack.
+        files: The files in force. A later file overrides an earlier file, and the environment overrides all files.
     """
     kind = type(settings)
     sources: list[tuple[str, dict[str, Any]]] = [(ENVIRONMENT, EnvSettingsSource(kind)())]
@@ -66,7 +66,7 @@ def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[
 
 
 def java_client(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> dict[str, tuple[str, str]]:
-    """The settings of Kafka's Java client by Java's names: the value, and its origin. An empty value unsets that of a file."""
+    """The value and the origin of each setting of Kafka's Java client, by Java's name. An empty value unsets a file's value."""
     sources = [(str(file), DotEnvSettingsSource(kind, env_file=file).env_vars) for file in files]
     begin = f"{prefix}{JAVA_CLIENT}_".lower()
     return {
@@ -78,7 +78,7 @@ def java_client(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) ->
 
 
 def outranked(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> dict[str, str]:
-    """Settings that do not count, with an empty value: a source that wins has them empty, or names a file for them."""
+    """The settings that a stronger source replaces by a file or unsets, each with an empty value."""
     sources = [EnvSettingsSource(kind).env_vars]
     sources += [DotEnvSettingsSource(kind, env_file=file).env_vars for file in reversed(files)]
     found = {}
@@ -86,22 +86,22 @@ def outranked(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> d
         variable = f"{prefix}{name}".lower()
         first = next((given for given in sources if given.get(variable) or given.get(f"{variable}_file")), {})
         if first and first.get(variable) in (None, "", "{}"):
-            found[name] = ""  # and no {}, which would be merged with what other sources have
+            found[name] = ""  # {} would be merged with the values of the remaining sources
     return found
 
 
 def java_variable(prefix: str, name: str) -> str:
-    """The variable of a setting of Kafka's Java client, by Java's name."""
+    """The variable for a setting of Kafka's Java client with this Java name."""
     return f"{prefix}{JAVA_CLIENT}_{name}".upper().replace(".", "_")
 
 
 def variable(prefix: str, name: str) -> str:
-    """The variable of a setting. For the settings of Kafka's Java client, one name stands for all."""
+    """The variable of a setting. All settings of Kafka's Java client share a name with a placeholder."""
     return prefix + name.upper() + ("_<JAVA_NAME>" if name == JAVA_CLIENT else "")
 
 
 def shown(name: str, value: Any) -> Any:
-    """The value of a setting without its secrets, as JSON has it."""
+    """The value of a setting without secrets, as a JSON value."""
     if name.endswith("_dsn") and value:
         return redaction.dsn(value)
     if name == "kafka_options":
@@ -114,8 +114,9 @@ def shown(name: str, value: Any) -> Any:
 
 
 def unknown(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[str]:
-    """The names with the prefix that are given and no settings, of the environment and of these files; those of the environment
-    as they are written there, for small letters take effect too.
+    """The variables with the prefix in the environment and in these files that are no settings.
+
+    Names from the environment keep their case, because lower-case variables take effect too.
     """
     known, java = {variable(prefix, name) for name in kind.model_fields} | NO_SETTINGS, java_variable(prefix, "")
     given = {name.upper() for file in files for name in DotEnvSettingsSource(kind, env_file=file).env_vars}
@@ -127,7 +128,7 @@ def unknown(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> lis
 
 
 def misspelt(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> list[tuple[str, str]]:
-    """(name that is `unknown`, the setting that it resembles or begins)."""
+    """Pairs of an `unknown` name and the setting with a similar name or with this name as the beginning."""
     known = [variable(prefix, name) for name in kind.model_fields]
 
     def alike(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Folders and files that nobody but their owner reads, whatever the umask is: topics, tables, logs, passwords."""
+"""Folders and files readable only by their owner, under any umask: topics, tables, logs, passwords."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
 FOLDER, FILE = 0o700, 0o600
-# Others may walk through and read nothing: PostgreSQL's own account has its folder in a home of root's.
+# All users may traverse the folder and list nothing: PostgreSQL's own account has its folder in a data directory of root.
 WALKED = 0o711
-UMASK = 0o077  # of processes that make more files
+UMASK = 0o077  # for processes that create more files
 
-# What the stack keeps in its home, and what else of ours may lie there.
+# The stack's folders in its data directory.
 FOLDERS = ("run", "logs", "kafka", "postgres", "checkpoints", "states")
-# In a home that a stack has made (onefold.stack.homes).
+# The marker of a data directory created by a stack (onefold.stack.homes).
 MARKER = "onefold.home"
 OURS = {*FOLDERS, "cache", "demo", "judge", "objects", "onefold.env", MARKER}
 
 
 def secure(home: Path) -> None:
-    """Makes the home of a stack and its folders, and takes from everybody else what an older Onefold gave.
+    """Create a stack's data directory and folders, and remove the rights of other users from existing folders.
 
-    Rights are only taken, never given, from what is there: whether PostgreSQL's account may walk to a home decides where
-    its data lies. A home that also holds other things, as a user's own folder, keeps its mode; only ours in it is closed.
-    Raises UserError for a home in which our folders would be the machine's own.
+    The function never adds rights to an existing folder: PostgreSQL's data location depends on whether PostgreSQL's account
+    can traverse the data directory. A data directory with foreign files, such as a user's home folder, keeps its mode.
+    Raises UserError if the data directory is the root folder, whose folders belong to the machine.
     """
     if home == home.parent:
         raise UserError(
@@ -43,7 +43,7 @@ def secure(home: Path) -> None:
 
 
 def folder(path: Path) -> None:
-    """Makes a folder that is its owner's alone; one that is there becomes so. What a link leads to is the user's affair."""
+    """Create a folder for its owner alone, or restrict an existing folder. The target of a link keeps its mode."""
     if not path.exists():
         _make(path, FOLDER)
     elif not path.is_symlink():
@@ -51,7 +51,7 @@ def folder(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file that only its owner reads, also where one of that name was there."""
+    """Write a file readable only by its owner. An existing file is replaced and restricted."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE), "w", encoding="utf-8") as out:
         os.fchmod(out.fileno(), FILE)
         out.write(text)
@@ -60,15 +60,15 @@ def write(path: Path, text: str) -> None:
 def _make(path: Path, mode: int) -> None:
     try:
         path.mkdir(mode, parents=True, exist_ok=True)
-    except FileNotFoundError:  # a file system that is none of files, as /proc
+    except FileNotFoundError:  # a virtual file system, such as /proc
         raise UserError(
             Code.FOLDER_UNUSABLE, f"{path}: no folder can be made there", "Set ONEFOLD_HOME to another folder.", USAGE
         ) from None
-    path.chmod(mode)  # whatever the umask left of it
+    path.chmod(mode)  # the umask may have removed rights
 
 
 def _narrow(path: Path, mode: int) -> None:
     found = path.stat().st_mode & 0o7777
     if found & ~mode:
-        with suppress(PermissionError):  # somebody else's: what may be done in it, the next step finds out
+        with suppress(PermissionError):  # a foreign owner's folder: the next access reports missing rights
             path.chmod(found & mode)

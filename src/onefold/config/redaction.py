@@ -1,4 +1,4 @@
-"""What may be printed of a setting that holds a password: everything but that."""
+"""Redaction: the values of settings without passwords and further secrets, for printing."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 UNREADABLE = "(a connection string that cannot be read)"
 URLS = ("postgresql://", "postgres://")
-# libpq marks what should not be shown, and keeps these for itself all the same.
+# Secret options, besides the options with libpq's own mark.
 SECRET = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
-HIDDEN = b"*"  # how libpq marks it
-HIDDEN_VALUE = "***"  # what stands in its place
-# Only in front of another scheme: a password may have a comma too.
+HIDDEN = b"*"  # libpq's mark (dispchar) of a secret option
+HIDDEN_VALUE = "***"  # the replacement of a secret
+# A comma separates addresses only before a scheme, because a password may contain a comma.
 NEXT_URL = re.compile(r",(?=\w+://)")
-# Letters, digits and escapes, one host, no options: what everybody reads alike.
+# Letters, digits and escapes, one host, no options: every parser reads this form in the same way.
 _WORD = "(?:[A-Za-z0-9._~-]|%(?!00)[0-9A-Fa-f]{2})"
 PLAIN = f"postgres(?:ql)?://{_WORD}+(?::{_WORD}*)?@[A-Za-z0-9._-]+(?::[1-9][0-9]{{0,3}})?/{_WORD}+"
 PORT_MAX = 65535
-# Options of Kafka clients with one of these words in their names hold a secret.
+# Kafka client options with any of these words in their names hold a secret.
 SECRET_WORDS = ("password", "secret", "jaas", "oauthbearer.config", "pem")
 
 
 def dsn(text: str) -> str:
-    """The connection string without its secrets, in the form that it had. It still works for who has the password
-    elsewhere, as in PGPASSWORD or ~/.pgpass. One that cannot be read is not repeated.
+    """The connection string without its secrets, in the same form (URL or name=value pairs).
+
+    The result still works with a password from PGPASSWORD or ~/.pgpass. An invalid string yields `UNREADABLE`.
     """
     from psycopg import conninfo
 
@@ -41,11 +42,12 @@ def dsn(text: str) -> str:
 
 
 def check_dsn(text: str) -> None:
-    """Raises ValueError, which repeats nothing of it, for a connection string that cannot be read, or that libpq would
-    read otherwise than it was meant: then half of a password is a host, and in every error that names the host.
+    """Raise ValueError for a connection string that is invalid or that libpq would misread. The error repeats no part of it.
+
+    libpq can take half of a password with a special character for the host, and errors with the host would print that half.
     """
     if re.fullmatch(PLAIN, text):
-        return  # without the client of Postgres, which is a fifth of a processor's start, and of which that has no use
+        return  # without the import of the PostgreSQL client, which would slow down a processor's start
     from psycopg import OperationalError
 
     try:
@@ -62,7 +64,7 @@ def check_dsn(text: str) -> None:
 
 
 def options(kafka_options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a Kafka client, with `HIDDEN_VALUE` in the place of those that are secret."""
+    """The options of a Kafka client, with `HIDDEN_VALUE` for each secret."""
     return {
         name: HIDDEN_VALUE if any(word in name for word in SECRET_WORDS) else value
         for name, value in kafka_options.items()
@@ -70,22 +72,23 @@ def options(kafka_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings of Spark, with `HIDDEN_VALUE` in the place of those that Spark itself hides."""
+    """The settings of Spark, with `HIDDEN_VALUE` for each setting that Spark itself redacts."""
     from onefold.spark_sink.spark.options import is_secret
 
     return {name: HIDDEN_VALUE if is_secret(name) or is_secret(value) else value for name, value in given.items()}
 
 
 def address(text: str) -> str:
-    """An address without the password in front of its host, with a scheme or without, or several with commas between them; a
-    text without an account as it is.
+    """The address, or the comma-separated addresses, without the password before the host.
+
+    The scheme is optional. A text without an account is returned unchanged.
     """
     return ",".join(map(_address, NEXT_URL.split(text)))
 
 
 def _address(text: str) -> str:
     begin, separator, rest = text.rpartition("://")
-    # Without a scheme there is no path either, and a / is of a password.
+    # An address without a scheme has no path either, so a / belongs to the password.
     account, at, _ = (rest.partition("/")[0] if separator else rest).rpartition("@")
     if ":" not in account:
         return text
@@ -93,7 +96,7 @@ def _address(text: str) -> str:
 
 
 def scrub(text: str, kafka_options: Mapping[str, str]) -> str:
-    """A text in which no secret of the Kafka options is left."""
+    """Replace each secret of the Kafka options in a text by `HIDDEN_VALUE`."""
     for name, value in kafka_options.items():
         if value and any(word in name for word in SECRET_WORDS):
             text = text.replace(value, HIDDEN_VALUE)
@@ -113,7 +116,7 @@ def _is_secret(option: ConninfoOption) -> bool:
 def _url(shown: dict[str, str]) -> str:
     user, database = shown.pop("user", ""), shown.pop("dbname", "")
     hosts, ports = shown.pop("host", "").split(","), shown.pop("port", "").split(",")
-    if len(ports) == 1:  # one port for all hosts, also where it was an option
+    if len(ports) == 1:  # one port for all hosts, also from an option
         ports *= len(hosts)
     places = [_host(host) + (f":{port}" if port else "") for host, port in zip(hosts, ports, strict=False)]
     options = "&".join(f"{name}={quote(value, safe='/')}" for name, value in shown.items())

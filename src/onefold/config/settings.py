@@ -1,6 +1,7 @@
-"""The settings of every command: environment variables ONEFOLD_*, or the same names in a file `onefold.env` of the
-working folder, or of the project around it. An option of a command wins over the environment, the environment over the files,
-the working folder's file over the project's, and all of them over the defaults.
+"""The settings of every command: environment variables ONEFOLD_*, or the same names in a file `onefold.env`.
+
+The file is in the working folder or in the folder of the surrounding project. A command's option overrides the environment.
+The environment overrides the files, the working folder's file overrides the project's file, and each overrides the defaults.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ PARTITIONS_MAX = 64  # one task, and one transactional producer with its threads
 INSTANCES_MAX = 16
 SPARK_LOCAL = "local[*]"  # as many tasks at once as this machine has cores
 REPLICATION_MAX = 32767  # Kafka's protocol has 16 bits for it
-# The connection string of the stack's own PostgreSQL does not say these, so the caller's would count. They are of other servers.
+# Prefixes of the variables that libpq would add to the connection string of the embedded PostgreSQL. They are for the user's
+# own servers.
 _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "PGGSS", "PGTARGETSESSIONATTRS")
-# A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
+# Errors repeat no wrong value of these settings, which may contain a password. The reason is still reported.
 HOLD_SECRETS = {
     *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint"),
     "spark_options",
 }
-# A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
+# The tasks share the memory: with 64 partitions each has a megabyte, which still suffices for the state engine.
 STATE_MEMORY_MIN_MB = 64
 STALL_MIN_S = (
-    10.0  # servers are asked every 5 s whether anything waits: less than twice that would be red without a reason
+    10.0  # services query the servers for lag every 5 s: a bound below twice the interval would cause false alarms
 )
 SESSION_MAX_S = 300.0  # librdkafka's max.poll.interval.ms, which no session may exceed
-INTERVAL_MAX_S = 3600.0  # a longer one is a batch job: stop the sink, and start it when it is time
-FAIL_PCT_MAX = 50.0  # of failures on purpose: beyond that a test shows patience, not correctness
+INTERVAL_MAX_S = 3600.0  # for a longer interval, start the sink on a schedule
+FAIL_PCT_MAX = 50.0  # beyond half, retries dominate a test with injected failures
 
 
 class Settings(BaseSettings):
-    """What a user may set. Without servers of the user's own, commands use the embedded stack that is running."""
+    """The user's settings. Without servers of the user's own, commands use the running embedded stack."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=ENVIRONMENT_FILE, extra="ignore", frozen=True)
 
@@ -59,7 +61,7 @@ class Settings(BaseSettings):
     )
     postgres_dsn: str | None = Field(
         None,
-        validate_default=True,  # for what the file holds
+        validate_default=True,  # for the address in the file
         description="postgresql://... of a PostgreSQL of your own",
     )
     spark_kafka: dict[str, str] = Field(
@@ -71,7 +73,7 @@ class Settings(BaseSettings):
     )
     kafka_options: dict[str, str] = Field(
         default_factory=dict,
-        validate_default=True,  # for what the file holds
+        validate_default=True,  # for the settings in the file
         description="more librdkafka settings, as a JSON object; the sink translates them",
     )
     schema_registry_url: str | None = Field(None, description="http(s)://... of a Confluent schema registry")
@@ -204,7 +206,7 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
-        # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command.
+        # A shell unsets a variable for one command with `ONEFOLD_POSTGRES_DSN= onefold ...`.
         return None if value == "" else value
 
     @field_validator("schema_registry_url", "objects_endpoint")
@@ -227,9 +229,9 @@ class Settings(BaseSettings):
     @field_validator("postgres_dsn", "dashboard_dsn")
     @classmethod
     def _can_be_read(cls, value: str | None) -> str | None:
-        # Who has no client of Postgres, as where only the processor is installed, makes no connection either.
+        # An installation without a PostgreSQL client, for instance of the processor alone, opens no connection.
         if value is not None and find_spec("psycopg"):
-            redaction.check_dsn(value)  # whatever fails later repeats parts of it, and then none of them is a password
+            redaction.check_dsn(value)  # later errors repeat parts of the value, and no part may be a password
         return value
 
     @field_validator("spark_kafka", "kafka_options")
@@ -239,8 +241,8 @@ class Settings(BaseSettings):
         java: dict[str, str] | None = value
         if info.field_name == "kafka_options":
             librdkafka = {**_options_in(info.data.get("kafka_options_file")), **value}
-            java = info.data.get("spark_kafka")  # None: wrong, which is an error already
-        if (librdkafka or java) and java is not None:  # most have none, and need nothing of the sink
+            java = info.data.get("spark_kafka")  # None: invalid, and already reported
+        if (librdkafka or java) and java is not None:  # without these settings, the sink's modules need no import
             from onefold.processor.core.errors import Misconfigured
             from onefold.spark_sink.kafka import client
 
@@ -262,7 +264,7 @@ class Settings(BaseSettings):
     @field_validator("spark_master", "spark_options")
     @classmethod
     def _known_to_spark(cls, value: Any, info: ValidationInfo) -> Any:
-        # Empty is how docker-compose.yml passes a variable that is not set. Who verifies must not load the sink for a default.
+        # docker-compose.yml passes an unset variable as an empty value. The default needs no import of the sink.
         if not value or value == SPARK_LOCAL:
             return value or SPARK_LOCAL if info.field_name == "spark_master" else value
         from onefold.processor.core.errors import Misconfigured
@@ -291,7 +293,7 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
-            return value.expanduser().absolute() if value else value  # children run in other folders
+            return value.expanduser().absolute() if value else value  # child processes run in different folders
         except RuntimeError:
             raise ValueError("~ stands for no folder: the user has neither HOME nor an entry in /etc/passwd") from None
 
@@ -312,40 +314,40 @@ class Settings(BaseSettings):
 
     @cached_property
     def running(self) -> dict[str, Any]:
-        """The state of the embedded stack, {} when it is not running."""
+        """The state of the embedded stack, {} if the stack is not running."""
         return stack_state.read_running(self.home)
 
     @cached_property
     def librdkafka(self) -> dict[str, str]:
-        """Settings of every Kafka client beside the servers: those of the file, and those of the variable, which win."""
+        """The librdkafka settings besides the servers, from the file and from the variable. The variable overrides the file."""
         try:
             return {**_options_in(self.kafka_options_file), **self.kafka_options}
-        except ValueError as error:  # it was changed since
+        except ValueError as error:  # the file has changed since its validation
             wrong = f"{PREFIX}KAFKA_OPTIONS_FILE is {str(self.kafka_options_file)!r}: {error}"
             raise UserError(Code.SETTING_WRONG, wrong, _help(), USAGE) from None
 
     def replicas_of(self, pipeline: Pipeline) -> int:
-        """How many processes compute each of its tasks."""
+        """The number of processes that compute each of the pipeline's tasks."""
         return pipeline.replicas if self.replicas is None else self.replicas
 
     def session_timeout_ms(self) -> int | None:
-        """How long a group waits for a member, in milliseconds; None: as long as is right for its brokers."""
+        """The session timeout of consumer groups in milliseconds; None for the default by the number of brokers."""
         return None if self.session_timeout_s is None else round(self.session_timeout_s * 1000)
 
     def replication(self) -> Replication:
-        """Of the topics that Onefold makes."""
+        """The replication of new topics."""
         return Replication(self.replication_factor, self.min_insync_replicas)
 
     def allowed(self) -> frozenset[str]:
-        """The names of what may break a promise (`guarantee.BREAKING`)."""
+        """The permitted breaking rules (`guarantee.BREAKING`)."""
         return frozenset(_names(self.allow))
 
     def to_audit(self) -> list[str]:
-        """The names of the pipelines that are audited as they run; ["all"] for each that can be."""
+        """The names of the pipelines with a continuous verifier; ["all"] for each pipeline that supports a verifier."""
         return _names(self.audited)
 
     def object_store(self) -> str:
-        """The address of the store of objects; that of a folder of the home when none is set."""
+        """The address of the object store; by default a folder of the data directory."""
         return self.objects or (self.home / "objects").as_uri()
 
     def checkpoints(self) -> Path:
@@ -353,17 +355,15 @@ class Settings(BaseSettings):
         return self.judge_home or self.home / "judge"
 
     def states(self) -> Path:
-        """Where processors keep states that are on disk."""
+        """The folder of processor states on disk."""
         return self.state_home or self.home / "states"
 
     def kafka(self) -> str:
-        """The Kafka to talk to. Raises UserError when none is set and the embedded stack is not running."""
+        """The bootstrap servers of Kafka. Raises UserError if the setting is unset and the embedded stack is not running."""
         return self._server("bootstrap_servers", "Kafka")
 
     def postgres(self) -> str:
-        """The DSN of the PostgreSQL to talk to. Raises UserError when none is set and the embedded stack is not
-        running.
-        """
+        """The DSN of PostgreSQL. Raises UserError if the setting is unset and the embedded stack is not running."""
         if not self.postgres_dsn:
             forget_servers()
         return self._server("postgres_dsn", "PostgreSQL")
@@ -373,8 +373,8 @@ class Settings(BaseSettings):
         return {"bootstrap.servers": self.kafka(), **self.librdkafka}
 
     def usable_client(self) -> dict[str, str]:
-        """`client`, after librdkafka has checked it. Raises UserError (exit code 2) when it refuses a setting."""
-        from confluent_kafka import KafkaException  # most commands need no Kafka, and no time for its client
+        """`client`, checked by librdkafka. Raises UserError (exit code 2) if librdkafka refuses a setting."""
+        from confluent_kafka import KafkaException  # most commands need no Kafka client
 
         from onefold import kafka_client
 
@@ -389,8 +389,9 @@ class Settings(BaseSettings):
         return client
 
     def as_environment(self) -> dict[str, str]:
-        """The settings that the user made, as variables for a child process in another folder. An empty variable unsets one that
-        the child would inherit or read from a file.
+        """The user's settings as variables for a child process in a different folder.
+
+        An empty variable unsets a setting that the child would inherit or read from a file.
         """
         made = self.model_dump(mode="json", include=self.model_fields_set)
         if (
@@ -398,7 +399,7 @@ class Settings(BaseSettings):
             and "postgres_dsn" in made
             and made["postgres_dsn"] == _content(self.postgres_dsn_file)
         ):
-            made["postgres_dsn"] = None  # a child reads it for itself
+            made["postgres_dsn"] = None  # the child reads the file
         java = dict.fromkeys(origins.java_client(Settings, PREFIX, files()), "") | made.pop(origins.JAVA_CLIENT, {})
         return {origins.java_variable(PREFIX, name): value for name, value in java.items()} | {
             PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
@@ -417,13 +418,13 @@ class Settings(BaseSettings):
 
 
 def forget_servers() -> None:
-    """Removes the variables by which libpq would look for another server than the stack's, or enter it in another way."""
+    """Remove the variables with which libpq would connect to a different server than the stack's, or with different options."""
     for name in [name for name in os.environ if name.startswith(_LIBPQ)]:
         del os.environ[name]
 
 
 def load() -> Settings:
-    """The settings of this process. Raises UserError (exit code 2) that names every variable with a wrong value."""
+    """The settings of this process. Raises UserError (exit code 2) with every variable whose value is wrong."""
     try:
         _check_names()
         java = origins.java_client(Settings, PREFIX, files())
@@ -431,12 +432,12 @@ def load() -> Settings:
         outranked: dict[str, Any] = origins.outranked(Settings, PREFIX, files())
         return Settings(_env_file=files(), spark_kafka=options, **outranked)
     except ValidationError as error:
-        # A default that rests on a wrong value is not a fault of its own.
+        # A default derived from a wrong value is no separate fault.
         found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
         raise UserError(Code.SETTING_WRONG, "; ".join(map(_sentence, found)), _help(), USAGE) from None
     except UnicodeDecodeError:
         raise UserError(Code.NOT_UTF8, f"{ENVIRONMENT_FILE} is not text in UTF-8", _help(), USAGE) from None
-    except ValueError as error:  # a value that should be JSON and is not
+    except ValueError as error:  # a value with invalid JSON
         name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "")
         raise UserError(
             Code.SETTING_WRONG, f"{PREFIX}{name.upper()} is not valid JSON", 'Write it like {"name": "value"}.', USAGE
@@ -444,8 +445,9 @@ def load() -> Settings:
 
 
 def files() -> tuple[Path, Path]:
-    """The files that settings are read from: the project's, so that every folder of it has the same stack, and the working
-    folder's, which wins.
+    """The files of settings: first the project's, then the working folder's, which overrides the project's.
+
+    The project's file gives every folder of the project the same stack.
     """
     return _project_folder() / ENVIRONMENT_FILE, Path(ENVIRONMENT_FILE)
 
@@ -458,7 +460,7 @@ def _check_names() -> None:
 
 
 def _options_in(file: Path | None) -> dict[str, str]:
-    """The librdkafka settings of a file. Raises ValueError, which repeats no value: it may be a password."""
+    """Read librdkafka settings from a file. Raises ValueError without the values, which may be passwords."""
     if file is None:
         return {}
     try:
@@ -473,7 +475,7 @@ def _options_in(file: Path | None) -> dict[str, str]:
 
 
 def _content(file: Path | None) -> str:
-    """The text of a file, without white space at its ends; "" without a file. Raises ValueError, which repeats nothing of it."""
+    """The text of a file without white space at both ends; "" without a file. Raises ValueError without any of the content."""
     try:
         return file.read_text(encoding="utf-8").strip() if file is not None else ""
     except OSError as error:
@@ -487,14 +489,14 @@ def _names(value: str) -> list[str]:
 
 
 def _project_folder() -> Path:
-    """That of the project around the working folder; the working folder when there is none."""
+    """The folder of the project around the working folder; the working folder outside a project."""
     file = project_file()
     return file.parent if file else Path()
 
 
 def _cache(home: Path | None) -> Path:
-    """The platform's folder for it, where that is there or can be made; else one of the stack's home."""
-    # Neither HOME nor an entry in /etc/passwd; or a HOME that is closed to us, as where root's has stayed for another user.
+    """The platform's cache folder if the folder exists or can be created; else a folder of the data directory."""
+    # The user may have neither HOME nor an entry in /etc/passwd. HOME may also be inaccessible, such as root's after `su`.
     with suppress(RuntimeError, OSError):
         found = platformdirs.user_cache_path("onefold")
         if found.exists() or os.access(next(one for one in found.parents if one.exists()), os.W_OK):

@@ -1,5 +1,5 @@
-"""The files of <home>/run that outlive a command, stack.json above all: what runs, as the supervisor last wrote it. Pids are
-always paired with birth times.
+"""The JSON files in the folder `run` of the data directory, mainly stack.json: the running services as last written by the
+supervisor. Each pid has the creation time of its process.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from onefold.config import private_files
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 
-# Of all these files. Readers leave out what they do not know, so what is only added needs no new number. A file without one
-# is of version 1, as 0.1.0 wrote them.
+# The format version of all these files. Readers ignore unknown fields, so an added field needs no new version. A file without a
+# version has version 1.
 VERSION = 1
 
 
 def path(home: Path) -> Path:
-    """Where the state of the stack in `home` is written."""
+    """The path of the stack's state in the data directory `home`."""
     return home / "run" / "stack.json"
 
 
 def write(file: Path, value: dict[str, Any]) -> None:
-    """Replaces a JSON file in one step: a reader sees the old or the new, never half of one."""
+    """Replace a JSON file atomically: a reader sees the old or the new content, never a part."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"{file.name}.{os.getpid()}")
-    private_files.write(draft, json.dumps(value, indent=1))  # it may hold the database's password
+    private_files.write(draft, json.dumps(value, indent=1))  # the value may contain the database's password
     draft.replace(file)
 
 
 def load(file: Path) -> dict[str, Any]:
-    """The object in a JSON file, {} when there is none. Raises UserError when a newer Onefold wrote it."""
+    """The object in a JSON file, {} without a valid object. Raises UserError if a newer Onefold wrote the file."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -50,19 +50,19 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def read(home: Path) -> dict[str, Any]:
-    """The last written state, {} when there is none. Raises UserError when a newer Onefold wrote it."""
+    """The last written state, {} without a state. Raises UserError if a newer Onefold wrote the state."""
     return load(path(home))
 
 
 def read_running(home: Path) -> dict[str, Any]:
-    """The state, or {} when the supervisor that wrote it is gone."""
+    """The state, or {} if its supervisor no longer runs."""
     found = read(home)
     return found if found and alive(found.get("supervisor_pid", 0), found.get("create_time", 0.0)) else {}
 
 
 def alive(pid: int, create_time: float) -> bool:
-    """Whether the process with this pid and birth time is there (a zombie is not)."""
-    import psutil  # a service that is told its servers asks for no process, and its start is for the next event to wait for
+    """Whether the process with this pid and creation time runs. A zombie does not run."""
+    import psutil  # services with configured servers need no process check, and the import would delay their start
 
     try:
         process = psutil.Process(pid)

@@ -15,7 +15,7 @@ from onefold.config.settings import PARTITIONS_MAX
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-# Events a second when none are asked for: the seed's rate; the rate of the latency bar.
+# The default rates in messages a second: the seed's rate, and the rate of the latency bound, for --paced.
 _RATE, _PACED_RATE = 50_000, 20_000
 
 
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """The evaluation of the trade risk seed, with an HTML report; --messages 10000000 is the seed's own size.
 
-    Each run is on a fresh stack, so that it owes nothing to the one before.
+    Each run has a fresh stack, independent of earlier runs.
 
     Example: onefold trades evaluate --messages 1000000 --no-failures
     """
@@ -82,7 +82,9 @@ def command(
 
 
 def _partitions(*, paced: bool) -> int:
-    """As many as other benches have, for larger transactions of a backlog. The small batches of a paced run are cheaper if the
-    sink opens fewer of them (docs/performance.md).
+    """The default number of partitions.
+
+    More partitions than cores give a backlog larger transactions. A paced run has small batches, and fewer partitions make
+    each batch cheaper for the sink.
     """
     return min(os.cpu_count() or 1, PARTITIONS) if paced else PARTITIONS

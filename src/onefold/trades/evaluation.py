@@ -1,9 +1,9 @@
-"""The seed's evaluation: trade messages at a steady rate, with and without failures, from the producer to Postgres.
+"""The seed's evaluation: trade messages at a steady rate, with and without failures, from the producer to PostgreSQL.
 
-A feed that keeps its own sums produces; the processor folds; the sink reduces and lands. How long messages were on their
-way is what the sink itself writes down with each batch (`trades.landed`): per tenth of a second of their own timestamps
-how many of them that commit made visible. At the end the judge recomputes everything from the log, and the feed's own
-sums are compared with the table's.
+A feed produces the messages and keeps their sums. The processor processes them, and the sink reduces and commits the
+deltas. The sink records latencies with each batch (`trades.landed`): the number of newly visible messages per tenth of a
+second of their timestamps. At the end `verify` recomputes all results from the topics, and the evaluation compares the
+feed's sums with the table's sums.
 """
 
 import time
@@ -24,32 +24,33 @@ PIPELINE = "trades"
 #: The seed's shares: percent of state, map and reduce batches.
 FAILURES = {"ONEFOLD_FAIL_STATE_PCT": "1", "ONEFOLD_FAIL_MAP_PCT": "2", "ONEFOLD_FAIL_REDUCE_PCT": "2"}
 
-# Spark compiles its queries at the first batches: they are landed before the clock starts, and do not count. Of this
-# size: small, so that they come often, and not too small for the way of the large ones. After six of them instead of two
-# the sink took 14 CPU us for a message of what was measured instead of 17.
+# Warm-up batches are written before the measurement, because Spark compiles its queries in the first batches. The batches are
+# just large enough for the code path of the measured batches. With fewer batches the JVM has compiled less.
 _WARM_UP_MESSAGES, _WARM_UP_TIMES = 130_000, 6
-# A run at a rate has small batches, whose way is another one: a minute and a half of them, for as long the JVM compiles
-# (cli/commands/bench/latency.py), at a rate that is no flood.
+# Small batches have a different code path, so a paced run also warms up at its rate, for as long as the JVM compiles
+# (cli/commands/bench/latency.py). The maximum rate avoids a backlog.
 _WARM_UP_PACED_S, _WARM_UP_RATE_MAX = 90, 20_000
 _DRAIN_S = 1800.0
 _ASK_EVERY_S = 0.25
-# A look at the lag takes some 10 ms of a core. When all was landed the sink itself has written down.
+# A lag query costs CPU time. The end of the run comes from the sink's records, so a rare query suffices.
 _LAG_ASK_EVERY_S = 1.0
-# 50 us a message: ten million, and two that warm up, take ten minutes on a good day.
+# The time-out of the verification of ten million messages, with a margin for a slow machine.
 _JUDGE_S = 1800.0
 
-#: The seed's graphs show a rolling mean over so many seconds.
+#: The seconds of the rolling mean in the seed's graphs.
 WINDOW_S = 20
 
-#: (commit that made them visible, when they were made, how many)
+#: The time of the commit, the time of the messages, and their number.
 Landing = tuple[datetime, datetime, int]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `rate` 0: a backlog that is there all at once, and is drained as fast as possible.
+    """The parameters of a run.
 
-    `kills`: processor and sink are killed once each, with kill -9, and started again.
+    Attributes:
+        rate: Messages a second; 0 for a backlog, visible all at once and drained as fast as possible.
+        kills: Whether the run kills (SIGKILL) and restarts the processor and the sink once each.
     """
 
     messages: int
@@ -62,7 +63,7 @@ class Plan:
 
 @dataclass
 class Run:
-    """What was measured. Times in seconds, landings in order of time."""
+    """The measurements of a run. `began` is in seconds since 1970, and `landings` are in order of the commits."""
 
     plan: Plan
     figures: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Run:
 
 
 def measure(environment: BenchmarkEnvironment, plan: Plan) -> Run:
-    """One run on a fresh environment. RuntimeError when it does not drain."""
+    """Measure a run on a fresh environment. Raises RuntimeError if the run does not drain."""
     if plan.failures:
         environment.environment.update(FAILURES)
     paced = min(plan.rate, _WARM_UP_RATE_MAX)
@@ -123,7 +124,7 @@ def _produce_and_land(
             [run.began],
         ).fetchall()
         injected: dict[str, int] = dict(connection.execute("SELECT stage, failures FROM onefold.injected").fetchall())
-    # The sink's own word: a look from outside comes up to a second later.
+    # The commit time comes from the sink, because the lag query notices the end up to a second later.
     ended = max(landed.timestamp() for landed, _, _ in run.landings)
     seconds = ended - run.began
     run.figures = {
@@ -136,7 +137,7 @@ def _produce_and_land(
         "deltas_landed": environment.landed(PIPELINE) - deltas_before,
         "batches_landed": len({landed for landed, _, _ in run.landings}),
         **_latencies(run.landings, run.began if plan.rate else ended),
-        # Of a process that was killed nobody knows what it has used.
+        # The CPU time of a killed process is unknown.
         **{f"{name}_cpu_us_per_message": round(cpu.seconds(name, run.began, ended) / plan.messages * 1e6, 1)
            for name in children.pids() if not children.killed},
         **{f"failures_injected_{stage}": injected.get(stage, 0) for stage in ("state", "map", "reduce")},
@@ -171,7 +172,10 @@ _COUNTED = ("missing", "doubled", "extra", "phantom")
 
 
 def throughput(landings: Sequence[Landing], began: float) -> list[tuple[int, float]]:
-    """(second since the beginning, trades landed a second): a mean over the last `WINDOW_S`, or as many as there are."""
+    """Pairs of the second since the beginning and the rolling mean of trades written a second.
+
+    The mean covers the last `WINDOW_S` seconds, or fewer at the beginning.
+    """
     landed: dict[int, int] = defaultdict(int)
     for at, _, count in landings:
         landed[int(at.timestamp() - began)] += count
@@ -183,13 +187,13 @@ def throughput(landings: Sequence[Landing], began: float) -> list[tuple[int, flo
 
 
 def _by_window(landings: Sequence[Landing], began: float) -> list[int]:
-    """The rolling mean at the end of every window, and at the end."""
+    """The rolling mean at the end of every window, and at the end of the run."""
     means = throughput(landings, began)
     return [round(mean) for second, mean in means if second % WINDOW_S == 0 or second == len(means)]
 
 
 def _latencies(landings: list[Landing], began: float) -> dict[str, float | None]:
-    """Of messages that were made after `began`; to a tenth of a second, which is how they were counted."""
+    """The latencies in seconds of the messages made after `began`, with the sink's resolution of a tenth of a second."""
     weighted = sorted(
         ((landed - made).total_seconds(), count) for landed, made, count in landings if made.timestamp() >= began
     )
@@ -213,7 +217,7 @@ def _percentile(weighted: list[tuple[float, int]], up_to: float) -> float:
 
 
 def _maybe_kill(plan: Plan, feeder: Feeder, children: "_Children") -> None:
-    """The processor when a third is sent, the sink at two thirds."""
+    """Kill the processor after a third of the messages, and the sink after two thirds."""
     if (
         plan.kills
         and children.killed < len(_KILLED_AT)
@@ -226,13 +230,13 @@ _KILLED_AT = (("processor", 1 / 3), ("sink", 2 / 3))
 
 
 def _drained(environment: BenchmarkEnvironment) -> None:
-    """Everything folded, and everything that this gave landed. Asked in this order: what is folded does not come back."""
+    """Wait until the processor has processed all messages and the sink has written all output records."""
     written = "all output records are written to PostgreSQL"
     environment.wait(lambda: environment.drained(PIPELINE), _DRAIN_S, written, _LAG_ASK_EVERY_S)
 
 
 class _Children:
-    """One processor and one sink."""
+    """A processor and a sink, and their restarts."""
 
     def __init__(self, environment: BenchmarkEnvironment) -> None:
         self._environment = environment
@@ -248,7 +252,7 @@ class _Children:
             self._running[name].stop()
 
     def kill(self, name: str) -> None:
-        """kill -9, and another one in its place."""
+        """Kill the process (SIGKILL) and start a replacement."""
         self.killed += 1
         self._running[name].kill()
         self._running[name] = self._begin(name)

@@ -1,7 +1,7 @@
-"""The producer of the evaluation: sends a feed as fast as possible or at a steady rate, and reports its sums.
+"""The producer of the evaluation: send a feed as fast as possible or at a steady rate, and report its sums.
 
-Not transactional, as the seed's is not: the broker acknowledges, and a message that is sent twice is sent twice. Only a
-backlog, which is to be there all at once, is one transaction.
+Like the seed's producer, this producer uses no transactions, so a repeated message arrives twice. Only a backlog is a
+transaction, to become visible all at once.
 """
 
 import threading
@@ -16,12 +16,11 @@ from onefold.operate.pacing import FAST, paced, produce
 from onefold.workloads.shaping import Input
 from onefold.workloads.trade_feed import Feed
 
-# Long enough that requests are few: they cost processor time, which what is measured needs. Messages wait for half of it on
-# average, and that counts.
+# A long linger time makes few requests, and leaves CPU time for the measured services. The measured latency includes the wait.
 _LINGER_MS = 50
-# The longest that a broker allows: a backlog of millions is written in one transaction.
+# The broker's default maximum, because a backlog of millions is a single transaction.
 _TRANSACTION_TIMEOUT_MS = 900_000
-# The page compares these sums with the table's; nobody reads faster than once a second.
+# People compare these sums with the table's sums on the dashboard, no faster than once a second.
 _REPORT_EVERY_S = 1.0
 
 _REPORT = """
@@ -33,7 +32,7 @@ DO UPDATE SET value = excluded.value, trades = excluded.trades, told_at = exclud
 
 
 class Feeder:
-    """Sends a feed, part by part. `sent`: messages since the last start."""
+    """The producer of a feed, in parts. `sent` is the number of messages since the last start."""
 
     def __init__(self, client: dict[str, str], dsn: str, feed: Feed) -> None:
         self._dsn = dsn
@@ -47,13 +46,13 @@ class Feeder:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """The next `count` messages, as fast as possible."""
+        """Send the next `count` messages as fast as possible."""
         for message in islice(self._messages, count):
             produce(self._producer, *message)
         self._finish()
 
     def hold(self, count: int) -> None:
-        """The next `count` messages, in a transaction: whoever reads what is committed sees none of them yet."""
+        """Send the next `count` messages in an open transaction, invisible to readers of committed records."""
         own, self._producer = self._producer, self._transactional()
         self._producer.init_transactions()
         self._producer.begin_transaction()
@@ -61,10 +60,10 @@ class Feeder:
         self._held, self._producer = self._producer, own
 
     def release(self) -> None:
-        """What is held is there, all of it at once, and can be read when this returns."""
+        """Commit the transaction of `hold`. On return, all its messages are readable."""
         assert self._held is not None, "hold() comes first"
         self._held.commit_transaction()
-        # A commit is answered before its markers are written. Whoever takes the identity over waits for them.
+        # Kafka answers a commit before the markers are written. A new producer with the same transactional id waits for them.
         self._transactional().init_transactions()
         self._held = None
 
@@ -73,19 +72,19 @@ class Feeder:
         return kafka_client.producer({**self._settings, **identity})
 
     def start(self, count: int, rate: int) -> None:
-        """The next `count` messages at `rate` a second, in a thread of its own."""
+        """Send the next `count` messages at `rate` a second, in a new thread."""
         self.sent = 0
         self._thread = threading.Thread(target=self._keep_pace, args=(count, rate), daemon=True)
         self._thread.start()
 
     def running(self) -> bool:
-        """Is the thread still sending? Raises what ended it too early."""
+        """Whether the thread is still sending. Raises RuntimeError if the thread failed."""
         if self._failure is not None:
             raise RuntimeError(f"the producer failed: {self._failure}")
         return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the thread."""
         if self._thread is not None:
             self._thread.join()
 
@@ -99,7 +98,7 @@ class Feeder:
                     reported_at = time.monotonic()
                     self._report()
             self._finish()
-        except BaseException as error:  # noqa: BLE001 - a thread's error is raised again in the main thread
+        except BaseException as error:  # noqa: BLE001 - `running` reports the error in the main thread
             self._failure = error
 
     def _finish(self) -> None:

@@ -1,6 +1,6 @@
-"""The report of the evaluation: one HTML file, the seed's graphs beside what was measured here.
+"""The report of the evaluation: an HTML file with the seed's figures and the measured figures and charts.
 
-Charts by pygal: they are SVG inside the page, which needs no network, and prints.
+pygal draws the charts as SVG inside the page, so the page needs no network and can be printed.
 """
 
 import sys
@@ -15,10 +15,10 @@ from pygal.style import CleanStyle
 
 from onefold.trades.evaluation import WINDOW_S, Landing, Run, throughput
 
-# pygal leaves an import hook of the old kind behind. Python passes it over with a warning at every import; pytest fails.
+# pygal installs an import hook without `find_spec`. Python warns about the hook at each import, and pytest fails on the warning.
 sys.meta_path[:] = [hook for hook in sys.meta_path if hasattr(hook, "find_spec")]
 
-#: The seed's own figures: 10 million messages at 50,000 a second, three tables and some 500 functions in a cloud.
+#: The figures from the seed's description.
 SEED = {
     "messages": "10,000,000",
     "messages per second": "50,000",
@@ -43,7 +43,7 @@ td {{ font-variant-numeric: tabular-nums }} svg {{ width: 100%; height: auto }}
 
 
 def write(path: Path, runs: Sequence[Run], machine: dict[str, str]) -> None:
-    """Write the report of one or more runs. OSError when that cannot be."""
+    """Write the report of all runs. Raises OSError if the file cannot be written."""
     parts = ["<h2>The seed</h2>", _table(SEED)]
     for run in runs:
         name = "With failures" if run.plan.failures else "Without failures"
@@ -53,7 +53,7 @@ def write(path: Path, runs: Sequence[Run], machine: dict[str, str]) -> None:
 
 
 def latencies(landings: Sequence[Landing], began: float) -> list[tuple[int, float, float]]:
-    """(second of landing, mean latency, longest latency), in seconds, of every second in which something was landed."""
+    """The second since the beginning, the mean latency and the longest latency, in seconds, for each second with a commit."""
     found: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for at, made, count in landings:
         if made.timestamp() >= began:

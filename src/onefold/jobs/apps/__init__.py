@@ -1,1 +1,1 @@
-"""The effects that Onefold brings along, by pipeline."""
+"""The effects included in Onefold, by pipeline."""

@@ -1,1 +1,1 @@
-"""What has to be done for sheets outside of Kafka: snapshots, uploads, and reading what came of them."""
+"""The side effects of the pipeline `sheets`: snapshots and uploads, and the reading of sheets."""

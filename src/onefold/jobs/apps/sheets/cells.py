@@ -1,7 +1,7 @@
-"""Cells of a sheet: their names, their values, and the lines in which chunks and payloads hold them.
+"""Cells of a sheet: their names, their values, and their lines in chunks and payloads.
 
-A line is `[row,col,"n","12.5"]` and a line feed, in UTF-8: compact JSON, one way to write each value, so that equal content is
-equal bytes. Kinds are n (a number), t (a text) and f (a formula). In a payload `[row,col,null]` clears a cell.
+A line is `[row,col,"n","12.5"]` and a line feed, in UTF-8. Lines are compact canonical JSON, so equal content has equal bytes.
+Kinds are n (a number), t (a text) and f (a formula). In a payload `[row,col,null]` clears a cell.
 """
 
 import json
@@ -13,31 +13,31 @@ from typing import NamedTuple
 Cell = tuple[int, int]
 """(row, column), both from 1; compared as pairs, which is the order of every chunk."""
 
-# The size of a sheet in the spreadsheets that people have: A1 to XFD1048576.
+# The size of a sheet in common spreadsheet programs: A1 to XFD1048576.
 ROWS_MAX = 1_048_576
 COLS_MAX = 16_384
-# What a cell may hold, in characters; the same as the contract of sheets.edits.
+# The bounds of a cell's content in characters, as in the pipeline's handler.
 TEXT_MAX = 32_767
 FORMULA_MAX = 8_192
-#: The longest text has 32,767 characters, and JSON writes some of them as six bytes; with its cell that is less.
+#: Above the longest line: a text of 32,767 characters, of up to six bytes each in JSON, and its cell.
 LINE_BYTES_MAX = 1 << 18
-#: Before the first cell, and after the last one.
+#: Before the first cell, and after the last.
 BEGIN: Cell = (0, 0)
 END: Cell = (ROWS_MAX + 1, 0)
 
 _NAME = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
-# As a decimal(38, 9) is written shortest: no exponent, no zeros that say nothing, and a zero without a sign.
+# The shortest form of a decimal(38, 9): no exponent, no redundant zeros, no sign before zero.
 _NUMBER = r"(?:0|-?(?:[1-9][0-9]{0,28}(?:\.[0-9]{0,8}[1-9])?|0\.[0-9]{0,8}[1-9]))"
 _PLAIN = re.compile(rf'\[([1-9][0-9]*),([1-9][0-9]*),(?:null|"n","({_NUMBER})")\]\n'.encode())
 _PLACE = re.compile(rb"\[([1-9][0-9]*),([1-9][0-9]*),")
 
 
 class Value(NamedTuple):
-    """What a cell holds.
+    """The content of a cell.
 
     Attributes:
         kind: "n", "t" or "f".
-        text: a number as its canonical text, a text as it is, a formula with its "=".
+        text: The canonical text of a number, a text unchanged, or a formula with its "=".
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Value(NamedTuple):
 
 
 class Rect(NamedTuple):
-    """A rectangle of cells; both corners are inside."""
+    """A rectangle of cells, including both corners."""
 
     top: int
     left: int
@@ -67,11 +67,11 @@ class Rect(NamedTuple):
 
 
 class NotCanonical(ValueError):
-    """A line that is not as this module would write it."""
+    """A line in a different form than this module's."""
 
 
 def parse_cell(name: str) -> Cell:
-    """(7, 2) of "B7". Raises ValueError: it is not the name of a cell, A1 to XFD1048576."""
+    """The cell of a name: (7, 2) for "B7". Raises ValueError for a name outside A1 to XFD1048576."""
     found = _NAME.fullmatch(name)
     cell = (int(found[2]), column(found[1])) if found else END
     if not inside(cell):
@@ -80,7 +80,7 @@ def parse_cell(name: str) -> Cell:
 
 
 def column(letters: str) -> int:
-    """The number of a column, from 1: 28 of "AB"."""
+    """The number of a column, from 1: 28 for "AB"."""
     number = 0
     for letter in letters:
         number = number * 26 + ord(letter) - ord("A") + 1
@@ -88,7 +88,7 @@ def column(letters: str) -> int:
 
 
 def letters(number: int) -> str:
-    """The name of a column, from 1: "AB" of 28."""
+    """The name of a column: "AB" for 28."""
     name = ""
     while number:
         number, digit = divmod(number - 1, 26)
@@ -97,24 +97,24 @@ def letters(number: int) -> str:
 
 
 def name_of(cell: Cell) -> str:
-    """ "B7" of (7, 2)."""
+    """The name of a cell: "B7" for (7, 2)."""
     return f"{letters(cell[1])}{cell[0]}"
 
 
 def parse_rect(text: str) -> Rect:
-    """The rectangle of "A1:F20", or of "B7" alone; corners in any order. Raises ValueError: it is none."""
+    """The rectangle of "A1:F20", or of "B7" alone, with corners in any order. Raises ValueError for an invalid text."""
     one, colon, other = text.partition(":")
     (row, col), (to_row, to_col) = parse_cell(one), parse_cell(other if colon else one)
     return Rect(min(row, to_row), min(col, to_col), max(row, to_row), max(col, to_col))
 
 
 def inside(cell: Cell) -> bool:
-    """Whether a sheet has such a cell."""
+    """Whether the cell is within the size of a sheet."""
     return 1 <= cell[0] <= ROWS_MAX and 1 <= cell[1] <= COLS_MAX
 
 
 def number_text(number: Decimal) -> str:
-    """The canonical text of a decimal(38, 9). Raises ValueError: it is not one."""
+    """The canonical text of a decimal(38, 9). Raises ValueError for a number out of this range."""
     text = f"{number:f}"
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -125,7 +125,7 @@ def number_text(number: Decimal) -> str:
 
 
 def value_of(number: Decimal | None, text: str | None, formula: str | None) -> Value | None:
-    """What an edit sets a cell to; None: it clears it."""
+    """The cell's value after an edit with these fields; None if the edit clears the cell."""
     if number is not None:
         return Value("n", number_text(number))
     if text is not None:
@@ -134,14 +134,14 @@ def value_of(number: Decimal | None, text: str | None, formula: str | None) -> V
 
 
 def line_of(cell: Cell, value: Value | None) -> bytes:
-    """Its canonical line. A value is what `check` lets through."""
+    """The canonical line of a cell and its value, which must satisfy `check`. None clears the cell."""
     if value is None:
         return b"[%d,%d,null]\n" % cell
     return json.dumps([*cell, *value], ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def check(value: Value) -> None:
-    """Raises ValueError: no cell can hold it."""
+    """Raise ValueError for a value that no cell can have."""
     kind, text = value
     if kind == "n":
         if not re.fullmatch(_NUMBER, text):
@@ -159,7 +159,7 @@ def check(value: Value) -> None:
 
 
 def parse_line(line: bytes) -> tuple[Cell, Value | None]:
-    """The cell and what it is set to; None clears it. Raises NotCanonical."""
+    """The cell of a line and its value; None clears the cell. Raises NotCanonical."""
     plain = _PLAIN.fullmatch(line)
     if plain:
         cell = (int(plain[1]), int(plain[2]))
@@ -175,7 +175,11 @@ def parse_line(line: bytes) -> tuple[Cell, Value | None]:
         if not inside((row, col)):
             raise ValueError(f"row {row}, column {col} is outside of a sheet")
         same = line_of((row, col), value) == line
-    except (ValueError, TypeError, RecursionError) as error:  # also what is not JSON, not UTF-8, or not of four parts
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # also for invalid JSON, invalid UTF-8, or a wrong number of parts
         raise NotCanonical(f"{line[:60]!r} is not a line of a cell: {error}") from None
     if not same:
         raise NotCanonical(f"{line[:60]!r} is not written as canonical JSON")
@@ -183,7 +187,7 @@ def parse_line(line: bytes) -> tuple[Cell, Value | None]:
 
 
 def place_of(line: bytes) -> Cell:
-    """The cell of a line that we wrote. Raises NotCanonical: it cannot have been us."""
+    """The cell of a line written by this module. Raises NotCanonical for any foreign line."""
     found = _PLACE.match(line)
     if not found:
         raise NotCanonical(f"{line[:60]!r} is not a line of a chunk")
@@ -192,7 +196,7 @@ def place_of(line: bytes) -> Cell:
 
 def lines_of(content: bytes) -> Iterator[tuple[Cell, bytes]]:
     """The cells and lines of a chunk, in order."""
-    for line in content.splitlines(keepends=True):  # JSON writes a carriage return as two characters
+    for line in content.splitlines(keepends=True):  # safe, because JSON escapes a carriage return
         yield place_of(line), line
 
 

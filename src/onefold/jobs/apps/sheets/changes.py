@@ -1,4 +1,4 @@
-"""All that entries changed since a snapshot, cell by cell in order: edits and payloads merged, the newest entry first."""
+"""All changes by entries since a snapshot, in the order of cells: edits and payloads merged, the newest entry first."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,14 @@ from onefold.jobs.apps.sheets.payloads import RANGE_BYTES, PayloadLines
 from onefold.jobs.protocols import Objects
 
 T = TypeVar("T")
-# A cell, the entry with a minus so that the newest comes first, and its line; None: the cell is cleared.
+# A cell, the negative entry number (the newest sorts first), and the cell's line; None for a cleared cell.
 _Change = tuple[Cell, int, bytes | None]
 
 
 class Changes:
-    """The changes of a sheet after one entry and up to another, from a cell on.
+    """The changes of a sheet after the entry `after` and up to the entry `upto`, from a cell on.
 
-    What it holds is bounded: a few rows of the database, and a range of each payload.
+    Its memory is bounded by a few database rows and a range of each payload.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Changes:
         offsets: Sequence[int],
         range_bytes: int = RANGE_BYTES,
     ) -> None:
-        """`offsets`: where to go on in each payload, as `offsets_before` said; none: at the beginning."""
+        """`offsets`: The offset to continue at in each payload, from `offsets_before`; empty for the beginning."""
         imports = entries.imports(sheet, after, upto)
         self._payloads = [
             PayloadLines(objects, found.object_id, offset, range_bytes)
@@ -43,17 +43,17 @@ class Changes:
         self._next = next(self._rest, None)
 
     def before(self, end: Cell) -> bool:
-        """Whether there is one more for a cell before `end`."""
+        """Whether a further change of a cell before `end` exists."""
         return self._next is not None and self._next[0] < end
 
     def take(self, end: Cell) -> Iterator[tuple[Cell, bytes | None]]:
-        """Those for cells before `end`. What is not taken stays."""
+        """Remove and yield the changes of cells before `end`. Changes not yielded stay for the next call."""
         while self._next is not None and self._next[0] < end:
             taken, self._next = self._next, next(self._rest, None)
             yield taken
 
     def offsets_before(self, cell: Cell) -> list[int]:
-        """For each payload, from where on it has to be read for this cell and later ones."""
+        """For each payload, an offset at or before the lines of this cell and all later cells."""
         return [lines.offset_before(cell) for lines in self._payloads]
 
 
@@ -68,7 +68,7 @@ def _payload(lines: PayloadLines, entry: int) -> Iterator[_Change]:
 
 
 def newest(changes: Iterator[tuple[Cell, int, T]], from_cell: Cell = BEGIN) -> Iterator[tuple[Cell, T]]:
-    """Of each cell the first one; they come in order, the newest of a cell first."""
+    """The first change of each cell. The changes must come in the order of cells, the newest of a cell first."""
     seen = None
     for cell, _, value in changes:
         if cell != seen and cell >= from_cell:
@@ -79,7 +79,7 @@ def newest(changes: Iterator[tuple[Cell, int, T]], from_cell: Cell = BEGIN) -> I
 def overlaid(
     held: Iterator[tuple[Cell, T]], changes: Iterator[tuple[Cell, T | None]]
 ) -> Iterator[tuple[Cell, T | None]]:
-    """What cells held, with the changes laid over it, in order; None for a cell that was cleared."""
+    """The cells with the changes applied, in order; None for a cleared cell."""
     change = next(changes, None)
     for cell, value in held:
         while change is not None and change[0] < cell:

@@ -1,7 +1,7 @@
-"""What a snapshot consists of: chunks of lines, pages that list chunks, and a root that lists pages.
+"""The objects of a snapshot: chunks with lines, pages with lists of chunks, and a root with a list of pages.
 
-An object's name is a hash of the snapshot entry that wrote it and of its content. So a job that is done twice writes the same
-objects; and a chunk that did not change keeps the name that it was given by the snapshot that wrote it.
+An object's name is a hash of its content and of the snapshot entry at its creation. A repeated job therefore writes the same
+objects, and an unchanged chunk keeps its name in later snapshots.
 """
 
 import hashlib
@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, Protocol
 from onefold.jobs.apps.sheets.cells import Cell
 from onefold.jobs.protocols import Place
 
-# The upper bound of a chunk; a line that is longer is a chunk of its own. An edit of one cell costs so much writing, and a look
-# at one cell so much reading; with 64 KiB both are one request, and a million cells are some hundreds of objects.
+# The upper bound of a chunk; a longer line becomes its own chunk. An edited cell costs the write of a chunk, and a displayed cell
+# costs the read of a chunk. With 64 KiB, each is a single request, and a million cells are some hundreds of objects.
 CHUNK_BYTES = 64 * 1024
-# A page of so many is 40 KB; a root of 100 pages stands for 1.6 GB.
+# A page is then about 40 KB, and a root of 100 pages covers 1.6 GB.
 PAGE_CHUNKS = 256
 
 
 class Readable(Protocol):
-    """The part of a store of objects that readers need."""
+    """The part of an object store for readers."""
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See `Objects`."""
@@ -30,7 +30,7 @@ class Readable(Protocol):
 
 
 class Chunk(NamedTuple):
-    """A chunk as a page lists it."""
+    """A chunk in the list of a page."""
 
     id: str
     first: Cell
@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The object by which a snapshot is known; `size` is that of its chunks in bytes."""
+    """The root object, which identifies a snapshot. `size` is the total size of the chunks in bytes."""
 
     sheet: str
     segment: int
@@ -50,44 +50,44 @@ class Root(NamedTuple):
     pages: list[str]
 
     def content(self) -> bytes:
-        """As it is stored."""
+        """The content of the root object."""
         return _canonical(self._asdict())
 
 
-#: What the names of all that snapshots write begin with.
+#: The prefix of the names of all snapshot objects.
 SNAPSHOTS = "snapshots/"
 
 
 def object_id(sheet: str, place: Place, content: bytes) -> str:
-    """The name of what the snapshot at this place of a sheet writes."""
+    """The name of an object with this content, written by the snapshot at this place of a sheet."""
     start = f"{sheet}/{place.segment}/{place.entry}\n".encode()
     return SNAPSHOTS + hashlib.sha256(start + content).hexdigest()
 
 
 def page_content(chunks: list[Chunk]) -> bytes:
-    """A page as it is stored."""
+    """The content of a page object."""
     return _canonical({"chunks": [chunk._asdict() for chunk in chunks]})
 
 
 def read_page(objects: Readable, name: str) -> list[Chunk]:
-    """The chunks that a page lists, in the order of their cells. Raises `Missing`."""
+    """The chunks in a page, in the order of their cells. Raises `Missing`."""
     return [chunk_of(found) for found in json.loads(objects.get(name))["chunks"]]
 
 
 def chunk_of(data: Any) -> Chunk:
-    """A chunk from JSON."""
+    """A chunk from JSON data."""
     return Chunk(data["id"], tuple(data["first"]), tuple(data["last"]), data["cells"], data["size"])
 
 
 def read_root(objects: Readable, name: str) -> Root:
-    """A root. Raises `Missing`."""
+    """Read a root. Raises `Missing`."""
     return Root(**json.loads(objects.get(name)))
 
 
 def everything(objects: Readable, name: str) -> Iterator[tuple[str, int | None]]:
-    """The names of all objects of a snapshot, from its root on, with the size that each should have where that is known.
+    """The names of all objects of a snapshot, beginning with the root, and the expected size of each chunk (else None).
 
-    Raises `Missing`: the root or a page is not there.
+    Raises `Missing` if the root or a page is missing.
     """
     yield name, None
     for page in read_root(objects, name).pages:
@@ -96,9 +96,9 @@ def everything(objects: Readable, name: str) -> Iterator[tuple[str, int | None]]
 
 
 class Chunks:
-    """The chunks of a finished snapshot by their number, from 0; none at all before the first one.
+    """The chunks of a finished snapshot by their number, from 0. `root` is None, without chunks, before the first snapshot.
 
-    Two pages are held: a merge looks one chunk ahead.
+    The object caches two pages, because a merge looks a chunk ahead.
     """
 
     def __init__(self, objects: Readable, root: str | None, page_chunks: int = PAGE_CHUNKS) -> None:
@@ -107,13 +107,13 @@ class Chunks:
         self._held: dict[int, list[Chunk]] = {}
 
     def at(self, number: int) -> Chunk | None:
-        """None: there are not so many."""
+        """The chunk with this number; None after the last chunk."""
         page, place = divmod(number, self._page_chunks)
         chunks = self.page(page)
         return chunks[place] if place < len(chunks) else None
 
     def page(self, number: int) -> list[Chunk]:
-        """The chunks of a page, also from 0; [] behind the last one."""
+        """The chunks of the page with this number, from 0; [] after the last page."""
         if number >= len(self.pages):
             return []
         if number not in self._held:

@@ -1,4 +1,4 @@
-"""What the workers of sheets do, as declared in onefold.toml: each effect with the servers that it works with."""
+"""Factories of the effects of `sheets`, declared in onefold.toml: each effect with its database, store and writer."""
 
 import json
 from collections.abc import Callable
@@ -15,13 +15,13 @@ FINISHED = "sheets.finished"
 
 
 def snapshots(context: Context) -> Snapshots:
-    """Of the queue sheets.jobs."""
+    """The effect of the queue sheets.jobs."""
     entries = Entries(lambda: connect(context.dsn, "snapshots", "worker"))
     return Snapshots(entries, context.objects(), _to_the_log(context.writer()))
 
 
 def uploads(context: Context) -> KeepOrDiscard:
-    """Of the queue sheets.objects."""
+    """The effect of the queue sheets.objects."""
     return KeepOrDiscard(context.objects())
 
 

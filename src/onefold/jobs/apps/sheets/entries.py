@@ -1,7 +1,7 @@
-"""The log of a sheet as workers and readers see it: entries with dense numbers, which the sink lands in sheets.entries.
+"""The log of a sheet for workers and readers: entries with consecutive numbers, written by the sink to sheets.entries.
 
-Numbers are dense from 1, so it is provable that all entries up to one are there: as many rows as numbers. Nothing that is
-there ever changes, so what has been proven once stays true, and no read here needs a transaction of its own.
+Numbers are consecutive from 1, so the number of rows shows whether all entries up to a number are present. Rows never change,
+so the result stays true, and reads need no transaction.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from onefold.spark_sink.postgres.connection import Connection
 
 #: All cells of a sheet.
 EVERYWHERE = Rect(1, 1, ROWS_MAX, COLS_MAX)
-# Rows that are fetched at once. A cell may hold 32,767 characters, of up to four bytes: 64 of them are at most 8 MB.
+# The rows of a fetch. A cell may have 32,767 characters of up to four bytes, so 64 rows are at most 8 MB.
 _FETCH_ROWS = 64
 
 
 class Edit(NamedTuple):
-    """What an entry set a cell to; a value of None cleared it."""
+    """The value of a cell by an entry; None if the entry cleared the cell."""
 
     cell: Cell
     entry: int
@@ -27,14 +27,14 @@ class Edit(NamedTuple):
 
 
 class Import(NamedTuple):
-    """An entry that names a payload."""
+    """An entry with a payload."""
 
     entry: int
     object_id: str
 
 
 class Finished(NamedTuple):
-    """A snapshot that is finished, as it was told to the log and landed."""
+    """A finished snapshot from sheets.snapshots."""
 
     place: Place
     root: str
@@ -44,17 +44,19 @@ class Entries:
     """The log of sheets, in the tables sheets.entries and sheets.snapshots.
 
     Attributes:
-        rows_read: rows that were fetched so far.
+        rows_read: The number of rows fetched so far.
     """
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
-        """`connect` makes a connection in autocommit mode; it is called again when that one broke."""
+        """`connect` opens a connection in autocommit mode, and is called again after a broken connection."""
         self.rows_read = 0
         self._connect, self._connection, self._names = connect, None, count(1)  # type: Any, Connection | None, count[int]
 
     def landed(self, sheet: str, after: int, upto: int | None = None) -> int:
-        """The highest number up to which no entry is missing, given that none is missing up to `after`. With `upto` it may stop
-        there. Raises psycopg.Error, as everything here: Postgres fails, or does not answer.
+        """The highest number without a missing entry before it, provided that no entry up to `after` is missing.
+
+        With `upto` the result may be `upto` even if later entries are present. Like all methods, raises psycopg.Error if
+        PostgreSQL fails or does not answer.
         """
         if upto is not None:
             there = self._one(
@@ -63,7 +65,7 @@ class Entries:
             )
             if there[0] == upto - after:
                 return upto
-        # The nth row after `after` has the number after + n as long as nothing is missing.
+        # The nth row after `after` has the number after + n unless an earlier entry is missing.
         found = self._one(
             "SELECT max(entry) FROM (SELECT entry, %s + row_number() OVER (ORDER BY entry) AS dense FROM sheets.entries"
             " WHERE sheet_id = %s AND entry > %s) AS numbered WHERE entry = dense",
@@ -72,7 +74,7 @@ class Entries:
         return after if found[0] is None else int(found[0])
 
     def segment_of_snapshot(self, sheet: str, entry: int) -> int | None:
-        """The segment of a snapshot entry; None: the entry is none, or has not landed."""
+        """The segment of a snapshot entry; None if the entry is no snapshot entry or is not written yet."""
         rows = self._all(
             "SELECT segment FROM sheets.entries WHERE sheet_id = %s AND entry = %s AND kind = 'snapshot'",
             (sheet, entry),
@@ -91,8 +93,9 @@ class Entries:
     def edits(
         self, sheet: str, after: int, upto: int, from_cell: Cell = BEGIN, rect: Rect = EVERYWHERE
     ) -> Iterator[Edit]:
-        """Of each cell the newest edit after `after` and up to `upto`, in the order of cells, streamed: cells from `from_cell` on
-        that are inside of `rect`. The server sorts and keeps the result outside of any transaction: a long job holds none open.
+        """Stream the newest edit after `after` and up to `upto` of each cell inside `rect`, from `from_cell` on, in cell order.
+
+        The server sorts and stores the result outside of a transaction, so a long job keeps no transaction open.
         """
         with self._open().cursor(f"edits_{next(self._names)}", withhold=True) as rows:
             rows.itersize = _FETCH_ROWS
@@ -107,7 +110,7 @@ class Entries:
                 yield Edit((row, col), entry, value_of(number, text, formula))
 
     def imports(self, sheet: str, after: int, upto: int) -> list[Import]:
-        """The payloads that entries after `after` and up to `upto` name, in order of entries."""
+        """The entries with payloads after `after` and up to `upto`, in order."""
         rows = self._all(
             "SELECT entry, object_id FROM sheets.entries WHERE sheet_id = %s AND entry > %s AND entry <= %s"
             " AND kind = 'import' ORDER BY entry",
@@ -116,7 +119,7 @@ class Entries:
         return [Import(*row) for row in rows]
 
     def finished(self, sheet: str, upto: int | None = None) -> Finished | None:
-        """The newest finished snapshot at or before an entry; of all when none is given."""
+        """The newest finished snapshot, at or before the entry `upto` if given; None without a snapshot."""
         rows = self._all(
             "SELECT segment, entry, root FROM sheets.snapshots WHERE sheet_id = %s AND entry <= coalesce(%s, entry)"
             " ORDER BY entry DESC LIMIT 1",
@@ -125,16 +128,16 @@ class Entries:
         return Finished(Place(*rows[0][:2]), rows[0][2]) if rows else None
 
     def known(self, sheet: str) -> bool:
-        """Whether anything of the sheet has landed."""
+        """Whether any entry of the sheet is written."""
         return bool(self._one("SELECT EXISTS (SELECT FROM sheets.entries WHERE sheet_id = %s)", (sheet,))[0])
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
     def _open(self) -> Connection:
-        if self._connection is None or self._connection.closed:  # psycopg closes what broke
+        if self._connection is None or self._connection.closed:  # psycopg closes a broken connection
             self._connection = self._connect()
         return self._connection
 

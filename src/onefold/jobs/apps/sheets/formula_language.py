@@ -1,9 +1,9 @@
-"""The language of formulas: a small part of what spreadsheets have, and nothing that could do anything but arithmetic.
+"""The language of formulas: a small, purely arithmetic part of spreadsheet formulas.
 
     =1.5+A1*-(B$2-3)/SUM(C1:D20, 4)
 
-Numbers, references, + - * / with the usual precedence, a minus in front, brackets, and SUM of references, ranges and values. A
-formula is made into steps for a stack, so that however deep its brackets are nothing is called within itself.
+Numbers, references, + - * / with the usual precedence, signs, parentheses, and SUM of references, ranges and values. A formula
+becomes a list of steps for a stack machine, so deeply nested parentheses need no recursion.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from lark import Lark, Transformer, UnexpectedInput
 
 from onefold.jobs.apps.sheets.cells import Rect, column, inside
 
-#: What a formula amounts to when it cannot be a value.
+#: The error values of formulas.
 CYCLE, DIV0, VALUE, NAME, REF = "#CYCLE!", "#DIV/0!", "#VALUE!", "#NAME?", "#REF!"
 
-# Names have no numbers behind them; a name in front of a bracket is a function.
+# A number is never followed by letters, as in a name. A name before an opening parenthesis is a function.
 _GRAMMAR = r"""
 start: "=" sum
 ?sum: product | sum "+" product -> add | sum "-" product -> sub
@@ -37,10 +37,10 @@ NAME: /[A-Za-z_][A-Za-z0-9_.]*/
 
 
 class Step(NamedTuple):
-    """One step of a formula: what is done, and with what.
+    """A step of a formula: an operation and its operand.
 
-    number, error: put `operand` on the stack. cell: put the value of the cell. neg, add, sub, mul, div: take one or two, put
-    one. sum: take as many as `operand` says. area, ref: a range or a cell that only SUM takes, as it is.
+    number, error: push `operand`. cell: push the value of the cell. neg, add, sub, mul, div: pop the arguments and push the
+    result. sum: pop `operand` arguments and push the sum. area, ref: push a range or a cell unevaluated, only for SUM.
     """
 
     op: str
@@ -55,7 +55,7 @@ def _operation(op: str) -> Callable[[Any, list[Any]], Any]:
 
 
 class _Steps(Transformer[Any, Any]):
-    """A tree into steps, from the leaves up: each rule gives (its own step, what comes before it)."""
+    """Transform a parse tree into steps, from the leaves up. Each rule yields its own step and the preceding trees."""
 
     def number(self, found: list[Any]) -> Any:
         return Step("number", Decimal(found[0])), ()
@@ -72,7 +72,7 @@ class _Steps(Transformer[Any, Any]):
         return Step("error", NAME), ()
 
     def bracket(self, found: list[Any]) -> Any:
-        # What stands in brackets is a value, for SUM too.
+        # Parentheses yield a value, also as an argument of SUM.
         return Step("value"), (found[0],)
 
     def call(self, found: list[Any]) -> Any:
@@ -88,7 +88,7 @@ class _Steps(Transformer[Any, Any]):
 
 
 _parser = Lark(_GRAMMAR, parser="lalr", transformer=_Steps(), propagate_positions=False, maybe_placeholders=False)
-# A reference with its dollars, which only matter where a formula is copied.
+# A reference with optional dollar signs, relevant only for copying a formula.
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?([0-9]+)")
 
 
@@ -104,14 +104,14 @@ def _rect(one: str, other: str) -> Rect | None:
 
 
 def parse(formula: str) -> Steps:
-    """The steps of a formula; of one that cannot be read a single one, which puts #NAME?."""
+    """The steps of a formula. An invalid formula has a single step with the error #NAME?."""
     try:
         tree: Any = _parser.parse(formula)
     except UnexpectedInput:
         return (Step("error", NAME),)
     steps: list[Step] = []
-    todo = [(tree, False)]  # with whether it is an argument of SUM
-    while todo:  # the last step first; then it is turned around
+    todo = [(tree, False)]  # the flag: whether the tree is an argument of SUM
+    while todo:  # from the last step to the first, reversed at the end
         (step, children), of_sum = todo.pop()
         if step.op == "cell" and of_sum:
             step = Step("ref", Rect(*step.operand, *step.operand))

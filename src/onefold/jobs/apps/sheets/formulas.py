@@ -1,9 +1,9 @@
-"""Formulas, evaluated when a sheet is read; what is stored is the formula alone.
+"""Formulas, evaluated on reading a sheet. The log stores only the formula.
 
-Every value is a decimal of up to 60 digits: sums of numbers of the log are exact. What is divided, or multiplied beyond that, is
-rounded there. A result with more than 29 digits before the point, which no cell could hold, is #VALUE!. So is arithmetic with a
-text; SUM leaves texts out that it is handed by reference. A cell that holds nothing is 0. Errors are values: what is made of one
-is that error, the leftmost first. All cells of a cycle are #CYCLE!, and so is what is made of them.
+Every value is a decimal of up to 60 digits, so sums of the log's numbers are exact. Quotients and longer products are rounded to
+60 digits. A result with more than 29 digits before the point exceeds a cell and is #VALUE!, as is arithmetic with a text. SUM
+ignores texts in references. An empty cell is 0. Errors are values: a formula with an error yields the leftmost error. All cells
+of a cycle are #CYCLE!, and so are formulas with these cells.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from typing import NamedTuple, Protocol
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
 from onefold.jobs.apps.sheets.formula_language import CYCLE, DIV0, VALUE, Step, Steps, parse
 
-# A number of the log has 38 digits; so a sum of 10^22 of them is exact. No traps: what comes of it is looked at.
+# A number of the log has 38 digits, so a sum of 10^22 numbers is exact. No traps, because `_checked` tests each result.
 _CONTEXT = Context(prec=60, traps=[])
 _DIGITS_MAX = 29
-# Cells that are looked up one by one are fetched together with their neighbours: chains most often go along a row or a column.
+# A lookup of a single cell fetches a tile of cells, because chains of references mostly follow a row or a column.
 _TILE_ROWS, _TILE_COLS = 256, 32
-# A range of at most so many tiles is looked up in them as well; a larger one is streamed, and not kept.
+# A range of at most this number of tiles is also looked up in tiles. A larger range is streamed and not cached.
 _TILES_OF_RANGE = 16
 
 
 class Error(str):
-    """An error value, as "#DIV/0!"; it is no text."""
+    """An error value, such as "#DIV/0!", as distinct from a text."""
 
 
 Result = Decimal | str | Error | None
@@ -31,21 +31,21 @@ Result = Decimal | str | Error | None
 
 
 class Source(Protocol):
-    """Where cells are looked up."""
+    """The cells of a sheet."""
 
     def cells(self, rect: Rect) -> Iterator[tuple[Cell, Value]]:
-        """Those of a rectangle that hold something, in order."""
+        """The nonempty cells of a rectangle, in order."""
 
 
 class _Sum(NamedTuple):
-    """A range as SUM sees it: its numbers added up, and its formulas, in order."""
+    """A range for SUM: the sum of its numbers, and the cells with formulas, in order."""
 
     numbers: Decimal
     formulas: tuple[Cell, ...]
 
 
 class _Node:
-    """A formula that is being evaluated, as in Tarjan's algorithm."""
+    """A formula under evaluation, a node of Tarjan's algorithm."""
 
     def __init__(self, number: int, steps: Steps, needs: list[Cell]) -> None:
         self.number = self.low = number
@@ -62,7 +62,7 @@ class Formulas:
         self._results: dict[Cell, Result] = {}
 
     def shown(self, cell: Cell, value: Value | None) -> Result:
-        """What a cell shows that holds this."""
+        """The displayed value of a cell with this content."""
         if value is None or value.kind == "t":
             return value and value.text
         if value.kind == "n":
@@ -72,10 +72,9 @@ class Formulas:
         return self._results[cell]
 
     def _evaluate(self, cell: Cell, value: Value) -> None:
-        """A formula and all that it needs; by a stack of its own, because chains are longer than Python's is.
+        """Evaluate a formula and all needed formulas, with an explicit stack because chains can exceed Python's stack.
 
-        Cells that need one another come out together, as Tarjan's algorithm has it: so what is an error because of a cycle does
-        not depend on where one begins to look.
+        Tarjan's algorithm finds all cells of a cycle together, so the first evaluated cell does not affect the #CYCLE! errors.
         """
         nodes: dict[Cell, _Node] = {}
         path, component = [cell], [cell]
@@ -100,7 +99,7 @@ class Formulas:
                 self._close(done, nodes, component)
 
     def _close(self, first: Cell, nodes: dict[Cell, _Node], component: list[Cell]) -> None:
-        """Give a value to all cells that need each other; mostly it is one, which does not need itself."""
+        """Set the values of a strongly connected component, mostly a single cell without a reference to itself."""
         members = [component.pop()]
         while members[-1] != first:
             members.append(component.pop())
@@ -159,7 +158,7 @@ class Formulas:
         return self._results[cell] if value is not None and value.kind == "f" else self.shown(cell, value)
 
     def _run(self, steps: Steps) -> Result:
-        """The steps of a formula whose needs all have their values."""
+        """Execute the steps of a formula after the evaluation of all needed formulas."""
         stack: list[Result | Rect] = []
         for step in steps:
             if step.op == "number":
@@ -176,7 +175,7 @@ class Formulas:
                 del stack[-taken:]
                 stack.append(self._applied(step, arguments))
         (result,) = stack
-        assert not isinstance(result, Rect)  # only SUM is handed one
+        assert not isinstance(result, Rect)  # only SUM has rectangles as arguments
         return Decimal(0) if result is None else result
 
     def _applied(self, step: Step, arguments: list[Result | Rect]) -> Result:
@@ -207,7 +206,7 @@ class Formulas:
             for part in parts:
                 if isinstance(part, Error):
                     return part
-                if isinstance(part, Decimal):  # a text that a reference leads to is left out
+                if isinstance(part, Decimal):  # texts in references are ignored
                     total = _CONTEXT.add(total, part)
         return _checked(total)
 
@@ -219,5 +218,5 @@ def _number(value: Result | Rect) -> Decimal | Error:
 
 
 def _checked(number: Decimal) -> Decimal | Error:
-    """A number that a cell could hold, as far as its size goes."""
+    """The number, or #VALUE! if the number is too large for a cell."""
     return Error(VALUE) if not number.is_finite() or number.adjusted() >= _DIGITS_MAX else number

@@ -1,18 +1,19 @@
-"""The chunks of the next snapshot, of those of the one before it and the changes since: a merge in bounded memory.
+"""The chunks of the next snapshot, merged from the old snapshot's chunks and the changes since, in bounded memory.
 
-A chunk of the old snapshot has a *territory*: the cells from its first one up to the first one of the next chunk. The first
-territory begins where the sheet does, the last one ends where the sheet does. A territory without a change is passed: its chunk
-is listed again, unread. In any other one the changes are laid over the chunk's lines, and what comes of it is cut into chunks.
+Each chunk of the old snapshot has a *territory*: the cells from its first cell up to the first cell of the next chunk. The first
+territory begins at the beginning of the sheet, and the last territory ends at the end of the sheet. For a territory without a
+change, the new snapshot lists the old chunk unread. For every changed territory, the merge overlays the changes on the chunk's
+lines and cuts the result into chunks.
 
-The same old snapshot and the same changes give the same chunks, wherever the work was cut off: a cut depends on the lines since
-the last cut, and never on a checkpoint.
+Equal old snapshots and changes yield equal chunks, even after an interruption: a cut depends only on the lines since the last
+cut, never on a checkpoint.
 
-- More than two full chunks of lines: one is cut off, as full as it can be.
-- At the end of a territory what is left is one chunk, or two halves: so that a place where cells come in one by one does not
-  become many tiny chunks. Behind the last old chunk it is cut as full as can be, because that is where a sheet grows.
-- What is left and fills no more than half of a chunk is not cut but carried into the next territory, if that one is read anyway
-  or its chunk fits into the same half: so that tiny chunks do not stay where cells were cleared.
-- Is what came of a territory just what its chunk holds, the chunk is listed again.
+- With more than two full chunks of lines, the merge cuts off a chunk, as full as possible.
+- At the end of a territory, the rest becomes a chunk, or two halves. Frequent inserts at the same place then do not make many
+  tiny chunks. After the last old chunk, each cut is as full as possible, because a sheet grows at its end.
+- A rest of at most half a chunk is carried into the next territory, if the next territory is read anyway or its chunk fits into
+  the same half. No tiny chunks then remain after cells are cleared.
+- If the result of a territory equals its old chunk, the new snapshot lists the old chunk.
 """
 
 from collections import deque
@@ -37,14 +38,14 @@ from onefold.jobs.protocols import Objects, Place
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much at once. The first two decide what is written; the others only how often there is a checkpoint.
+    """The bounds of chunks and pages, and of the work between checkpoints. Only the first two affect the snapshot's content.
 
     Attributes:
-        chunk_bytes: of a chunk.
-        page_chunks: of a page.
-        passed: old chunks that are done with and nothing is written, between two checkpoints.
-        cleared: lines that are read and not kept, between two checkpoints.
-        range_bytes: that are read at once of a payload.
+        chunk_bytes: The bytes of a chunk.
+        page_chunks: The chunks of a page.
+        passed: The number of old chunks between two checkpoints.
+        cleared: The number of cleared cells between two checkpoints.
+        range_bytes: The bytes of each read of a payload.
     """
 
     chunk_bytes: int = CHUNK_BYTES
@@ -56,20 +57,20 @@ class Bounds:
 
 @dataclass
 class Position:
-    """How far a merge is: all that another worker needs to go on. As plain JSON data it is a checkpoint.
+    """The position of a merge, sufficient for a second worker to continue. The position as plain JSON data is a checkpoint.
 
-    Bounded by a page, two chunks, and 75 bytes for each page of the snapshot.
+    Its size is bounded by a page, two chunks, and 75 bytes for each page of the snapshot.
 
     Attributes:
-        old: the number of the old chunk whose territory this is.
-        cell: lines before it are read.
-        held: lines that are read and not written; most often none, they are read again.
-        whole: whether no line of this territory has been written or carried: its chunk might stay as it is.
-        halved: the territory is being cut into its last chunks.
-        offsets: where to go on in each payload.
-        pages: ids of the pages that are full.
-        page: the chunks of the one that is not.
-        ended: nothing is left to do.
+        old: The number of the present territory's old chunk.
+        cell: The first cell whose line is not read yet.
+        held: The lines read and not written yet. Mostly empty, because the lines can be read again.
+        whole: Whether no line of this territory is written or carried yet, so the old chunk may stay unchanged.
+        halved: Whether the merge is cutting the territory's last chunks.
+        offsets: The offset in each payload at which to continue.
+        pages: The ids of the full pages.
+        page: The chunks of the last, not yet full page.
+        ended: Whether the merge is complete.
     """
 
     old: int = 0
@@ -87,21 +88,21 @@ class Position:
     ended: bool = False
 
     def as_state(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The position as plain JSON data."""
         return asdict(self) | {"cell": list(self.cell), "page": [chunk._asdict() for chunk in self.page]}
 
 
 def position_of(state: Any) -> Position:
-    """Of a checkpoint; None: at the beginning."""
+    """The position of a checkpoint; the beginning for None."""
     if state is None:
         return Position()
     page = [chunk_of(data) for data in state["page"]]
-    # What is appended to is ours: a checkpoint stays what it is.
+    # Copy the lists, so that the merge does not change the checkpoint.
     return Position(**{**state, "cell": tuple(state["cell"]), "pages": list(state["pages"]), "page": page})
 
 
 class Merge:
-    """One run of it, from a position on. `run` yields after each checkpoint's worth of work; `position` is where it is then."""
+    """A merge from a position on. `run` yields at each checkpoint, with the state in `position`."""
 
     def __init__(
         self,
@@ -119,11 +120,11 @@ class Merge:
         self._lines: deque[bytes] = deque(line.encode() for line in position.held)
         self._size = sum(map(len, self._lines))
         self._passed = self._cleared = 0
-        # Payloads are not read again before this cell.
+        # No payload is read again before this cell.
         self._again_from = position.cell
 
     def run(self) -> Iterator[None]:
-        """All territories, then the last page. After each of what it yields, `position` is a checkpoint."""
+        """Merge all territories and write the last page. At each yield, `position` is a checkpoint."""
         at = self.position
         while at.old == 0 or self._old.at(at.old) is not None:
             chunk, following = self._old.at(at.old), self._old.at(at.old + 1)
@@ -144,7 +145,7 @@ class Merge:
         yield from self._checkpoint()
 
     def _territory(self, chunk: Chunk | None, following: Chunk | None, end: Cell) -> Iterator[None]:
-        """Read it, cut what comes of it; what is carried into the next one stays in `_lines`."""
+        """Read a territory and cut the result into chunks. Lines carried into the next territory stay in `_lines`."""
         at, full = self.position, self._bounds.chunk_bytes
         content = self._objects.get(chunk.id) if chunk else b""
         start = at.cell
@@ -177,12 +178,12 @@ class Merge:
             yield from self._write(full)
 
     def _touched(self, number: int) -> bool:
-        """Whether the next change is in the territory of this chunk, or before it."""
+        """Whether the next change is in or before the territory of this chunk."""
         following = self._old.at(number + 1)
         return self._changes.before(following.first if following else END)
 
     def _write(self, limit: int) -> Iterator[None]:
-        """A chunk of as many lines as fit into `limit` bytes, one at least; a checkpoint behind it."""
+        """Write a chunk of all lines that fit into `limit` bytes, at least one, and make a checkpoint."""
         taken = [self._lines.popleft()]
         size = len(taken[0])
         while self._lines and size + len(self._lines[0]) <= limit:
@@ -207,7 +208,7 @@ class Merge:
             self._close_page()
 
     def _close_page(self) -> None:
-        """Write it, unless the old snapshot has the same one at the same place."""
+        """Write the page, unless the old snapshot has an equal page at the same place."""
         at = self.position
         number = len(at.pages)
         if at.page == self._old.page(number):
@@ -220,7 +221,10 @@ class Merge:
         at.page = []
 
     def _checkpoint(self, *, held: bool = False) -> Iterator[None]:
-        """From the first line that is not written on, which is read again; or with the lines that are `held` in it."""
+        """Make a checkpoint that contains the unwritten lines (`held`), or that begins at the first of them.
+
+        In the second case, the next run reads the lines again.
+        """
         at, read = self.position, self.position.cell
         self._passed = self._cleared = 0
         first = place_of(self._lines[0]) if self._lines else read
@@ -228,7 +232,7 @@ class Merge:
             at.held = [line.decode() for line in self._lines]
             self._again_from = read
         else:
-            # What was held when this run began is written by now, or read again.
+            # The lines held at the start of this run are written by now, or are read again.
             at.cell, at.held = first, []
             self._again_from = first
         at.offsets = self._changes.offsets_before(at.cell)

@@ -1,4 +1,4 @@
-"""The lines of an uploaded payload, read in ranges: a payload may be larger than memory."""
+"""The lines of an uploaded payload, read in ranges because a payload may be larger than memory."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,23 +7,23 @@ from onefold.jobs.apps.sheets.cells import BEGIN, LINE_BYTES_MAX, Cell, NotCanon
 from onefold.jobs.apps.sheets.chunks import Readable
 from onefold.jobs.protocols import Missing, Refuse
 
-# Read at once of each payload. Between two snapshots there are about a hundred entries, so all together hold a few MB.
+# The bytes of each read of a payload. About a hundred entries between two snapshots together need a few MB.
 RANGE_BYTES = 64 * 1024
 
 
 class PayloadLines:
-    """Iterates over (cell, value, line) of a payload, from a byte offset on; a value of None clears the cell.
+    """Iterate over (cell, value, line) of a payload, from a byte offset on. The value None clears the cell.
 
-    Raises `Refuse` where the content is not canonical, and `Missing`.
+    Raises `Refuse` for content in a non-canonical form, and `Missing` for a missing object.
     """
 
     def __init__(self, objects: Readable, name: str, offset: int = 0, range_bytes: int = RANGE_BYTES) -> None:
         self._objects, self._name, self._range_bytes = objects, name, range_bytes
-        #: Some cells, and the offsets at which their lines begin.
+        #: The first cell of each range, and the offset of its line.
         self._known: deque[tuple[Cell, int]] = deque([(BEGIN, offset)])
 
     def offset_before(self, cell: Cell) -> int:
-        """An offset from which on all lines with this cell or a later one are found. Never asked for an earlier cell again."""
+        """An offset at or before the lines of this cell and all later cells. Calls must come with ascending cells."""
         while len(self._known) > 1 and self._known[1][0] <= cell:
             self._known.popleft()
         return self._known[0][1]
@@ -44,7 +44,7 @@ class PayloadLines:
                 yield cell, value, line
 
     def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Whole lines, as many as come with a range, and the offset of the first one."""
+        """The complete lines of each range, and the offset of the first line."""
         size = self._objects.size(self._name)
         if size is None:
             raise Missing(self._name)
@@ -68,7 +68,7 @@ class PayloadLines:
 
 
 def lines_in(objects: Readable, name: str, rect: Rect) -> Iterator[tuple[Cell, Value | None]]:
-    """What a payload sets the cells of a rectangle to; only the part that may have some is read.
+    """The values of a payload for the cells of a rectangle; reads only the part of the payload that may have these cells.
 
     Raises `Missing` and `Refuse`.
     """
@@ -80,8 +80,8 @@ def lines_in(objects: Readable, name: str, rect: Rect) -> Iterator[tuple[Cell, V
 
 
 def _start(objects: Readable, name: str, wanted: Cell) -> int:
-    """By halving: the offset of a line at or before the first one with a cell at or behind `wanted`."""
-    low, high = 0, objects.size(name) or 0  # a line begins at low, with a cell before `wanted`, or it is the first one
+    """The offset of a line at or before the first line with a cell at or after `wanted`, by binary search."""
+    low, high = 0, objects.size(name) or 0  # the line at `low` has a cell before `wanted`, or is the first line
     while high - low > RANGE_BYTES:
         middle = (low + high) // 2
         found = _line_after(objects, name, middle, high)
@@ -93,7 +93,7 @@ def _start(objects: Readable, name: str, wanted: Cell) -> int:
 
 
 def _line_after(objects: Readable, name: str, at: int, end: int) -> tuple[int, Cell] | None:
-    """The offset and the cell of the first line that begins behind `at` and ends before `end`."""
+    """The offset and the cell of the first line that begins after `at` and ends at or before `end`."""
     for wide in (1, 32, 1024):  # KiB: most lines are short
         block = objects.get(name, at, min(at + wide * 1024, end))
         first = block.find(b"\n") + 1

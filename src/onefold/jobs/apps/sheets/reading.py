@@ -1,7 +1,7 @@
-"""A sheet as it is after one of its entries: the newest finished snapshot at or before it, and the entries after that.
+"""A sheet after a given entry: the newest finished snapshot at or before the entry, and the entries after the snapshot.
 
-What is read is counted: of the store no more than the root, pages, the chunks that may have cells of what is asked for, and
-payloads that the entries after the snapshot name; of the database no more than those entries.
+The reads are counted. From the store, a reading needs only the root, the pages, the chunks that may have requested cells, and
+the payloads of the entries after the snapshot. From the database, a reading needs only these entries.
 """
 
 import heapq
@@ -14,20 +14,20 @@ from onefold.jobs.apps.sheets.chunks import Chunk, Readable, Root, read_page, re
 from onefold.jobs.apps.sheets.entries import Entries, Import
 from onefold.jobs.apps.sheets.payloads import lines_in
 
-# Objects that are kept in case the next look is at them too: a few MB of chunks.
+# The number of cached chunks: a few MB.
 _KEPT = 64
 
 
 class NotThere(Exception):
-    """There is no such sheet, or it has no such entry yet; as a sentence."""
+    """The sheet does not exist, or does not have the entry yet; the message is a sentence."""
 
 
 class Counted:
-    """A store that counts what is read of it.
+    """A store with counters for reads.
 
     Attributes:
-        bytes_read: of contents.
-        objects_read: reads of objects, or of parts of them.
+        bytes_read: The bytes of content read.
+        objects_read: The number of reads of objects or of parts of objects.
     """
 
     def __init__(self, objects: Readable) -> None:
@@ -47,16 +47,16 @@ class Counted:
 
 
 class Reading:
-    """One sheet, as of one entry.
+    """A sheet after a given entry.
 
     Attributes:
-        entry: that one.
-        snapshot: the entry whose snapshot is read; 0: none was finished, and the log is read from its beginning.
-        counted: what was read of the store so far.
+        entry: The entry.
+        snapshot: The entry of the snapshot to read; 0 without a finished snapshot, to read the log from its beginning.
+        counted: The store with its counters.
     """
 
     def __init__(self, entries: Entries, objects: Readable, sheet: str, at: int | None = None) -> None:
-        """`at`: an entry; None: the newest one that has landed. Raises NotThere, and `Missing`: an object is gone."""
+        """`at` is an entry, or None for the newest written entry. Raises NotThere, and `Missing` for a missing object."""
         self.counted = Counted(objects)
         self._entries, self._sheet = entries, sheet
         finished = entries.finished(sheet, at)
@@ -74,22 +74,22 @@ class Reading:
 
     @property
     def tail(self) -> int:
-        """How many entries come after the snapshot."""
+        """The number of entries after the snapshot."""
         return self.entry - self.snapshot
 
     def cells(self, rect: Rect) -> Iterator[tuple[Cell, Value]]:
-        """The cells of a rectangle that hold something, in order."""
+        """The nonempty cells of a rectangle, in order."""
         for cell, value in overlaid(self._held(rect), self._changes(rect)):
             if value is not None:
                 yield cell, value
 
     def _held(self, rect: Rect) -> Iterator[tuple[Cell, Value | None]]:
-        """In the snapshot."""
+        """The cells of the rectangle in the snapshot."""
         for chunk in self._chunks(rect):
             yield from (found for found in self._lines(chunk) if rect.holds(found[0]))
 
     def _chunks(self, rect: Rect) -> Iterator[Chunk]:
-        """Those that may have cells of it. Pages are read up to the first one that begins behind it, each once."""
+        """The chunks that may have cells of the rectangle. Each page is read once, up to the first chunk after the rectangle."""
         for number, name in enumerate(self._root.pages if self._root else ()):
             if number == len(self._pages):
                 self._pages.append(read_page(self.counted, name))
@@ -110,7 +110,7 @@ class Reading:
         return self._kept[chunk.id]
 
     def _changes(self, rect: Rect) -> Iterator[tuple[Cell, Value | None]]:
-        """By the entries after the snapshot."""
+        """The changes of the rectangle's cells by the entries after the snapshot."""
         edits = self._entries.edits(self._sheet, self.snapshot, self.entry, rect=rect)
         edited = ((cell, -entry, value) for cell, entry, value in edits)
         return newest(heapq.merge(edited, *(self._imported(found, rect) for found in self._imports)))

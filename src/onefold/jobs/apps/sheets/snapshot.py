@@ -1,8 +1,7 @@
-"""The effect of the queue sheets.jobs: a snapshot of a sheet as it is after one entry, of the snapshot before it and the entries
-in between.
+"""The effect of the queue sheets.jobs: make a snapshot of a sheet from the previous snapshot and the entries since.
 
-Idempotent by what it is made of: entries never change, each snapshot follows from the one before it, and names follow from
-content. So a job that is done twice, by two workers at once, or cut off anywhere, leaves the same objects.
+The effect is idempotent: entries never change, each snapshot depends only on the previous snapshot and the entries, and names
+depend on content. A job that is repeated, interrupted, or executed by two workers at once leaves the same objects.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from onefold.jobs.protocols import Done, Job, Missing, Objects, Refuse
 
 @dataclass(frozen=True)
 class Finished:
-    """What is told to the log when a snapshot is finished: a record of sheets.finished, field by field."""
+    """The report of a finished snapshot: the fields of a record of sheets.finished."""
 
     sheet_id: str
     segment: int
@@ -31,18 +30,18 @@ class Finished:
 
 
 class Snapshots:
-    """Makes snapshots."""
+    """The effect: make snapshots."""
 
     ordered = True
 
     def __init__(
         self, entries: Entries, objects: Objects, publish: Callable[[Finished], None], bounds: Bounds | None = None
     ) -> None:
-        """`publish` returns when the log has it. Snapshots that follow from one another have the same `bounds`."""
+        """`publish` returns after Kafka has acknowledged the report. All snapshots of a sheet need the same `bounds`."""
         self._entries, self._objects, self._publish, self._bounds = entries, objects, publish, bounds or Bounds()
 
     def before(self, job: Job, newest: Done | None) -> Sequence[Job] | None:
-        """The snapshots in between. Raises `Refuse`: the job's entry is no snapshot entry."""
+        """The jobs of the snapshots between `newest` and this job. Raises `Refuse` if the job's entry is no snapshot entry."""
         sheet, entry = job.log_id, job.place.entry
         after = newest.place.entry if newest else 0
         if self._entries.landed(sheet, after, entry) < entry:
@@ -55,13 +54,13 @@ class Snapshots:
         ]
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
-        """Merge; a checkpoint behind each chunk that is written.
+        """Merge, with a checkpoint after each written chunk.
 
-        Raises `Refuse` for a payload that is none, and `Missing` for an object that should be there.
+        Raises `Refuse` for an invalid payload, and `Missing` for a missing object.
         """
         position = position_of(state)
         if any(self._objects.size(name) is None for name in [*position.pages, *(chunk.id for chunk in position.page)]):
-            # They were thrown away since: what follows from entries is made once more.
+            # An object of the checkpoint is deleted, so the merge starts again from the entries.
             position = position_of(None)
         if position.ended:
             yield position.as_state()
@@ -83,7 +82,7 @@ class Snapshots:
             yield position.as_state()
 
     def finish(self, job: Job, state: Any) -> dict[str, Any]:
-        """Write the root, and tell the log its name."""
+        """Write the root, and publish its name to the log."""
         at = position_of(state)
         if not at.ended:
             raise ValueError(f"the snapshot of {job.log_id} at entry {job.place.entry} has not come to its end")
@@ -101,7 +100,7 @@ class Snapshots:
         return counted
 
     def stands(self, job: Job, result: Any) -> bool:
-        """Whether the root, its pages and its chunks are there, each chunk in its size."""
+        """Whether the root, its pages and its chunks exist, each chunk with its size."""
         try:
             return all(
                 (found := self._objects.size(name)) is not None and size in (None, found)
@@ -111,11 +110,11 @@ class Snapshots:
             return False
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
-        """How many objects are deleted."""
+        """The number of deleted objects, in a sentence."""
         number = sum(1 for _ in self._objects.ids(SNAPSHOTS))
         return [f"all {number:,} objects below {SNAPSHOTS} in the store: the worker makes the snapshots again"]
 
     def start_over(self, *, inputs: bool) -> None:
-        """Delete all snapshots: in another log the same entry may be another one, and its snapshot has another name."""
+        """Delete all snapshots: the log after the reset may have different entries, whose snapshots have different names."""
         for name in self._objects.ids(SNAPSHOTS):
             self._objects.delete(name)

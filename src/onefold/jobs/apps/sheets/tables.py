@@ -1,4 +1,4 @@
-"""CSV into the canonical lines of a payload, line by line."""
+"""Conversion of CSV into the canonical lines of a payload."""
 
 import csv
 import re
@@ -8,21 +8,22 @@ from typing import TextIO
 
 from onefold.jobs.apps.sheets.cells import COLS_MAX, ROWS_MAX, TEXT_MAX, Value, check, line_of, name_of, number_text
 
-# What is a number for everybody. "007" and "1e5" may be anything, and stay as they are written.
+# Unambiguous numbers. "007" and "1e5" may have a different meaning, and stay texts.
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,28})(?:\.[0-9]{1,9})?")
 
 
 class NotATable(ValueError):
-    """What cannot be imported, and where; as a sentence."""
+    """A sentence with the place in the file and the reason why the file cannot be imported."""
 
 
 def payload_lines(table: TextIO) -> Iterator[bytes]:
-    """The lines of what a CSV file holds; it is opened with newline="". What begins with = is a formula, an empty field leaves
-    its cell as it is. Raises NotATable.
+    """The payload lines of a CSV file opened with newline="". Raises NotATable.
+
+    A field that begins with = is a formula. An empty field leaves its cell unchanged.
     """
     csv.field_size_limit(
         4 * TEXT_MAX
-    )  # what is too long for a cell is said by its name, and what has no end is not read
+    )  # above a cell's bound, so that the error names the cell, but finite for an unclosed quote
     row = 0
     try:
         for row, fields in enumerate(csv.reader(table, strict=True), 1):

@@ -1,18 +1,20 @@
-"""Large payloads of a sheet: three calls of a client, the sweep of what was never named, and the effect of what was decided.
+"""Large payloads of a sheet: the client's three calls, garbage collection of unreferenced uploads, and the effect of decisions.
 
-A payload is an object first and an entry afterwards. In between it carries an expiry mark, and the log decides what becomes of
-it: whichever of *complete* (the client) and *discard* (the sweep) comes first in `sheets.uploads` holds for ever, and a job on
-`sheets.objects` says so.
+A payload is first an object, and later an entry. In between, the object has an expiration marker, and the log decides about the
+object. The first request in `sheets.uploads`, *complete* by the client or *discard* by garbage collection, decides permanently,
+and a job on `sheets.objects` has the decision.
 
-Each call may be repeated, and may die anywhere. Nothing here asks a clock whether a client is still at work:
+Each call may be repeated, and may stop at any point. No decision depends on a clock's view of the client's progress:
 
-- The mark is set before the object is written, so an object that nothing names has one.
-- The sweep deletes nothing. It asks the log to discard; of an object that an entry names, the answer is to keep it.
-- A mark is removed from an object that an entry names, and from no other. So it stays when an object is discarded, for a client
-  that is slow enough to write the object after that: the next sweep finds it again. That costs an empty object a discarded
-  upload, as the log keeps a small state of each upload too.
+- The client sets the marker before writing the object, so every unreferenced object has a marker.
+- Garbage collection deletes no object. Garbage collection sends a discard request to the log, and the log's job keeps an object
+  referenced by an entry.
+- A worker removes only markers of objects referenced by an entry. A discarded object keeps its marker, because a slow client may
+  write the object after the deletion, and the next garbage collection then finds the object. Each discarded upload thus leaves
+  an empty marker object in the store, and a small state in the log.
 
-What age has a say in is patience alone: a sweep that is too early costs a client an upload, under another request.
+The age of a marker only decides how early garbage collection sends the discard request. If the request comes too early, the
+client must upload again under a new request name.
 """
 
 from __future__ import annotations
@@ -34,20 +36,20 @@ from onefold.operate import producing
 
 UPLOADS = "sheets.uploads"
 PAYLOADS = "payloads/"
-# The contract asks for the sheet, which a name does not tell; a discarded object is of none.
+# The schema requires a sheet id, but a discard request only has the object's name.
 NO_SHEET = "-"
 
 _SHEET_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _READ_BYTES = 1 << 20
 
 Message = tuple[str, bytes, bytes]  # topic, key, value
-#: Writes messages to Kafka, which has them on return.
+#: Write messages to Kafka. On return, Kafka has acknowledged the messages.
 Produce = Callable[[Iterable[Message]], None]
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A payload that was checked: what the three calls are about. The same file and request give the same one again."""
+    """A checked payload for the three calls. The same file and request always yield an equal upload."""
 
     object_id: str
     sheet_id: str
@@ -58,7 +60,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Marked:
-    """An object that nothing has named so far, as a sweep finds it."""
+    """An object with an expiration marker, not referenced by an entry so far."""
 
     name: str
     since: datetime
@@ -66,13 +68,14 @@ class Marked:
 
 
 def import_payload(objects: Objects, produce: Produce, sheet_id: str, request: str, file: BinaryIO) -> Upload:
-    """The three calls, one after the other; again after any error, and it is still one import.
+    """Run the three calls in order. Idempotent: run the function again after any error.
 
     Args:
-        request: the client's own name for this upload. What was discarded is uploaded again under another one.
-        file: lines as in cells.py, by row and column, each cell once; `[row,col,null]` clears it. Is read twice.
+        request: The client's own name for this upload. A discarded payload needs a new name.
+        file: Lines as in cells.py, sorted by row and column, each cell once; `[row,col,null]` clears a cell. The file is read
+            twice.
 
-    Raises UserError: the file is no payload, or store or Kafka do not take it.
+    Raises UserError: The file is no valid payload, or the store or Kafka fails.
     """
     upload_ = create(objects, sheet_id, request, file)
     upload(objects, upload_, file)
@@ -81,7 +84,7 @@ def import_payload(objects: Objects, produce: Produce, sheet_id: str, request: s
 
 
 def create(objects: Objects, sheet_id: str, request: str, file: BinaryIO) -> Upload:
-    """Check the payload, give its object a name, and set the mark of that. Raises UserError as `import_payload` does."""
+    """Check the payload, name its object, and set the object's expiration marker. Raises UserError as in `import_payload`."""
     if not _SHEET_ID.fullmatch(sheet_id):
         raise UserError(
             Code.ARGUMENT_WRONG, f"{sheet_id!r} is no sheet id", "Write 1 to 64 of A-Z, a-z, 0-9, _ . and -", USAGE
@@ -94,14 +97,14 @@ def create(objects: Objects, sheet_id: str, request: str, file: BinaryIO) -> Upl
 
 
 def upload(objects: Objects, made: Upload, file: BinaryIO) -> None:
-    """Write the object. Raises UserError: the file is not the one that was checked; then there is no object."""
-    # Again, so that the patience of the sweep counts from here: a client may take its time between two calls.
+    """Write the object. Raises UserError, and writes no object, if the file has changed since `create`."""
+    # Renew the marker, because the client may have waited between the two calls.
     objects.mark(made.object_id)
     objects.put_stream(made.object_id, _same(file, made.digest))
 
 
 def complete(objects: Objects, produce: Produce, made: Upload) -> None:
-    """Ask the log for an entry with the object. Raises UserError: there is no such object."""
+    """Request an entry with the object from the log. Raises UserError if the object does not exist."""
     if objects.size(made.object_id) is None:
         raise UserError(
             Code.OBJECT_MISSING,
@@ -112,9 +115,9 @@ def complete(objects: Objects, produce: Produce, made: Upload) -> None:
 
 
 def unnamed(objects: Objects, older_than_s: float) -> Iterator[Marked]:
-    """What has been marked for so long, by the clocks of store and caller.
+    """The objects whose marker is at least `older_than_s` seconds old, by the clocks of the store and the caller.
 
-    A mark without an object is of a client that has not come to that yet, or of an object that was discarded.
+    A marker without an object belongs to a client before its upload, or to a discarded object.
     """
     now = datetime.now(UTC)
     for mark in objects.marks():
@@ -125,22 +128,22 @@ def unnamed(objects: Objects, older_than_s: float) -> Iterator[Marked]:
 
 
 def sweep(objects: Objects, produce: Produce, older_than_s: float) -> int:
-    """Ask the log to discard what `unnamed` gives; how much that was."""
+    """Request the discard of all `unnamed` objects. Returns their number."""
     found = list(unnamed(objects, older_than_s))
     ask(produce, found)
     return len(found)
 
 
 def ask(produce: Produce, found: Iterable[Marked]) -> None:
-    """Ask the log to discard these. Of what an entry names it will say: keep it."""
+    """Request the discard of these objects. The log's job keeps an object referenced by an entry."""
     produce(_message(one.name, NO_SHEET, "discard", 0, one.size) for one in found)
 
 
 class KeepOrDiscard:
-    """The effect of `sheets.objects`: what was decided about an object.
+    """The effect of `sheets.objects`: apply the decision about an object.
 
-    Decisions of an object need no order. The first one holds for ever, and every later one repeats it: a job that is late,
-    done twice or overtaken says the same as the others.
+    The decisions about an object need no order. The first decision is permanent and every later job repeats the decision, so
+    late, repeated and reordered jobs have the same effect.
     """
 
     ordered = False
@@ -149,33 +152,39 @@ class KeepOrDiscard:
         self._objects = objects
 
     def before(self, job: Job, newest: Done | None) -> Sequence[Job] | None:
-        """None that it would have to wait for."""
+        """Return (), because no job waits for an earlier job."""
         return ()
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
-        """Remove the mark of what an entry names, and the object that none ever will; one call, so no checkpoint.
+        """Remove the marker of a completed upload, or delete a discarded object. A single call needs no checkpoint.
 
-        Raises `Refuse`: it is no upload. Whoever may write to the topic could name a part of a snapshot otherwise.
+        Raises `Refuse` for an object that is no upload. Otherwise a record on the topic could delete a part of a snapshot.
         """
         if not job.log_id.startswith(PAYLOADS):
             raise Refuse(f"{job.log_id} is no upload: those begin with {PAYLOADS}")
         if job.value["keep"]:
             self._objects.unmark(job.log_id)
         else:
-            # And not its mark: a client may be about to write the object once more.
+            # Keep the marker, because a slow client may write the object again.
             self._objects.delete(job.log_id)
         yield from ()
 
     def finish(self, job: Job, state: Any) -> Any:
-        """The log knows already: it decided."""
+        """Publish nothing, because the log made the decision."""
         return {"kept": job.value["keep"]}
 
     def stands(self, job: Job, result: Any) -> bool:
-        """A mark that came back is the sweep's affair; an object that did, of a slow client, is deleted again."""
+        """Whether the decision is still in effect: a discarded object, written again by a slow client, is deleted again.
+
+        Garbage collection takes care of a reappeared marker.
+        """
         return bool(job.value["keep"]) or not job.log_id.startswith(PAYLOADS) or self._objects.size(job.log_id) is None
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
-        """With the inputs, how many uploads nothing names any more. Else the log decides of each what it has decided before."""
+        """The number of uploads without a reference after a reset that deletes the inputs, in a sentence.
+
+        If the inputs stay, the log repeats all its decisions, and nothing is left over.
+        """
         if not inputs:
             return []
         number = sum(1 for _ in self._objects.ids(PAYLOADS))
@@ -184,13 +193,13 @@ class KeepOrDiscard:
         ]
 
     def start_over(self, *, inputs: bool) -> None:
-        """With the inputs, mark what no entry names any more. It is not deleted here: a client may be about to complete it."""
+        """Mark all uploads if the inputs are deleted too. No upload is deleted, because a client may complete the upload."""
         for name in self._objects.ids(PAYLOADS) if inputs else ():
             self._objects.mark(name)
 
 
 def to_kafka(client: Mapping[str, str]) -> Produce:
-    """Writes in transactions, so that a reader of committed records sees what was written as a whole."""
+    """A `Produce` with Kafka transactions, so that readers of committed records see no partial write."""
 
     def produce(messages: Iterable[Message]) -> None:
         for _ in producing.produce(messages, client):
@@ -209,7 +218,7 @@ def _message(object_id: str, sheet_id: str, action: str, cells: int, size: int) 
 
 
 def _checked(file: BinaryIO) -> tuple[int, int, str]:
-    """How many cells, how many bytes, and the SHA-256 in hex."""
+    """The number of cells, the number of bytes, and the SHA-256 in hex."""
     cells, size, digest, last = 0, 0, hashlib.sha256(), BEGIN
     for line in _read(file, lambda: file.readline(LINE_BYTES_MAX)):
         cells += 1
@@ -229,7 +238,7 @@ def _checked(file: BinaryIO) -> tuple[int, int, str]:
 
 
 def _same(file: BinaryIO, digest: str) -> Iterator[bytes]:
-    """What was checked, once more."""
+    """Read the file again, and raise UserError at the end if its digest differs."""
     found = hashlib.sha256()
     for part in _read(file, lambda: file.read(_READ_BYTES)):
         found.update(part)

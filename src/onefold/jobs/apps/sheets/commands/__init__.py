@@ -1,4 +1,4 @@
-"""`onefold sheets`: a spreadsheet's cells as its log has them, cells from a file into its log, and uploads without a reference.
+"""`onefold sheets`: print the cells of a sheet, import a file, and find uploads without a reference.
 
 The entry point `sheets` of the group `onefold.commands` names this package.
 """
@@ -12,5 +12,5 @@ VERBS = {
     "import": "Import a CSV file into a sheet, as one entry.",
     "sweep": "Delete uploads that no record references.",
 }
-#: Extras of Onefold.
+#: The extras of Onefold that the command needs.
 NEEDS = ("processor",)

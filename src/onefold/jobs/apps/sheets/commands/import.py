@@ -1,4 +1,4 @@
-"""`onefold sheets import`: a CSV file as one entry of a sheet's log, by the three calls of an upload."""
+"""`onefold sheets import`: import a CSV file as a single entry of a sheet's log, by the three calls of an upload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.progress import Progress
 
-# Lines between two words about how far it is.
+# The number of lines between two progress messages.
 _SAY_EVERY = 10_000
 
 
@@ -43,7 +43,7 @@ def command(
     settings, progress, digest = load(), Progress(), hashlib.sha256()
     store = open_store(settings.object_store(), settings.objects_endpoint)
     try:
-        # The payload lies on the disk, as it may be larger than memory, and is read twice.
+        # The payload is a file on disk, because its size may exceed memory and `import_payload` reads the payload twice.
         with _opened(file) as table, tempfile.TemporaryFile() as payload:
             for number, line in enumerate(tables.payload_lines(table), 1):
                 digest.update(line)

@@ -1,4 +1,4 @@
-"""`onefold sheets open`: the newest finished snapshot and the entries after it, as a table."""
+"""`onefold sheets open`: print a sheet as a table, from the newest finished snapshot and the later entries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from onefold.jobs.apps.sheets.formulas import Result
     from onefold.jobs.apps.sheets.reading import Reading
 
-# What a terminal has room for; more is a matter of --range.
+# The size of a usual terminal.
 DEFAULT_RANGE = "A1:J40"
 _TEXT_SHOWN = 40
-# As many digits after the point as a cell can have; the context is wide enough for what formulas give.
+# Nine digits after the point, as in a cell. The context is wide enough for the results of formulas.
 _NINTH, _WIDE = Decimal("1E-9"), Context(prec=60, rounding=ROUND_HALF_EVEN)
 
 
@@ -34,7 +34,7 @@ def command(
     formulas: Annotated[bool, typer.Option("--formulas", help="Print formulas, not what they amount to.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
-    """Print cells of a sheet, and below them from which snapshot they are and what was read for it.
+    """Print cells of a sheet, and below the cells their snapshot and the number of bytes and rows read.
 
     Example: onefold sheets open budget --at 250 --range A1:F20
     """
@@ -51,7 +51,7 @@ def command(
 
 
 def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, Any]:
-    """{"sheet", "entry", "snapshot", "tail", "bytes_read", "rows_read", "cells": {name: {"kind", "held", "shown"}}}"""
+    """{"sheet", "entry", "snapshot", "tail", "bytes_read", "rows_read", "cells": {name: {"kind", "held", "shown"}}}."""
     import psycopg
 
     from onefold.jobs.apps.sheets.entries import Entries
@@ -102,7 +102,7 @@ def _cells(reading: Reading, rect: Rect, formulas: bool) -> dict[str, dict[str, 
     from onefold.jobs.apps.sheets.formulas import Formulas
 
     evaluated = Formulas(reading)
-    # Read whole before anything is evaluated: formulas read too, and a sheet's rows come from one connection.
+    # Read all cells before the evaluation, because formulas read from the same database connection.
     held = list(reading.cells(rect))
     return {
         name_of(cell): {
@@ -122,7 +122,7 @@ def _shown(result: Result) -> str:
     rounded = result.quantize(_NINTH, context=_WIDE)
     try:
         return number_text(rounded)
-    except ValueError:  # rounded up to one digit more than a cell has
+    except ValueError:  # after rounding up, the number has a digit more than a cell allows
         return f"{rounded:f}"
 
 
@@ -131,7 +131,7 @@ def _text(found: dict[str, Any], rect: Rect) -> str:
 
 
 def _table(cells: dict[str, dict[str, str]], rect: Rect) -> list[str]:
-    """Rows and columns up to the last one that holds something; numbers to the right, as everybody writes them."""
+    """The rows and columns up to the last nonempty cell. Numbers are right-aligned."""
     from onefold.jobs.apps.sheets.cells import letters, parse_cell
 
     if not cells:

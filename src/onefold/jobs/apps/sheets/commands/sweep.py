@@ -1,4 +1,4 @@
-"""`onefold sheets sweep`: asks the log what becomes of objects that nothing has named so far."""
+"""`onefold sheets sweep`: find unreferenced uploads, and request their discard from the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onefold.operate.progress import Progress
 from onefold.operate.times import duration
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-# Of what is found; the sum says the rest.
+# The number of listed objects. The total covers the rest.
 SHOWN = 20
 
 
@@ -27,12 +27,14 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Find uploads that no record references after a time, and queue them for deletion. The log decides: it keeps an upload
-    that an entry references, and the worker deletes the others. Also removes unfinished files of crashed writers.
+    """Find uploads that no record references after a time, and queue the uploads for deletion.
+
+    The log decides: an upload with a reference stays, and the worker deletes every upload without a reference. The command also
+    removes unfinished files of crashed writers.
 
     Example: onefold sheets sweep --older-than 12h --dry-run
     """
-    from onefold.jobs.apps.sheets import uploads  # needs clients that `--help` does not
+    from onefold.jobs.apps.sheets import uploads  # imports clients, unnecessary for `--help`
     from onefold.jobs.objects import open_store
 
     patience_s, settings, progress = duration(older_than).total_seconds(), load(), Progress()

@@ -1,4 +1,4 @@
-"""The pages of sheets on the dashboard: the list of them, and a window of one, live."""
+"""The pages of sheets on the dashboard: the list of sheets, and a live window of a sheet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_TABLES = "There are no sheets here: onefold migrate makes their tables"
 
 
 class Pages:
-    """The handlers."""
+    """The request handlers of the pages."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -60,7 +60,7 @@ class Pages:
         )
 
     async def stream(self, request: Request) -> Response:
-        """A window of a sheet, live."""
+        """The stream of updates of a sheet's window."""
         sheet_id = request.path_params["sheet_id"]
         window, _ = window_of(request.query_params)
         await self._check(sheet_id)
@@ -73,18 +73,18 @@ class Pages:
         )
 
     async def _check(self, sheet_id: str) -> None:
-        """Raises Unreadable when there is no such sheet."""
+        """Raise Unreadable if the sheet does not exist."""
         try:
             async with self._snapshot() as connection:
                 known = await listing.known(connection, sheet_id)
         except psycopg.DataError:
-            known = False  # a name that no text in PostgreSQL can be
+            known = False  # PostgreSQL cannot store the name as a text
         if not known:
             raise Unreadable(f"There is no sheet {sheet_id}, or none of its rows are in PostgreSQL yet", 404)
 
     @asynccontextmanager
     async def _snapshot(self) -> AsyncIterator[psycopg.AsyncConnection[tuple[Any, ...]]]:
-        """Raises Unreadable in a database without the tables of sheets."""
+        """Open a read-only snapshot. Raises Unreadable in a database without the tables of `sheets`."""
         async with self._page.snapshot() as connection:
             if not await listing.there(connection):
                 raise Unreadable(NO_TABLES, 404)

@@ -1,6 +1,6 @@
-"""Windows of sheets: each read in a thread of its own kind, from the store of objects and over a connection that only reads.
+"""Windows of sheets, read in threads from the object store and over a read-only database connection.
 
-The store may be far away, so whoever serves the page never waits for it: not for a read that hangs, nor behind one.
+The store may be slow, so the server of the page neither waits for a read nor queues further requests behind a hanging read.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from onefold.jobs.protocols import Missing, Refuse
 from onefold.postgres import hang_up
 from onefold.view import Unreadable
 
-READERS = 4  # windows that are read at once; each has a thread and a connection
-# Of that for formulas: one that adds up a million cells stays as it was written, and the page is there.
+READERS = 4  # the number of simultaneous reads; each has a thread and a connection
+# The time for formulas. After this time, the page shows a large formula, such as a sum of a million cells, unevaluated.
 EVALUATE_S = 3.0
-DECIMALS_MOST = 9  # of a number in a sheet
-READ_S = 10.0  # for one window; a healthy store needs some milliseconds, and nobody waits longer for a page
+DECIMALS_MOST = 9  # the decimals of a number in a sheet
+READ_S = 10.0  # the time-out of a window's read, far above the usual milliseconds
 
 
 Connect = Callable[[], psycopg.Connection[tuple[Any, ...]]]
@@ -38,13 +38,13 @@ Connect = Callable[[], psycopg.Connection[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Shown:
-    """What a cell shows.
+    """The displayed value of a cell.
 
     Attributes:
         kind: "number", "text" or "error".
-        text: the value, of a formula the one that came out; of one that needs too much of the sheet, the formula.
-        content: what was put there: the value, or the formula.
-        formula: whether it was a formula.
+        text: The value, or the result of a formula. If the evaluation takes too long, the formula.
+        content: The content of the cell: the value, or the formula.
+        formula: Whether the content is a formula.
     """
 
     kind: str
@@ -55,13 +55,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Grid:
-    """A window of a sheet.
+    """The content of a window of a sheet.
 
     Attributes:
-        entry: the newest entry that it has.
-        snapshot: the entry of the snapshot that it was read from; 0: of none.
-        bytes_read: from the store of objects.
-        cells: those that hold something.
+        entry: The newest entry in the content.
+        snapshot: The entry of the snapshot; 0 without a snapshot.
+        bytes_read: The bytes read from the object store.
+        cells: The nonempty cells.
     """
 
     entry: int
@@ -71,22 +71,22 @@ class Grid:
 
 
 class Grids:
-    """Reads windows of sheets."""
+    """The readers of windows of sheets."""
 
     def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
-        """`open_objects` raises UserError where there is no store that could be used."""
+        """`open_objects` raises UserError for an unusable store."""
         self._free = [_Reading(connect, open_objects) for _ in range(READERS)]
         self._turns = asyncio.Semaphore(READERS)
         self._threads = ThreadPoolExecutor(READERS, "grids")
 
     async def read(self, sheet_id: str, window: Window, before: Grid | None = None) -> Grid:
-        """The window as it is now; `before` itself when nothing came since. Raises Unreadable."""
+        """Read the present content of the window; returns `before` if the sheet has not changed. Raises Unreadable."""
         reading: _Reading | None = None
         try:
             async with asyncio.timeout(READ_S):
                 await self._turns.acquire()
                 reading = self._free.pop()
-                # Whoever waits may leave; the thread goes on, and is free again when it has come to its end.
+                # If the waiting request ends, the thread continues, and becomes free at the end of its read.
                 return await asyncio.shield(self._begin(reading, sheet_id, window, before))
         except TimeoutError:
             if reading is not None:
@@ -94,14 +94,14 @@ class Grids:
             raise Unreadable("The database or the store of objects does not answer") from None
 
     def close(self) -> None:
-        """Hangs up."""
+        """Close all connections and stop the threads."""
         for reading in self._free:
             reading.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, reading: _Reading, sheet_id: str, window: Window, before: Grid | None) -> asyncio.Future[Grid]:
         def give_back(work: asyncio.Future[Grid]) -> None:
-            work.cancelled() or work.exception()  # nobody may be there any more to hear of it
+            work.cancelled() or work.exception()  # mark the exception as retrieved, in case the request has ended
             self._free.append(reading)
             self._turns.release()
 
@@ -111,7 +111,7 @@ class Grids:
 
 
 class _Reading:
-    """What one thread at a time reads with; opened by the first read, and again when it broke."""
+    """The connection and the store for a thread, opened by the first read and again after a broken connection."""
 
     def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
         self._open = connect
@@ -136,12 +136,12 @@ class _Reading:
             raise Unreadable(f"The sheet cannot be read: {first_line(error)}") from None
 
     def hang_up(self) -> None:
-        """From another thread: who waits for the database gets an error."""
+        """Abort the connection from a second thread, so that a read waiting for the database fails."""
         if self._connection is not None:
             hang_up(self._connection)
 
     def close(self) -> None:
-        """Gives the connection back."""
+        """Close the connection."""
         self._entries.close()
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -161,18 +161,18 @@ def _read(entries: Entries, objects: Readable, sheet_id: str, window: Window, be
 
 
 def _is_newest(entries: Entries, sheet_id: str, grid: Grid) -> bool:
-    """Whether neither an entry nor a snapshot has come since."""
+    """Whether the sheet has no newer entry and no newer snapshot."""
     finished = entries.finished(sheet_id)
     snapshot = finished.place.entry if finished else 0
     return snapshot == grid.snapshot and entries.landed(sheet_id, grid.entry) == grid.entry
 
 
 class _TooMuch(Exception):
-    """Formulas need more of a sheet than is read for a page."""
+    """The evaluation of formulas takes more time than a page allows."""
 
 
 class _Bounded:
-    """A sheet that formulas are evaluated with, until the time is over."""
+    """A source of cells for formulas, with a time limit."""
 
     def __init__(self, source: Source, until: float) -> None:
         self._source = source
@@ -199,7 +199,7 @@ def _shown(formulas: Formulas, cell: Cell, value: Value) -> Shown:
 
 
 def rounded(number: Decimal) -> str:
-    """What came out of a formula, with as many digits behind the point as a cell may have; a smaller one with its exponent."""
+    """The result of a formula with the decimals of a cell. A smaller result has an exponent."""
     if not number:
         return "0"
     text = f"{number:.{DECIMALS_MOST}f}"

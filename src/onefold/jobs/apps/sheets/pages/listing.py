@@ -1,4 +1,4 @@
-"""The sheets that there are: how each log stands, and its newest snapshot."""
+"""The list of sheets: the length of each log, and its newest snapshot."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Sheet:
-    """One of them.
+    """A sheet of the list.
 
     Attributes:
-        entries: of its log.
-        snapshot: the entry of the newest finished snapshot; 0: there is none.
-        snapshots: how many are made.
-        cells, size, chunks, shared: of the newest one; size in bytes, shared are the chunks that an earlier one wrote.
+        entries: The number of entries in the log.
+        snapshot: The entry of the newest finished snapshot; 0 without a snapshot.
+        snapshots: The number of finished snapshots.
+        cells, size, chunks, shared: Of the newest snapshot. `size` is in bytes, and `shared` counts the chunks from earlier
+            snapshots.
     """
 
     sheet_id: str
@@ -34,19 +35,19 @@ class Sheet:
 
 
 async def there(connection: Connection) -> bool:
-    """Whether this database has sheets that this connection may read. Raises psycopg.Error."""
+    """Whether the database has the tables of `sheets` and the connection may read the tables. Raises psycopg.Error."""
     (found,) = await (await connection.execute(_THERE)).fetchone() or (False,)
     return bool(found)
 
 
 async def fetch(connection: Connection, after: str) -> tuple[list[Sheet], bool]:
-    """A page of them by their ids, and whether there are more. Raises psycopg.Error."""
+    """A page of sheets in the order of their ids, and whether more sheets follow. Raises psycopg.Error."""
     rows = await (await connection.execute(_SHEETS, (after, PAGE_SHEETS + 1))).fetchall()
     return [Sheet(*row) for row in rows[:PAGE_SHEETS]], len(rows) > PAGE_SHEETS
 
 
 async def known(connection: Connection, sheet_id: str) -> bool:
-    """Whether there is a sheet of that name. Raises psycopg.Error."""
+    """Whether the sheet exists. Raises psycopg.Error."""
     cursor = await connection.execute("SELECT FROM sheets.entries WHERE sheet_id = %s LIMIT 1", (sheet_id,))
     return await cursor.fetchone() is not None
 

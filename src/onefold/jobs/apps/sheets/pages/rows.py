@@ -1,4 +1,4 @@
-"""The page of a sheet as HTML: parts, each of which is exchanged by itself."""
+"""The page of a sheet as HTML, in separately replaceable parts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from onefold.jobs.apps.sheets.pages.grids import Grid, Shown
 from onefold.jobs.apps.sheets.pages.windows import Window
 from onefold.view import Page
 
-TEXT_MAX = 300  # characters of a cell that are shown; it may hold 32,767, and 10,000 cells may be shown
+TEXT_MAX = 300  # displayed characters of a cell, because a page may show 10,000 cells of 32,767 characters
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike the hyphen
-TITLE_FROM = 16  # a text so long may not fit into its cell
+TITLE_FROM = 16  # a longer text may not fit into its cell
 
-#: By the id of its element, which no two parts have in common: a part of the page as HTML.
+#: The parts of the page as HTML, by the unique id of the part's element.
 Parts = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class CellView:
-    """A cell.
+    """A displayed cell.
 
     Attributes:
-        kind: its classes, of "number", "text", "error" and "formula".
-        text: what stands in it.
-        content: what was put there: the same, the number without commas, or the formula. Long ones are cut.
-        title: what is shown on pointing at it, or "".
-        cut: whether `content` is not all of it.
+        kind: The CSS classes, from "number", "text", "error" and "formula".
+        text: The displayed text.
+        content: The content of the cell: the text, the number without commas, or the formula. Long content is cut.
+        title: The tooltip, or "".
+        cut: Whether `content` is cut.
     """
 
     kind: str = ""
@@ -40,7 +40,7 @@ class CellView:
 
 @dataclass(frozen=True)
 class RowView:
-    """A row; number: from 1."""
+    """A row of cells, numbered from 1."""
 
     number: int
     cells: list[CellView]
@@ -48,16 +48,19 @@ class RowView:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen cell: its name, and all that was put there."""
+    """The selected cell: its name, and its complete content."""
 
     name: str
     content: str
 
 
 def parts(page: Page, grid: Grid | None, window: Window, trouble: str, chosen: Cell | None = None) -> Parts:
-    """The parts of the page of a window that was read (None: nothing could be read), with what is wrong, or "".
+    """The parts of a window's page.
 
-    chosen: the cell that is marked.
+    Args:
+        grid: The content of the window; None without a successful read.
+        trouble: The reason of a failed read, or "".
+        chosen: The selected cell.
     """
     made = {"standing": page.text("sheet_standing.html", grid=grid, trouble=trouble)}
     if grid is not None:
@@ -75,7 +78,7 @@ def rows(grid: Grid, window: Window, chosen: Cell | None = None) -> Iterator[Row
 
 
 def chosen_of(grid: Grid, cell: Cell) -> Chosen:
-    """What the line above the cells says of one of them."""
+    """The content of the line above the cells for this cell."""
     shown = grid.cells.get(cell)
     return Chosen(name_of(cell), shown.content if shown else "")
 
@@ -95,9 +98,9 @@ def _short(text: str) -> str:
 
 
 def grouped(number: str) -> str:
-    """A number as a sheet has it, in thousands: -1234.5 is written with a minus sign and a comma."""
+    """A number with commas between thousands and with a minus sign instead of a hyphen."""
     digits = number.removeprefix("-")
     before, point, behind = digits.partition(".")
     if not (before + behind).isdecimal():
-        return number  # with an exponent
+        return number  # the number has an exponent
     return f"{MINUS if number.startswith('-') else ''}{int(before):,}{point}{behind}"

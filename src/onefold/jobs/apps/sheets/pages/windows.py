@@ -1,4 +1,4 @@
-"""Which cells of a sheet the page shows: a window of rows and columns, as its address says, and the ways on from it."""
+"""The window of rows and columns on a sheet's page, from the page's address, and the links to adjacent windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from onefold.jobs.apps.sheets.cells import COLS_MAX, ROWS_MAX, Cell, Rect, column, letters, parse_cell
 from onefold.view import Unreadable
 
-# What is shown unless the address says otherwise, and at most: a page of some hundred kilobytes, whatever a sheet has.
+# The default window and the largest window. The maximum limits a page to some hundred kilobytes.
 ROWS_SHOWN, COLS_SHOWN = 50, 26
 ROWS_MOST, COLS_MOST = 200, 52
 
@@ -18,7 +18,7 @@ _COLS = re.compile(r"([A-Z]{1,3})-([A-Z]{1,3})")
 
 
 class NoWindow(Unreadable):
-    """The address asks for no part of a sheet."""
+    """The address requests an invalid part of a sheet."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, 400)
@@ -26,11 +26,11 @@ class NoWindow(Unreadable):
 
 @dataclass(frozen=True)
 class Way:
-    """A link to a neighbouring window.
+    """A link to an adjacent window.
 
     Attributes:
         name: "up", "down", "left" or "right".
-        items: its address.
+        items: The query parameters of the window's address.
     """
 
     name: str
@@ -41,22 +41,22 @@ class Way:
 
 @dataclass(frozen=True)
 class Window:
-    """The cells that are shown."""
+    """The displayed cells."""
 
     rect: Rect
 
-    #: Of the whole sheet.
+    #: The size of the whole sheet.
     row_count = ROWS_MAX
     col_count = COLS_MAX
 
     @property
     def rows(self) -> str:
-        """As the address has them: 1-50."""
+        """The rows in the form of the address, such as 1-50."""
         return f"{self.rect.top}-{self.rect.bottom}"
 
     @property
     def cols(self) -> str:
-        """As the address has them: A-Z."""
+        """The columns in the form of the address, such as A-Z."""
         return f"{letters(self.rect.left)}-{letters(self.rect.right)}"
 
     @property
@@ -66,12 +66,12 @@ class Window:
 
     @property
     def items(self) -> dict[str, str]:
-        """Its address."""
+        """The query parameters of the window's address."""
         return {"rows": self.rows, "cols": self.cols}
 
     @property
     def ways(self) -> list[Way]:
-        """To the windows beside it, as far as the sheet goes."""
+        """The links to the adjacent windows within the sheet."""
         top, left, bottom, right = self.rect
         height, width = bottom - top + 1, right - left + 1
         there = {
@@ -89,7 +89,7 @@ class Window:
         ]
 
     def around(self, cell: Cell) -> Window:
-        """The window of the same size that has the cell, and this one when it has."""
+        """This window if it contains the cell; else a window of the same size with the cell."""
         if self.rect.holds(cell):
             return self
         height, width = self.rect.bottom - self.rect.top + 1, self.rect.right - self.rect.left + 1
@@ -101,7 +101,7 @@ class Window:
 
 
 def window_of(items: Mapping[str, str]) -> tuple[Window, Cell]:
-    """The window that an address asks for, and the cell that is chosen in it: its first one unless the address says so.
+    """The window of an address, and the selected cell; by default the first cell of the window.
 
     Raises NoWindow.
     """
@@ -121,7 +121,7 @@ def window_of(items: Mapping[str, str]) -> tuple[Window, Cell]:
 
 
 def _first_and_last(pattern: re.Pattern[str], text: str, number: Callable[[str], int]) -> tuple[int, int]:
-    """Both 0, which no sheet has, when it is not written so."""
+    """The two numbers of a range; (0, 0), outside of every sheet, for an invalid text."""
     found = pattern.fullmatch(text.strip().upper())
     return (number(found[1]), number(found[2])) if found else (0, 0)
 

@@ -1,5 +1,5 @@
-// Keeps the cells of a sheet live, and lets one walk through them. What is different is changed, marked once, and nothing else
-// is touched. Values arrive as text and are never made numbers of here.
+// Updates the cells of a sheet live, and moves the selection by keyboard. An update replaces and briefly marks only changed
+// cells. Values arrive as text and are never converted into numbers.
 "use strict";
 
 (() => {
@@ -9,9 +9,9 @@
   const line = document.getElementById("content");
   const heads = [...table.tHead.rows[0].cells];
   const quiet = matchMedia("(prefers-reduced-motion: reduce)");
-  const OURS = new Set(["tabindex", "aria-selected", "data-chosen", "data-changed"]); // what no update has
-  const WALKED = "#chosen"; // of an address by which one comes with the keyboard; an element's name would take the focus
-  let at = [0, 0]; // of the chosen cell: its row in the body, its place in that row
+  const OURS = new Set(["tabindex", "aria-selected", "data-chosen", "data-changed"]); // attributes set only by this script
+  const WALKED = "#chosen"; // the fragment after keyboard navigation; no element has this id, so the browser moves no focus
+  let at = [0, 0]; // the selected cell: its row in the body, and its place in the row
 
   const cellAt = ([row, place]) => table.tBodies[0].rows[row]?.cells[place];
   const chosen = () => cellAt(at);
@@ -21,7 +21,7 @@
   const tell = () => {
     const cell = chosen();
     if (document.activeElement !== box) box.value = nameOf(cell);
-    // What the page was made with is whole; in a cell a long one is cut.
+    // The page's initial content is complete, but the content of a cell may be cut.
     if (line.dataset.of !== nameOf(cell) || !("cut" in cell.dataset)) line.textContent = contentOf(cell);
     line.dataset.of = nameOf(cell);
   };
@@ -41,7 +41,7 @@
     if (focus) cell.focus();
   };
 
-  // Beyond the edge is the next part of the sheet, which has an address of its own.
+  // Beyond the edge is an adjacent window of the sheet, with its own address.
   const leave = (way, name) => {
     const link = document.querySelector(`[data-go="${way}"]`);
     if (!link) return;
@@ -108,16 +108,16 @@
     stream.tell(troubled, update.at);
   };
 
-  // An animation ends its mark; without one the mark stays until something else changes.
+  // The end of the animation removes the mark. Without animations, the mark stays until the next change.
   const flash = (cells) => {
     if (!cells.length) return;
     if (quiet.matches) table.querySelectorAll("[data-changed]").forEach((cell) => cell.removeAttribute("data-changed"));
     cells.forEach((cell) => cell.removeAttribute("data-changed"));
-    void table.offsetWidth; // so that one that is marked begins anew
+    void table.offsetWidth; // force a reflow, so that the animation of a marked cell restarts
     cells.forEach((cell) => cell.setAttribute("data-changed", ""));
   };
 
-  // A table for everybody; where a program moves the focus from cell to cell it is a grid.
+  // Without this script the element is a table. With keyboard navigation between cells, its role is grid.
   const prepare = () => {
     table.setAttribute("role", "grid");
     table.setAttribute("aria-readonly", "true");
