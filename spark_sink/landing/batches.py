@@ -20,7 +20,7 @@ from onefold.spark_sink.landing.isolate import REDUCED_OFFSETS, Bound, Sifted
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
-from onefold.spark_sink.landing.protocols import Rows, Scheduler
+from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
 from onefold.spark_sink.landing.stage import Stage, Staged
 from onefold.spark_sink.landing.stages import Stages
 from onefold.spark_sink.plan import Plan
@@ -46,6 +46,7 @@ class Batches:
         plan: Plan,
         connection: Connection,
         reader: Connection,
+        topics: Topics,
         stage: Stage,
         start: dict[Partition, int],
         ids: dict[str, str],
@@ -61,6 +62,7 @@ class Batches:
         self._plan = plan
         self._connection = connection
         self._reader = reader
+        self._topics = topics
         self._stage = stage
         self._next = self._reached = start
         self._ids = ids
@@ -186,7 +188,7 @@ class Batches:
                 staged = Staged(self._stage, rows.to_arrow())
 
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
-        identity.same_topics(self._plan.topics, self._ids)
+        identity.same_topics(self._topics, self._ids)
         known_contracts.refuse_newer(self._connection, self._plan.domain)
         self._refuse_written(staged)
         batch, targets = _with_last_records(batch, staged), self._stage.targets
@@ -226,8 +228,8 @@ class Batches:
                 left += [rest] if rest.ranges else []
 
     def _sift_part(self, batch: Batch, rows: Rows) -> None:
-        sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._plan.topics, self._bound)
-        identity.same_topics(self._plan.topics, self._ids)  # once more: these rows may have been read from Kafka again
+        sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._topics, self._bound)
+        identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
         self._refuse_written(sifted)
         batch = _with_last_records(batch, sifted)
         # It merges rows by itself, and only those of the whole batch: where a part of it has landed, what is left is staged anew.
@@ -239,7 +241,7 @@ class Batches:
 
     def _refuse_written(self, staged: Staged) -> None:
         if not self._plan.unknown_contracts:
-            known_contracts.refuse_written(self._plan.domain, staged.set_aside(), self._plan.topics)
+            known_contracts.refuse_written(self._plan.domain, staged.set_aside(), self._topics)
 
     def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
         if not rows:

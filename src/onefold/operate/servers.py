@@ -159,7 +159,9 @@ def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: Checke
     """The releases of the brokers, for the end of a line; "" if no broker says it."""
     releases = set()
     for broker in cluster.brokers.values():
-        if (supports := kafka_probe.supported(client, broker.host, broker.port)) is None:
+        # The client's types say that a broker may have no address.
+        supports = kafka_probe.supported(client, broker.host or "", broker.port or 0)
+        if supports is None:
             continue
         at = f"at {broker.host}:{broker.port}"
         if supports.metadata_api < _IDS_OF_TOPICS:
