@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import platformdirs
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from onefold.config import allowed_hosts, origins, redaction, stack_state
 from onefold.config.errors import UserError
@@ -185,27 +185,26 @@ class Settings(BaseSettings):
         "auto", description="log lines for people or for programs: auto is people on a terminal, programs elsewhere"
     )
 
-    @field_validator(
-        "bootstrap_servers",
-        "postgres_dsn",
-        "dashboard_dsn",
-        "schema_registry_url",
-        "objects",
-        "objects_endpoint",
-        "kafka_options_file",
-        "postgres_dsn_file",
-        "judge_home",
-        "state_home",
-        "replicas",
-        "replication_factor",
-        "min_insync_replicas",
-        "session_timeout_s",
-        mode="before",
-    )
     @classmethod
-    def _empty_is_unset(cls, value: Any) -> Any:
-        # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command.
-        return None if value == "" else value
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic passes it by name
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See pydantic-settings."""
+        files = getattr(dotenv_settings, "env_file", None)
+        return init_settings, origins.Environment(settings_cls), origins.File(settings_cls, env_file=files)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: Any, info: ValidationInfo) -> Any:
+        # `ONEFOLD_POSTGRES_DSN= onefold ...` is how a shell unsets one for one command, also one of a file. docker-compose.yml
+        # passes variables that are not set in this way.
+        field = cls.model_fields[info.field_name or ""]
+        return field.get_default(call_default_factory=True, validated_data=info.data) if value == "" else value
 
     @field_validator("schema_registry_url", "objects_endpoint")
     @classmethod
@@ -213,11 +212,6 @@ class Settings(BaseSettings):
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("it should begin with http:// or https://")
         return value
-
-    @field_validator("kafka_options", mode="before")
-    @classmethod
-    def _empty_has_none(cls, value: Any) -> Any:
-        return value or {}
 
     @field_validator("postgres_dsn", mode="before")
     @classmethod
@@ -262,9 +256,8 @@ class Settings(BaseSettings):
     @field_validator("spark_master", "spark_options")
     @classmethod
     def _known_to_spark(cls, value: Any, info: ValidationInfo) -> Any:
-        # Empty is how docker-compose.yml passes a variable that is not set. Who verifies must not load the sink for a default.
-        if not value or value == SPARK_LOCAL:
-            return value or SPARK_LOCAL if info.field_name == "spark_master" else value
+        if not value or value == SPARK_LOCAL:  # who verifies must not load the sink for a default
+            return value
         from onefold.processor.core.errors import Misconfigured
         from onefold.spark_sink.spark import options
 
