@@ -97,7 +97,7 @@ def outranked(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> d
     sources = [Environment(kind).env_vars]
     sources += [File(kind, env_file=file).env_vars for file in reversed(files)]
     found = {}
-    for name in ("postgres_dsn", "kafka_options"):
+    for name in ("postgres_dsn", "kafka_options", "dashboard_token"):
         variable = f"{prefix}{name}".lower()
         first = next((given for given in sources if given.get(variable) or given.get(f"{variable}_file")), {})
         if first and first.get(variable) in (None, "", "{}"):
@@ -119,6 +119,8 @@ def shown(name: str, value: Any) -> Any:
     """The value of a setting without its secrets, as JSON has it."""
     if name.endswith("_dsn") and value:
         return redaction.dsn(value)
+    if name == "dashboard_token" and value:
+        return redaction.HIDDEN_VALUE
     if name == "kafka_options":
         return redaction.options(value)
     if name == "spark_options":

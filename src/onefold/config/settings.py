@@ -17,7 +17,7 @@ import platformdirs
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from onefold.config import allowed_hosts, origins, redaction, stack_state
+from onefold.config import access_token, allowed_hosts, origins, redaction, stack_state
 from onefold.config.errors import UserError
 from onefold.config.guarantee import BREAKING
 from onefold.error_codes import Code
@@ -36,7 +36,7 @@ _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "
 # A wrong value of these is not repeated: it may hold a password. What is wrong with it is reported all the same.
 HOLD_SECRETS = {
     *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint"),
-    "spark_options",
+    *("spark_options", "dashboard_token"),
 }
 # A task has its share of it: with 64 partitions a megabyte, with which an engine still works.
 STATE_MEMORY_MIN_MB = 64
@@ -108,6 +108,14 @@ class Settings(BaseSettings):
     dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
     dashboard_hosts: str = Field(
         "", description="names beside localhost under which the dashboard answers, with commas: board.example,*.example"
+    )
+    dashboard_token_file: Path | None = Field(
+        None, description="a file of ONEFOLD_DASHBOARD_TOKEN, for a secret; the variable wins over it"
+    )
+    dashboard_token: str | None = Field(
+        None,
+        validate_default=True,  # for what the file holds
+        description="a token that the dashboard and services ask for before they answer; unset: they ask for none",
     )
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
@@ -213,10 +221,19 @@ class Settings(BaseSettings):
             raise ValueError("it should begin with http:// or https://")
         return value
 
-    @field_validator("postgres_dsn", mode="before")
+    @field_validator("postgres_dsn", "dashboard_token", mode="before")
     @classmethod
     def _may_be_in_a_file(cls, value: Any, info: ValidationInfo) -> Any:
-        return value or _content(info.data.get("postgres_dsn_file")) or None
+        return value or _content(info.data.get(f"{info.field_name}_file")) or None
+
+    @field_validator("dashboard_token")
+    @classmethod
+    def _cannot_be_guessed(cls, value: str | None) -> str | None:
+        if value is not None and not (
+            len(value) >= access_token.CHARACTERS_MIN and value.isascii() and value.isprintable()
+        ):
+            raise ValueError(f"it should have {access_token.CHARACTERS_MIN} characters of ASCII or more")
+        return value
 
     @field_validator("postgres_dsn", "dashboard_dsn")
     @classmethod
@@ -280,7 +297,9 @@ class Settings(BaseSettings):
         allowed_hosts.names(value)
         return value
 
-    @field_validator("home", "cache", "judge_home", "state_home", "kafka_options_file", "postgres_dsn_file")
+    @field_validator(
+        "home", "cache", "judge_home", "state_home", "kafka_options_file", "postgres_dsn_file", "dashboard_token_file"
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
@@ -288,12 +307,12 @@ class Settings(BaseSettings):
         except RuntimeError:
             raise ValueError("~ stands for no folder: the user has neither HOME nor an entry in /etc/passwd") from None
 
-    @field_validator("postgres_dsn_file")
+    @field_validator("postgres_dsn_file", "dashboard_token_file")
     @classmethod
-    def _has_an_address(cls, value: Path | None) -> Path | None:
+    def _has_an_address(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if value is not None and not _content(value):
             raise ValueError("it is empty")
-        if value is not None and find_spec("psycopg"):
+        if value is not None and info.field_name == "postgres_dsn_file" and find_spec("psycopg"):
             redaction.check_dsn(_content(value))
         return value
 
@@ -386,12 +405,10 @@ class Settings(BaseSettings):
         the child would inherit or read from a file.
         """
         made = self.model_dump(mode="json", include=self.model_fields_set)
-        if (
-            self.postgres_dsn_file
-            and "postgres_dsn" in made
-            and made["postgres_dsn"] == _content(self.postgres_dsn_file)
-        ):
-            made["postgres_dsn"] = None  # a child reads it for itself
+        for name in ("postgres_dsn", "dashboard_token"):
+            file = getattr(self, f"{name}_file")
+            if file and name in made and made[name] == _content(file):
+                made[name] = None  # a child reads it for itself
         java = dict.fromkeys(origins.java_client(Settings, PREFIX, files()), "") | made.pop(origins.JAVA_CLIENT, {})
         return {origins.java_variable(PREFIX, name): value for name, value in java.items()} | {
             PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)

@@ -86,7 +86,9 @@ async def _serve_until_asked(
     explainer = Explainer(settings, dsn)
     totals = Totals(settings, lambda: ask(settings, dsn))
     schemas = [*pipelines.domains(), ENGINE_SCHEMA]
-    site = application(watcher, tables, dsn, explainer, totals, schemas, names, settings.stall_s)
+    site = application(
+        watcher, tables, dsn, explainer, totals, schemas, names, settings.stall_s, settings.dashboard_token or ""
+    )
     config = uvicorn.Config(
         site,
         log_config=None,

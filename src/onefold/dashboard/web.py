@@ -22,6 +22,7 @@ from onefold.config.errors import UserError
 from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
+from onefold.dashboard.login import TokenGuard
 from onefold.dashboard.pipeline_pages import PipelinePages
 from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.totals import Totals
@@ -161,6 +162,7 @@ def application(
     schemas: list[str],
     names: list[str],
     stall_s: float,
+    token: str = "",
 ) -> Starlette:
     """The whole site.
 
@@ -168,6 +170,7 @@ def application(
         dsn: of the database, for views, each of which has a connection of its own.
         names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
         stall_s: from then on what waits is called still.
+        token: that requests need; "": none (`onefold.config.access_token`).
     """
     answers = Answers()
     site = Site(watcher, reader, explainer, schemas, answers, stall_s)
@@ -186,5 +189,7 @@ def application(
         Route("/healthz", totals.healthz),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    guard = Middleware(HostGuard, names=names)
-    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: site.nothing})
+    guards = [Middleware(HostGuard, names=names)]
+    if token:
+        guards.append(Middleware(TokenGuard, token=token, answers=answers))
+    return Starlette(routes=routes, middleware=guards, exception_handlers={404: site.nothing})
