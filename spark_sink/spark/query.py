@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold import pipeline_lock
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
@@ -95,7 +95,8 @@ class Query:
             raise Retriable(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
-                raise Retriable(Code.POSTGRES_SILENT, f"Postgres {unopened(error)}: {sentence(error)}") from error
+                code = error.code if isinstance(error, CodedError) else Code.POSTGRES_SILENT
+                raise Retriable(code, f"Postgres {unopened(error)}: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise Retriable(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(

@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from onefold.cli import main
-from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
+from onefold.exit_codes import OK, REFUSED
 from onefold.operate import grants
 from onefold.operate.acls import Acl, Service
 from onefold.rights import Role
@@ -262,7 +262,7 @@ def test_postgresql_names_what_is_wrong_with_a_login_or_a_certificate(
     def status(dsn: str) -> str:
         monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
         code, said = main.run(["status"]), capsys.readouterr()
-        assert code == (UNAVAILABLE if said.err else OK), said.out + said.err
+        assert code == (REFUSED if said.err else OK), said.out + said.err
         assert "does not answer" not in said.err
         return said.err
 

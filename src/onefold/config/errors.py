@@ -34,14 +34,18 @@ class UserError(CodedError):
 
 
 def of_postgres(error: Exception, sentence: str, hint: str = "") -> CodedError:
-    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 3 where a right is missing, 1
-    where it refuses. An `Unfit` says it by itself.
+    """What a command says when PostgreSQL has not done something: 69 where it does not answer, 3 where it refuses the
+    login or a right, 1 where it refuses something else. An `Unfit` says it by itself.
 
     Args:
         sentence: what was not done; the first line of `error` follows.
     """
     from psycopg.errors import InsufficientPrivilege  # most commands need no client of PostgreSQL
 
+    from onefold.postgres import NoLogin
+
+    if isinstance(error, NoLogin):
+        return UserError(error.code, f"{sentence}: {error}", error.hint, error.exit_code)
     if isinstance(error, CodedError):
         return error
     if isinstance(error, InsufficientPrivilege):
@@ -59,6 +63,10 @@ def is_silent(error: Exception) -> bool:
     """Whether PostgreSQL does not answer. An error of a running server has a SQLSTATE: a right that is missing, or a time-out."""
     from psycopg import OperationalError  # most commands need no client of PostgreSQL
 
+    from onefold.postgres import NoLogin
+
+    if isinstance(error, NoLogin):
+        return False
     sqlstate = getattr(error, "sqlstate", None) or ""
     return isinstance(error, OperationalError) and (not sqlstate or sqlstate.startswith(_COMES_BACK))
 

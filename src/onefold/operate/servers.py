@@ -289,7 +289,7 @@ def _postgres(
         found.fail(str(error))
         return
     except psycopg.Error as error:
-        found.fail(answering.silent(dsn, error), UNAVAILABLE)
+        found.fail(answering.silent(dsn, error), REFUSED if isinstance(error, postgres.NoLogin) else UNAVAILABLE)
         return
     (there,) = row or (asked,)
     found.servers.append(f"PostgreSQL at {redaction.dsn(dsn)}: version {version}")
