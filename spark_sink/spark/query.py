@@ -48,10 +48,18 @@ class Query:
 
     Args:
         spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
+        renewed: gives the plan with the logins that count now, at each start.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], plan: Plan, bound: Bound | None = None) -> None:
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        plan: Plan,
+        bound: Bound | None = None,
+        renewed: Callable[[Plan], Plan] = lambda plan: plan,
+    ) -> None:
         self._spark = spark
+        self._renewed = renewed
         self._plan = plan
         self._query: StreamingQuery | None = None
         self._session: SparkSession | None = None
@@ -85,6 +93,7 @@ class Query:
             self.stop()
         except (PySparkException, Py4JError) as error:
             raise Retriable(Code.SPARK_QUERY, "Spark does not end the query; it is asked again") from error
+        self._plan = self._renewed(self._plan)
         try:
             with ExitStack() as held:
                 self._begin(held)
