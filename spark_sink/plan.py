@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.postgres.connection import Connection
@@ -15,6 +16,13 @@ MAX_OFFSETS_PER_BATCH = 400_000
 # The most bytes of lines that one transaction writes. The lines of two transactions are in memory, of the JVM, which has 1 GB,
 # and of the sink: those that are written, and the next. A batch of MAX_OFFSETS_PER_BATCH usual records has fewer.
 LINE_BYTES_MAX = 100_000_000
+
+
+class Logins(NamedTuple):
+    """As whom a query reads and writes: settings of librdkafka, and the DSN."""
+
+    kafka_options: dict[str, str]
+    postgres_dsn: str
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,13 @@ class Topics:
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str], patience_s: float = _PATIENCE_S) -> None:
         self._servers = bootstrap_servers
         self._patience_s = patience_s
-        settings = {**kafka_options, "bootstrap.servers": bootstrap_servers}
-        self._admin = kafka_client.admin(settings)
         self._reads = threading.Lock()  # a consumer gives the records of one assignment at a time
+        self._connect(kafka_options)
+
+    def _connect(self, kafka_options: dict[str, str]) -> None:
+        settings = {**kafka_options, "bootstrap.servers": self._servers}
+        self._unauthenticated = False
+        self._admin = kafka_client.admin(settings)
         self._consumer = kafka_client.consumer(
             {
                 **settings,
@@ -39,6 +43,13 @@ class Topics:
                 "isolation.level": "read_uncommitted",
             }
         )
+
+    def renew(self, kafka_options: dict[str, str]) -> None:
+        """Connect with these settings, if Kafka has refused the present login: a client reads its certificates once."""
+        with self._reads:
+            if self._unauthenticated:
+                self._consumer.close()
+                self._connect(kafka_options)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -53,14 +64,14 @@ class Topics:
         """How far every partition of `topics` reaches."""
         described = self._describe(topics)
         places = [(topic, partition.id) for topic in topics for partition in described[topic].partitions]
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             starts = kafka_offsets.starts(self._admin, places, self._patience_s)
             ends = kafka_offsets.high_watermarks(self._admin, places, self._patience_s)
         return {place: Reach(starts[place], ends[place]) for place in places}
 
     def ends(self, topics: list[str]) -> dict[Partition, int]:
         """The offset after the last one that is committed, per partition."""
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             places = kafka_offsets.partitions(self._admin, topics, self._patience_s)
             if not places:
                 raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
@@ -99,13 +110,13 @@ class Topics:
     def is_compacted(self, topic: str) -> bool:
         """May Kafka remove single records of the topic, because a later one has the same key?"""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             settings = kafka_ask.describe_configs(self._admin, [resource], self._patience_s)()[resource].result()
         return "compact" in str(settings["cleanup.policy"].value)
 
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             for topic, future in kafka_ask.describe_topics(self._admin, topics, self._patience_s)().items():
                 try:
                     found[topic] = future.result()
@@ -117,18 +128,19 @@ class Topics:
                     ) from None
         return found
 
-
-@contextmanager
-def _kafka_errors(servers: str, client: kafka_client.Admin) -> Iterator[None]:
-    """Turn what confluent-kafka raises into one sentence."""
-    try:
-        yield
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            raise Retriable(Code.TOPIC_MISSING, f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
-        if cause.code() in kafka_client.FORBIDDEN:
-            raise Refused(Code.KAFKA_RIGHT, f"Kafka at {servers} refuses: {cause.str()}") from None
-        if found := kafka_client.explain(cause, client):
-            raise (Unauthenticated if found.refused else Retriable)(found.code, found.sentence) from None
-        raise Retriable(Code.KAFKA_SILENT, f"Kafka at {servers} does not answer: {cause.str()}") from None
+    @contextmanager
+    def _kafka_errors(self) -> Iterator[None]:
+        """Turn an error of confluent-kafka into one sentence."""
+        try:
+            yield
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                missing = f"a topic is missing in Kafka at {self._servers}: {cause.str()}"
+                raise Retriable(Code.TOPIC_MISSING, missing) from None
+            if cause.code() in kafka_client.FORBIDDEN:
+                raise Refused(Code.KAFKA_RIGHT, f"Kafka at {self._servers} refuses: {cause.str()}") from None
+            if found := kafka_client.explain(cause, self._admin):
+                self._unauthenticated |= found.refused
+                raise (Unauthenticated if found.refused else Retriable)(found.code, found.sentence) from None
+            raise Retriable(Code.KAFKA_SILENT, f"Kafka at {self._servers} does not answer: {cause.str()}") from None

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold import pipeline_lock
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
@@ -49,12 +49,18 @@ class Query:
     Args:
         spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
         topics: the sink's, not closed here.
+        renewed: gives the plan with the logins that count now, at each start.
     """
 
     def __init__(
-        self, spark: Callable[[], SparkSession], plan: Plan, topics: Topics, bound: Bound | None = None
+        self,
+        spark: Callable[[], SparkSession],
+        plan: Plan,
+        topics: Topics,
+        bound: Bound | None = None,
+        renewed: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> None:
-        self._spark = spark
+        self._spark, self._renewed = spark, renewed
         self._plan, self._topics = plan, topics
         self._query: StreamingQuery | None = None
         self._session: SparkSession | None = None
@@ -88,6 +94,7 @@ class Query:
             self.stop()
         except (PySparkException, Py4JError) as error:
             raise Retriable(Code.SPARK_QUERY, "Spark does not end the query; it is asked again") from error
+        self._plan = self._renewed(self._plan)
         try:
             with ExitStack() as held:
                 self._begin(held)
@@ -98,7 +105,8 @@ class Query:
             raise Retriable(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
-                raise Retriable(Code.POSTGRES_SILENT, f"Postgres {unopened(error)}: {sentence(error)}") from error
+                code = error.code if isinstance(error, CodedError) else Code.POSTGRES_SILENT
+                raise Retriable(code, f"Postgres {unopened(error)}: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise Retriable(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(

@@ -3,12 +3,15 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from onefold import kafka_client
-from onefold.processor.core.errors import Retriable
+from onefold import kafka_client, kafka_offsets
+from onefold.error_codes import Code
+from onefold.kafka_probe import Trouble
+from onefold.processor.core.errors import Retriable, Unauthenticated
 from onefold.spark_sink.kafka.topics import Topics
 
 
@@ -85,3 +88,28 @@ def test_a_silent_kafka_is_not_taken_for_one_without_the_record() -> None:
         pytest.raises(Retriable, match=r"does not give notes/0@7 in 0\.2 s"),
     ):
         topics.record_from("notes", 0, 7)
+
+
+@pytest.mark.parametrize(("refused", "made"), [(True, 2), (False, 1)])
+def test_only_a_login_that_kafka_has_refused_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, refused: bool, made: int
+) -> None:
+    """A client reads its certificates once, and other queries use the clients."""
+    consumers: list[dict[str, str]] = []
+    monkeypatch.setattr(kafka_client, "admin", lambda settings: object())
+    monkeypatch.setattr(
+        kafka_client, "consumer", lambda settings: consumers.append(settings) or SimpleNamespace(close=list)
+    )
+    trouble = Trouble(Code.KAFKA_LOGIN, "wrong password", "", refused=refused)
+    monkeypatch.setattr(kafka_client, "explain", lambda cause, client: trouble)
+    topics = Topics("kafka:9092", {"sasl.password": "first"})
+
+    def silent(*given: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(kafka_offsets, "partitions", silent)
+    with pytest.raises(Unauthenticated if refused else Retriable):
+        topics.ends(["shop.totals"])
+    topics.renew({"sasl.password": "second"})
+    assert len(consumers) == made
+    assert consumers[-1]["sasl.password"] == ("second" if refused else "first")

@@ -23,6 +23,7 @@ from onefold.config.settings import Settings
 from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
+from onefold.dashboard.login import TokenGuard
 from onefold.dashboard.pipeline_pages import PipelinePages
 from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.totals import Totals
@@ -188,5 +189,7 @@ def application(
         Route("/healthz", totals.healthz),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    guard = Middleware(HostGuard, names=names)
-    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: site.nothing})
+    guards = [Middleware(HostGuard, names=names)]
+    if settings.dashboard_token:
+        guards.append(Middleware(TokenGuard, token=settings.dashboard_token, answers=answers))
+    return Starlette(routes=routes, middleware=guards, exception_handlers={404: site.nothing})

@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from onefold.config.errors import first_line
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.jobs import topics
 from onefold.jobs.context import Context
 from onefold.jobs.loading import contract_of, declared, effect_of
@@ -23,6 +23,7 @@ from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
 from onefold.pauses import Pausable
 from onefold.pipelines import Pipeline
+from onefold.postgres import NoLogin
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
@@ -219,11 +220,11 @@ class Desk:
                         effect = effect_of(self._pipeline, self._queue, context)
                         worker = self._worker(queue, pending, effect)
             except (Retriable, psycopg.Error) as error:
-                if isinstance(error, Unauthenticated) and not self._began:
+                if isinstance(error, Unauthenticated | NoLogin) and not self._began:
                     raise Refused(error.code, str(error)) from error
                 first = first_line(error)
                 if self.waits_for != f"{self._queue}: {first}":
-                    code = error.code if isinstance(error, Retriable) else Code.POSTGRES_SILENT
+                    code = error.code if isinstance(error, CodedError) else Code.POSTGRES_SILENT
                     log.warning("waiting", queue=self._queue, reason=first, code=str(code))
                 self.waits_for = f"{self._queue}: {first}"
                 self._stop.wait(_PAUSE_S)

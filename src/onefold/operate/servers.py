@@ -275,13 +275,23 @@ def _postgres(
             asked = clock()
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
             answered, version = clock(), connection.info.server_version // 10_000
-            lacks = {service: rights.missing(connection, of) for service, of in wanted.items()}
+            lacks = {
+                service: rights.missing(
+                    connection, [*of, *grants.of_sequences(connection, lacking.ROLES[service], chosen)]
+                )
+                for service, of in wanted.items()
+            }
+            found.notes += [
+                f"{table} has the trigger {trigger}, whose function may use what `onefold grants` gives no right on: give the "
+                f"sink's role those rights, or declare the function SECURITY DEFINER"
+                for table, trigger in grants.triggers(connection, chosen)
+            ]
             login = f"the role {rights.role_of(connection)} of PostgreSQL"
     except postgres.Unfit as error:
         found.fail(str(error))
         return
     except psycopg.Error as error:
-        found.fail(answering.silent(dsn, error), UNAVAILABLE)
+        found.fail(answering.silent(dsn, error), REFUSED if isinstance(error, postgres.NoLogin) else UNAVAILABLE)
         return
     (there,) = row or (asked,)
     found.servers.append(f"PostgreSQL at {redaction.dsn(dsn)}: version {version}")

@@ -33,9 +33,8 @@ def command(
     """Check a pipeline's declaration, handler, schemas, SQL files and verification model. No server has to run, except with
     --servers.
 
-    Exit code 0: no mistake. 2: mistakes, one sentence each, or a server that cannot be used. 3: Kafka refuses the login, or a
-    service refuses to start with what is there, or the login lacks rights. 69: a server does not answer, or PostgreSQL refuses
-    the login.
+    Exit code 0: no mistake. 2: mistakes, one sentence each, or a server that cannot be used. 3: a server refuses the login, the
+    login lacks rights, or a service refuses to start with what is there. 69: a server does not answer.
 
     Example: onefold check runner --servers --service sink
     """
