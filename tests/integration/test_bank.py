@@ -174,7 +174,7 @@ def test_a_transfer_that_settles_twice_breaks_the_total(
 # --- what the engine owes a pipeline that feeds itself
 
 
-@pytest.mark.matrix  # from day to day tests/chaos/test_replicas.py, with tables and readers
+@pytest.mark.long  # 20 s; with tables and readers tests/chaos/test_replicas.py
 def test_replicas_move_money_once_whichever_of_them_is_killed(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:

@@ -268,6 +268,7 @@ def test_each_service_runs_with_exactly_the_rights_that_are_printed(granted: Gra
     PARTS[role](granted, granted.login(role))
 
 
+@pytest.mark.slow  # seconds a role
 @pytest.mark.parametrize("role", Role)
 def test_no_service_runs_without_one_of_its_rights(granted: Granted, role: Role) -> None:
     """And one sentence names the role, the right, the object and the command; nothing is lost."""

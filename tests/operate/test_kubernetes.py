@@ -62,6 +62,7 @@ def variables(files: Made) -> dict[str, str]:
     return dict(one.split("=", 1) for one in generated["literals"])
 
 
+@pytest.mark.slow  # reads the schemas of a whole Kubernetes
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_knows_each_field(version: str, made: Callable[..., Made]) -> None:
     checked = 0

@@ -97,9 +97,12 @@ def test_only_a_login_that_kafka_has_refused_is_made_again(
     """A client reads its certificates once, and other queries use the clients."""
     consumers: list[dict[str, str]] = []
     monkeypatch.setattr(kafka_client, "admin", lambda settings: object())
-    monkeypatch.setattr(
-        kafka_client, "consumer", lambda settings: consumers.append(settings) or SimpleNamespace(close=list)
-    )
+
+    def consumer(settings: dict[str, str]) -> SimpleNamespace:
+        consumers.append(settings)
+        return SimpleNamespace(close=list)
+
+    monkeypatch.setattr(kafka_client, "consumer", consumer)
     trouble = Trouble(Code.KAFKA_LOGIN, "wrong password", "", refused=refused)
     monkeypatch.setattr(kafka_client, "explain", lambda cause, client: trouble)
     topics = Topics("kafka:9092", {"sasl.password": "first"})

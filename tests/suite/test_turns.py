@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.own_pytest import own_pytest
-from tests.support.turns import left_projects, turn
+from tests.support.turns import ROOT, left_projects, turn
 from tests.support.waiting import eventually
 
 DEADLINE_S = 20.0
@@ -86,14 +86,15 @@ def _held(lock: Path) -> bool:
 
 
 def test_what_a_test_imports_is_gone_after_it(tmp_path: Path) -> None:
-    """A module of a project and the way to it; what is installed stays."""
+    """A module of a project or of an example, and the way to it; what is installed stays."""
     (tmp_path / "left_behind.py").touch()
     with left_projects():
-        sys.path.insert(0, str(tmp_path))
+        sys.path[:0] = [str(tmp_path), str(ROOT / "examples" / "commands")]
         importlib.import_module("left_behind")
+        importlib.import_module("overdue")
         assert importlib.util.find_spec("left_behind")
 
-    assert "left_behind" not in sys.modules
+    assert not {"left_behind", "overdue"} & sys.modules.keys()
     assert str(tmp_path) not in sys.path
     assert importlib.util.find_spec("left_behind") is None
     assert "pytest" in sys.modules
