@@ -49,7 +49,7 @@ def test_settings_that_somebody_made_are_shown_without_their_secrets(monkeypatch
 
 def test_it_is_on_the_page_of_the_pipeline(page: LivePage, site: Site, floor: Floor, tmp_path: Path) -> None:
     page.open("/pipelines/runner")
-    page.soon(".declared", "settings that are not the default")
+    page.soon(".declared", "Declaration and changed settings")
     page.ask("document.querySelector('#configuration summary').click()")
     assert "onefold.processor.apps.runner:TOPOLOGY" in page.text("#configuration")
     assert "ONEFOLD_BOOTSTRAP_SERVERS" in page.text("#configuration")

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from onefold.config.errors import SEE_STATUS, UserError
 from onefold.config.guarantee import Topic
 from onefold.config.settings import Settings
 from onefold.dashboard import shapes
-from onefold.operate import consuming, facts, pipelines, positions
+from onefold.error_codes import Code
+from onefold.exit_codes import UNAVAILABLE
+from onefold.operate import answering, consuming, facts, pipelines, positions
 from onefold.pipelines import FOREVER, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
@@ -93,12 +96,14 @@ def of_pipeline(name: str, settings: Settings) -> list[Shown]:
 
     Raises:
         Faulty: it does not load.
-        UserError: no Kafka is known.
+        UserError: no Kafka is known, or it does not answer.
     """
     pipeline, topology = _loaded(name)
     roles = facts.roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
+    spans = positions.readable([topic for topic, _ in roles], settings)
+    if spans is None:
+        raise UserError(Code.KAFKA_SILENT, answering.why_silent(settings), SEE_STATUS, UNAVAILABLE)
     told = {one.name: one for one in facts.of_topics(roles, settings.client()).topics}
-    spans = positions.readable([topic for topic, _ in roles], settings) or {}
     return [
         Shown(
             topic,
@@ -114,7 +119,7 @@ def newest(name: str, topic: str, settings: Settings) -> Newest | None:
     """The newest records of a topic of a pipeline, as its schema decodes them; None: the pipeline has no such topic.
 
     Raises:
-        Faulty, UserError: as `of_pipeline`; or Kafka does not answer, or does not have the topic.
+        Faulty, UserError: as `of_pipeline`; or Kafka does not have the topic.
     """
     pipeline, topology = _loaded(name)
     shown = next((one for one in of_pipeline(name, settings) if one.name == topic), None)
