@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
