@@ -18,16 +18,16 @@ from onefold.processor.core.errors import Retriable, Unauthenticated
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import open_files
 from onefold.processor.io.admin import connect, create_topics, partitions_of
+from onefold.processor.io.all_tasks import EveryTask
+from onefold.processor.io.group_membership import Membership
 from onefold.processor.io.kafka_errors import check_reachable
-from onefold.processor.io.membership import Membership
 from onefold.processor.io.partitions import Partitions, check_decision_log, check_states
-from onefold.processor.io.presence import EveryTask
 from onefold.processor.io.replays import WithoutWithdrawn, withdrawn
 from onefold.processor.io.tick_writer import TickWriter
 from onefold.processor.loading import codec_of, topology_of
-from onefold.processor.runtime.every import Every
-from onefold.processor.runtime.figures import Figures
+from onefold.processor.runtime.interval import Every
 from onefold.processor.runtime.pool import TaskPool
+from onefold.processor.runtime.task_metrics import Figures
 from onefold.processor.tasks import IN_MEMORY, StateSettings, Tasks
 from onefold.replication import AS_BROKERS, Replication
 from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry

@@ -16,14 +16,14 @@ from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.runtime.keeping import MEMORY, Keeping
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
 from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.state_manager import MEMORY, Keeping
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Decider, Task
-from onefold.processor.runtime.transact import TransactionDecider
+from onefold.processor.runtime.transaction_decider import TransactionDecider
 
 # How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
 # for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
@@ -94,7 +94,7 @@ class Tasks:
         states, topology = self._states, self._topology
         if states.kind == MEMORY:
             return Keeping(topology, codec, partition, beat=beat)
-        from onefold.processor.io.disk import RocksDisk  # the library takes time to load
+        from onefold.processor.io.state_files import RocksDisk  # the library takes time to load
 
         share = states.memory_bytes // self._partitions
         return Keeping(

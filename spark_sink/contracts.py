@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold import avro_types, contract_files, lineage, names, places
+from onefold import avro_types, contract_files, names, places, schema_history
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 
@@ -148,7 +148,7 @@ def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> N
 def _contract(path: Path, schema: dict[str, Any]) -> Contract:
     """The contract in a file. Raises Misconfigured when it is not a flat record that the sink can land."""
     try:
-        before = lineage.earlier(path.parent, schema)
+        before = schema_history.earlier(path.parent, schema)
     except contract_files.Unusable as error:
         raise Misconfigured(Code.SCHEMA_WRONG, str(error)) from error
     named: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def _contract(path: Path, schema: dict[str, Any]) -> Contract:
     return Contract(
         name=contract_files.full_name(schema),
         schema=json.dumps(schema),
-        header=lineage.header(schema),
+        header=schema_history.header(schema),
         columns=columns,
         required=required,
         earlier={header: json.dumps(was) for header, was in before.items()},

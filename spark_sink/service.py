@@ -21,16 +21,16 @@ from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped, sentence
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.lag_monitor import Standing, watch
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.plan import Logins, Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
+from onefold.spark_sink.query_config import Logins, Plan
 from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.cluster import Cluster
 from onefold.spark_sink.spark.options import LOCAL, SparkSettings
 from onefold.spark_sink.spark.query import Query
-from onefold.spark_sink.standing import Standing, watch
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.status_file import LEFT_OUT
 from onefold.telemetry import SILENT, Telemetry

@@ -12,12 +12,12 @@ from onefold import kafka_ask, kafka_client, kafka_offsets, names, pauses
 from onefold.error_codes import Code
 from onefold.pauses import Pause
 from onefold.processor.core.abc import Identity
+from onefold.processor.core.changelog_format import check_format
 from onefold.processor.core.errors import Refused, Retriable
-from onefold.processor.core.stored import check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import topics
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, check_visible, unanswered
-from onefold.processor.io.reading import between
+from onefold.processor.io.range_reader import between
 from onefold.processor.io.topics import RECORD_BYTES_MAX, Described
 from onefold.replication import AS_BROKERS, Replication
 

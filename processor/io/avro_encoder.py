@@ -16,7 +16,7 @@ import fastavro
 import fastavro.schema
 
 from onefold.processor.core.values import Fields
-from onefold.processor.io.logical import carried, lowering
+from onefold.processor.io.logical_types import carried, lowering
 
 #: Fields, in a dict or as attributes, to the bytes of the record, after a prefix. Raises ValueError, TypeError,
 #: AttributeError, KeyError or struct.error for what is no value of the schema.

@@ -22,7 +22,7 @@ import fastavro
 from fastavro.read import LOGICAL_READERS
 
 from onefold.avro_types import TYPES
-from onefold.processor.io.logical import is_decimal
+from onefold.processor.io.logical_types import is_decimal
 
 #: `(body, begin of a value) -> the value, and the end`. Raises IndexError for a truncated body, ValueError or ArithmeticError
 #: for further bytes without a value.

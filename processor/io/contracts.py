@@ -14,10 +14,10 @@ import fastavro
 import fastavro.schema
 import msgspec
 
-from onefold import contract_files, lineage, places
+from onefold import contract_files, places, schema_history
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected
-from onefold.processor.io import defaults, logical, schemas
+from onefold.processor.io import defaults, logical_types, schemas
 from onefold.processor.io.avro_reader import Writer, writer
 
 #: The folder of the schemas.
@@ -98,7 +98,7 @@ def load(folder: Path = FOLDER, topics: Collection[str] | None = None) -> dict[s
 
 def _read(path: Path, raw: dict[str, Any]) -> Contract:
     try:
-        return _contract(raw, lineage.earlier(path.parent, raw))
+        return _contract(raw, schema_history.earlier(path.parent, raw))
     except contract_files.Unusable:
         raise
     except Rejected as error:
@@ -121,7 +121,7 @@ def _contract(raw: dict[str, Any], before: Mapping[bytes, dict[str, Any]] = Mapp
     whole: Any = fastavro.schema.expand_schema(raw)
     types = _struct(whole, _UNCHECKED), _struct(whole, _PRIMITIVES)
     reader = defaults.meant(fastavro.parse_schema(raw), whole)
-    return Contract(name, schema, written, reader, lineage.header(raw), *types, earlier)
+    return Contract(name, schema, written, reader, schema_history.header(raw), *types, earlier)
 
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:
@@ -149,7 +149,7 @@ def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.
 
 
 def _default(part: dict[str, Any], kind: Any) -> Any:
-    return msgspec.convert(defaults.value(part["type"], part["default"]), kind, dec_hook=logical.convert)
+    return msgspec.convert(defaults.value(part["type"], part["default"]), kind, dec_hook=logical_types.convert)
 
 
 def _each_its_own(default: Any) -> Any:
@@ -190,17 +190,17 @@ def _type(schema: Any, primitives: dict[str, Any]) -> Any:
     """The Python type of an Avro schema, for msgspec's strict checks."""
     if isinstance(schema, list):
         kinds = [_type(branch, primitives) for branch in schema]
-        if len(kinds) - kinds.count(None) > 1 and any(map(logical.is_annotation, kinds)):
+        if len(kinds) - kinds.count(None) > 1 and any(map(logical_types.is_annotation, kinds)):
             raise TypeError(f"of {_branches(schema)}, JSON does not tell which one a value is")
         union = kinds[0]
         for kind in kinds[1:]:
             union = union | kind if union is not None else kind | None
         _check_union(schema, union)
         return union
-    if logical.is_decimal(schema):
+    if logical_types.is_decimal(schema):
         return Decimal
-    if found := logical.logical(schema):
-        return logical.annotation(schema, found)
+    if found := logical_types.logical(schema):
+        return logical_types.annotation(schema, found)
     if isinstance(schema, str):
         return primitives[schema]
     match schema["type"]:
@@ -225,7 +225,7 @@ def _check_union(schema: list[Any], union: Any) -> None:
             f"of {_branches(schema)}, a text and a list or a map cannot be one field: give each a field of its own"
         )
     try:
-        msgspec.json.Decoder(union, dec_hook=logical.convert)
+        msgspec.json.Decoder(union, dec_hook=logical_types.convert)
     except TypeError:
         raise TypeError(f"of {_branches(schema)}, JSON does not tell which one a value is") from None
 

@@ -17,7 +17,7 @@ from onefold.processor.core.abc import Identity
 from onefold.processor.core.errors import Corrupted, ProcessorError, Retriable, TooMuch
 from onefold.processor.io.admin import connect, delete_before, identity, offset_at
 from onefold.processor.io.kafka_errors import TOO_MUCH, translate
-from onefold.processor.io.reading import position_after
+from onefold.processor.io.range_reader import position_after
 from onefold.processor.io.topics import DECISION_BYTES_MAX
 
 # A proposal that could not be sent for so long is given up; the next one says the same, if it is still true.

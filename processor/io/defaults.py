@@ -8,17 +8,17 @@ from typing import Any
 
 from onefold.avro_types import key
 from onefold.contract_files import fits
-from onefold.processor.io import logical
+from onefold.processor.io import logical_types
 
 
 def value(whole: Any, written: Any) -> Any:
     """The value of a field that is not there; a record is a dict."""
     if isinstance(whole, list):
         return value(next(part for part in whole if fits(part, written)), written)
-    if logical.is_decimal(whole):
+    if logical_types.is_decimal(whole):
         unscaled = int.from_bytes(written.encode("latin-1"), "big", signed=True)
         return Decimal(f"{unscaled}E-{whole.get('scale', 0)}")  # `scaleb` would round to 28 digits
-    if (found := logical.logical(whole)) is not None:
+    if (found := logical_types.logical(whole)) is not None:
         return found.take(written.encode("latin-1") if key(whole)[0] in ("bytes", "fixed") else written)
     match whole["type"] if isinstance(whole, dict) else whole:
         case "double":

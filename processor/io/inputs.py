@@ -16,7 +16,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.admin import ask_topic_ids, cluster_id, connect, identity, partitions_of
 from onefold.processor.io.partitioner import partition_of
-from onefold.processor.io.reading import position_after
+from onefold.processor.io.range_reader import position_after
 
 # How long to wait for a first sight of the cluster; without it librdkafka asks again half a second later, each time.
 ACQUAINT_S = 1.0

@@ -29,7 +29,7 @@ from onefold.processor.io.admin import (
 )
 from onefold.processor.io.inputs import RESTORE_WAIT_MS, KafkaInputs
 from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MUCH, raising, translate
-from onefold.processor.io.reading import read
+from onefold.processor.io.range_reader import read
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 # A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must

@@ -15,8 +15,8 @@ import structlog
 from confluent_kafka.admin import AdminClient
 
 from onefold.error_codes import Code
+from onefold.processor.core.changelog_format import other_partitions
 from onefold.processor.core.errors import ProcessorError, Refused, Retriable
-from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import existing, last_progresses, led, partition_counts
 from onefold.processor.io.kafka_errors import check_visible

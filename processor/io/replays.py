@@ -24,7 +24,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io import admin as kafka
 from onefold.processor.io.kafka_errors import check_visible
-from onefold.processor.io.reading import Place, between
+from onefold.processor.io.range_reader import Place, between
 
 #: Of a receipt's form. What is only added needs no new number.
 VERSION = 1

@@ -23,17 +23,17 @@ import msgspec
 from fastavro.read import SchemaResolutionError
 
 from onefold.error_codes import Code
-from onefold.lineage import SINGLE_OBJECT
 from onefold.processor.core import parking
 from onefold.processor.core.errors import Corrupted, Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
-from onefold.processor.io import units
+from onefold.processor.io import time_units
 from onefold.processor.io.avro_encoder import encoder
 from onefold.processor.io.avro_reader import Writer
 from onefold.processor.io.contracts import Contract, of_ticks
-from onefold.processor.io.logical import convert
+from onefold.processor.io.logical_types import convert
 from onefold.processor.io.schemas import DEPTH_MAX, INPUT_BYTES_MAX
+from onefold.schema_history import SINGLE_OBJECT
 
 # The largest value the processor writes: the state of a big key. Topics and producer allow a little more, for the rest.
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
@@ -136,7 +136,7 @@ class AvroCodec:
         schema_id = int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big")
         writer = self._registry.schema(schema_id)
         if (other := self._other_units.get((topic, schema_id))) is None:
-            other = self._other_units[topic, schema_id] = units.other(writer.counted, contract.writer.counted)
+            other = self._other_units[topic, schema_id] = time_units.other(writer.counted, contract.writer.counted)
         if other:
             raise Rejected(f"its writer's {other.format(contract.name)}", Code.WRITER_SCHEMA_UNUSABLE)
         return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.reader))

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec, Identity
+from onefold.processor.core.changelog_format import DECIDED, ELASTIC, check_format
 from onefold.processor.core.decision import Decision, Kind
 from onefold.processor.core.decision_log import Body
 from onefold.processor.core.errors import Corrupted, Damaged, Refused
-from onefold.processor.core.stored import DECIDED, ELASTIC, check_format
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_limit import Quarantine
-from onefold.processor.runtime.store import STATE as STATE
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.state_store import STATE as STATE
+from onefold.processor.runtime.state_store import Store
 
 # What the counts are called in the progress record, where that is not the field's name: 0.1.0 reads it, and writes it.
 _STORED_NAMES = {"repartitioned": "forwarded"}

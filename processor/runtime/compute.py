@@ -26,10 +26,10 @@ from onefold.processor.core.values import (
     source_template,
     trace_of,
 )
-from onefold.processor.runtime import interleaving
-from onefold.processor.runtime.bugs import NO_FAULT, Bugs
+from onefold.processor.runtime import merge_order
 from onefold.processor.runtime.changelog import STATE, Progress
 from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
+from onefold.processor.runtime.handler_errors import NO_FAULT, Bugs
 
 
 class Prepared(NamedTuple):
@@ -163,7 +163,7 @@ class Compute:
         """With several inputs: in which order their records were folded, which nobody else can know."""
         if self._topology.order is None:
             return []
-        return [(self._topology.order, self._partition, None, interleaving.encode(records), None)]
+        return [(self._topology.order, self._partition, None, merge_order.encode(records), None)]
 
     def _dead(self, letter: DeadLetter) -> Write:
         topic = self._topology.dead[letter.record.topic]

@@ -21,12 +21,12 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.processor.runtime.compute import Prepared
-from onefold.processor.runtime.keeping import Found, Keeping
-from onefold.processor.runtime.sizes import Sizes
-from onefold.processor.runtime.store import DiskStore, Store
+from onefold.processor.runtime.record_limits import Sizes
+from onefold.processor.runtime.state_manager import Found, Keeping
+from onefold.processor.runtime.state_store import DiskStore, Store
 from onefold.processor.runtime.takeover import ProposalBackoff, TaskShares
 from onefold.processor.runtime.task import Decided, Decider, TopicIds
-from onefold.processor.runtime.transact import Transact
+from onefold.processor.runtime.transaction_decider import Transact
 
 # How long to wait for a record, or for what became of a proposal, before the task looks at everything else.
 WAIT_S = 0.05

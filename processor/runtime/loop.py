@@ -13,9 +13,9 @@ import structlog
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 from onefold.processor.runtime.backoff import backoff_s
 from onefold.processor.runtime.changelog import Progress
-from onefold.processor.runtime.figures import Figures
-from onefold.processor.runtime.keeping import Standing
+from onefold.processor.runtime.state_manager import Standing
 from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.task_metrics import Figures
 from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()

@@ -5,10 +5,10 @@ from functools import partial
 
 import structlog
 
-from onefold.processor.runtime.figures import Figures
-from onefold.processor.runtime.keeping import told_of
 from onefold.processor.runtime.loop import Phase, TaskLoop
+from onefold.processor.runtime.state_manager import told_of
 from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.task_metrics import Figures
 
 log = structlog.get_logger()
 

@@ -26,7 +26,7 @@ from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.log_decider import proposal_of, read_on, standing_of
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.transact import Transact
+from onefold.processor.runtime.transaction_decider import Transact
 
 # Inputs that the decisions of one transaction have together, when they are several: as many as one may have. Others hear of each
 # transaction, and miss whoever is not heard of.

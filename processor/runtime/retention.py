@@ -21,7 +21,7 @@ import structlog
 from onefold.processor.core.decision_log import DecisionLog
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.runtime.changelog import DecidedIn, Progress
-from onefold.processor.runtime.every import Every
+from onefold.processor.runtime.interval import Every
 
 log = structlog.get_logger()
 

@@ -16,11 +16,11 @@ from onefold.processor.core.values import Change, Counts, Record
 from onefold.processor.runtime.batch_limit import BATCH, BatchLimit, Quarantine
 from onefold.processor.runtime.changelog import Progress, behind, changes_of
 from onefold.processor.runtime.compute import Compute, Prepared
-from onefold.processor.runtime.every import Every
-from onefold.processor.runtime.figures import Done
 from onefold.processor.runtime.input_buffer import InputBuffer
-from onefold.processor.runtime.keeping import Keeping, Standing
-from onefold.processor.runtime.store import DiskStore, Store
+from onefold.processor.runtime.interval import Every
+from onefold.processor.runtime.state_manager import Keeping, Standing
+from onefold.processor.runtime.state_store import DiskStore, Store
+from onefold.processor.runtime.task_metrics import Done
 
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0

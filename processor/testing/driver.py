@@ -24,17 +24,17 @@ from onefold.processor.core.ticks import tick_record
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
 from onefold.processor.io.contracts import Contract, load
-from onefold.processor.io.logical import spelled
+from onefold.processor.io.logical_types import spelled
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.serde import AvroCodec, decode_fields
-from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.publisher import Publisher
+from onefold.processor.runtime.state_manager import Keeping
 from onefold.processor.runtime.task import Task
-from onefold.processor.runtime.transact import TransactionDecider
+from onefold.processor.runtime.transaction_decider import TransactionDecider
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
+from onefold.processor.testing.mutation_guard import Watched
 from onefold.processor.testing.session import SimulatedSession
-from onefold.processor.testing.watched import Watched
 
 
 class Crash(BaseException):

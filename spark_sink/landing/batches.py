@@ -15,16 +15,16 @@ import structlog
 from onefold.error_codes import Code, CodedError
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Rewind, blames_a_row, may_blame_a_row, sentence
-from onefold.spark_sink.landing import identity, known_contracts, landed_batches, ledger
+from onefold.spark_sink.landing import batch_history, known_schemas, ledger, topic_identity
 from onefold.spark_sink.landing.isolate import REDUCED_OFFSETS, Bound, Sifted
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
 from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
 from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
-from onefold.spark_sink.landing.stage import Stage, Staged
-from onefold.spark_sink.landing.stages import Stages
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.stage_timer import Stages
+from onefold.spark_sink.landing.staging_tables import Stage, Staged
 from onefold.spark_sink.postgres.connection import Connection
+from onefold.spark_sink.query_config import Plan
 from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE
 
 log = structlog.get_logger()
@@ -73,7 +73,7 @@ class Batches:
         self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
         self._bytes_per_offset: float = _RECORD_BYTES  # of the lines that were read last, and were not few
-        self._noted = landed_batches.PRUNED_AFTER  # after the first batch, too: many a sink never gets far
+        self._noted = batch_history.PRUNED_AFTER  # after the first batch, too: many a sink never gets far
         self.landed = 0
 
     @property
@@ -188,8 +188,8 @@ class Batches:
                 staged = Staged(self._stage, rows.to_arrow())
 
     def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
-        identity.same_topics(self._topics, self._ids)
-        known_contracts.refuse_newer(self._connection, self._plan.domain)
+        topic_identity.same_topics(self._topics, self._ids)
+        known_schemas.refuse_newer(self._connection, self._plan.domain)
         self._refuse_written(staged)
         batch, targets = _with_last_records(batch, staged), self._stage.targets
         try:
@@ -229,7 +229,7 @@ class Batches:
 
     def _sift_part(self, batch: Batch, rows: Rows) -> None:
         sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._topics, self._bound)
-        identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
+        topic_identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
         self._refuse_written(sifted)
         batch = _with_last_records(batch, sifted)
         # It merges rows by itself, and only those of the whole batch: where a part of it has landed, what is left is staged anew.
@@ -241,7 +241,7 @@ class Batches:
 
     def _refuse_written(self, staged: Staged) -> None:
         if not self._plan.unknown_contracts:
-            known_contracts.refuse_written(self._plan.domain, staged.set_aside(), self._topics)
+            known_schemas.refuse_written(self._plan.domain, staged.set_aside(), self._topics)
 
     def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
         if not rows:
@@ -253,9 +253,9 @@ class Batches:
 
     def _prune(self, batch: Batch) -> None:
         self._noted += len(batch.ranges)
-        if self._noted >= landed_batches.PRUNED_AFTER:
+        if self._noted >= batch_history.PRUNED_AFTER:
             self._noted = 0
-            landed_batches.prune(self._connection, batch.sink)
+            batch_history.prune(self._connection, batch.sink)
 
     def _enter(self, batch: Batch, staged: Staged, targets: Mapping[str, Target]) -> bool:
         """Land it, and once more when only the transaction failed: what is staged is still there. False: it had landed before.

@@ -24,9 +24,9 @@ from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.protocols import Records, Rows
-from onefold.spark_sink.landing.stage import Stage, Staged, by
-from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
+from onefold.spark_sink.landing.staging_tables import Stage, Staged, by
 from onefold.spark_sink.postgres.connection import Connection, awake
+from onefold.spark_sink.query_config import MAX_OFFSETS_PER_BATCH
 
 # Of one table in one batch PostgreSQL may refuse so many rows, or this share of them if that is more. Beyond it the table is
 # wrong, and to set aside all that comes would only hide it.

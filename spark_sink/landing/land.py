@@ -17,9 +17,9 @@ from psycopg import sql
 
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap
-from onefold.spark_sink.landing import landed_batches, ledger
+from onefold.spark_sink.landing import batch_history, ledger
 from onefold.spark_sink.landing.ledger import Batch, Partition
-from onefold.spark_sink.landing.stage import Staged
+from onefold.spark_sink.landing.staging_tables import Staged
 from onefold.spark_sink.postgres.connection import Connection, transaction
 
 Step = Callable[[str], None]
@@ -55,7 +55,7 @@ def land(
             if ledger.overlaps(batch, start_offsets):
                 since = start_offsets
             rows = _apply(connection, staged, targets, since, step)
-            landed_batches.add(connection, batch, start_offsets)
+            batch_history.add(connection, batch, start_offsets)
         step("sink.before_commit")
     step("sink.after_commit")
     merged(rows)

@@ -23,16 +23,16 @@ from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
-from onefold.spark_sink.landing import identity, known_contracts, ledger
+from onefold.spark_sink.landing import known_schemas, ledger, topic_identity
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.landing.protocols import Topics
-from onefold.spark_sink.landing.stage import Stage, open_stage
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import Stage, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.spark import checkpoint, read, reduce
 from onefold.spark_sink.spark.options import is_local
 from onefold.spark_sink.spark.rows import SparkRows
@@ -175,8 +175,8 @@ class Query:
         reduced = reduce.targets(spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        start, ids = identity.recognise(connection, self.name, plan.writer, self._topics, plan.reads)
-        known_contracts.recognise(connection, plan.domain)
+        start, ids = topic_identity.recognise(connection, self.name, plan.writer, self._topics, plan.reads)
+        known_schemas.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
         folder = checkpoint.fresh(plan.checkpoint_root, plan.writer, plan.domain.name)

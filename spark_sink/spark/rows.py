@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.spark.read import record_column
 
 # Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has

@@ -44,11 +44,11 @@ It imports nothing of the handler's, or the verdict would prove nothing.
 """
 
 from onefold.verify.decode import Inadmissible
+from onefold.verify.derived_tables import Gathered, Sums
 from onefold.verify.expect import Column, Table, View, Workload
 from onefold.verify.model import Rows, model
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.verify.summed import Gathered, Sums
 from onefold.workloads.shaping import Input
 
 __all__ = [

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from onefold.cli import main
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, USAGE
-from onefold.operate.positions import stable_ends
+from onefold.operate.offsets import stable_ends
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
 from onefold.trades import evaluate, evaluation

@@ -13,7 +13,7 @@ from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import positions
+from onefold.operate import offsets
 from onefold.operate.progress import Progress
 from tests.support.coded import raises
 
@@ -43,7 +43,7 @@ def test_the_demo_waits_as_long_as_something_is_written(
     left, now = iter([9, 7, 12, 5, 5, 2, 0]), itertools.count(0, 15)
     monkeypatch.setattr(demo, "POLL_S", 0)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
-    monkeypatch.setattr(positions, "lag_of_all", lambda settings: {"runner": {"events": next(left)}})
+    monkeypatch.setattr(offsets, "lag_of_all", lambda settings: {"runner": {"events": next(left)}})
     demo._drain(Settings(home=tmp_path), Progress())
     assert next(left, None) is None
     left = itertools.chain([9], itertools.repeat(7))

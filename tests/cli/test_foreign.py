@@ -15,7 +15,7 @@ from onefold.config import stack_state
 from onefold.config.settings import Settings, load
 from onefold.exit_codes import OK, USAGE
 from onefold.operate import foreign
-from onefold.operate.positions import stable_ends
+from onefold.operate.offsets import stable_ends
 from onefold.processor.core.topology import Topology
 from tests.support.waiting import eventually
 

@@ -22,7 +22,10 @@ for name in begin:
 print(*{name.partition(".")[0] for name in sys.modules})
 """
 BEGIN = {
-    "process": (["onefold.processor.service", "onefold.operate.facts"], {"psycopg", "pyspark", "pyarrow", "starlette"}),
+    "process": (
+        ["onefold.processor.service", "onefold.operate.server_settings"],
+        {"psycopg", "pyspark", "pyarrow", "starlette"},
+    ),
     "sink": (["onefold.spark_sink.service"], {"rocksdict", "boto3", "starlette"}),
     "work": (["onefold.jobs.service"], {"pyspark", "pyarrow", "rocksdict", "boto3", "starlette"}),
     "audit": (["onefold.operate.auditing"], {"pyspark", "pyarrow", "rocksdict", "boto3", "starlette"}),

@@ -10,7 +10,7 @@ import pytest
 from onefold.cli import logins, main
 from onefold.config.settings import load
 from onefold.spark_sink import service
-from onefold.spark_sink.plan import Logins, Plan
+from onefold.spark_sink.query_config import Logins, Plan
 from onefold.stack import jars, java
 
 

@@ -19,7 +19,7 @@ from onefold.config import stack_state
 from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import OK, UNAVAILABLE, USAGE
-from onefold.operate.held import Held
+from onefold.operate.hanging_transactions import Held
 from tests.support.coded import code_of
 from tests.support.terminal import CTRL_C, ROOT, Terminal
 from tests.support.waiting import eventually

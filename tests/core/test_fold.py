@@ -14,7 +14,7 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.fold import fold
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.state_store import Store
 from onefold.processor.testing.partition import partition_of
 from tests.support.coded import raises
 

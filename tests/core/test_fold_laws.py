@@ -16,7 +16,7 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.fold import TICK_MS_MAX, fold
 from onefold.processor.core.topology import Tick, Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.state_store import Store
 from onefold.processor.testing.partition import partition_of
 
 KEYS = "abcd"

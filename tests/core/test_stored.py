@@ -7,8 +7,8 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import ChangelogIs
+from onefold.processor.core.changelog_format import FORMAT, RESETTING, check_format, other_partitions
 from onefold.processor.core.errors import Refused
-from onefold.processor.core.stored import FORMAT, RESETTING, check_format, other_partitions
 from onefold.processor.core.values import Counts
 from onefold.processor.runtime.changelog import Progress
 from onefold.processor.runtime.checkpoint import Checkpoint, unfit

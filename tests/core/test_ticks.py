@@ -14,7 +14,7 @@ from onefold.processor.core.fold import TICK_MS_MAX, fold
 from onefold.processor.core.ticks import Ticking
 from onefold.processor.core.topology import Tick, Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record, Transaction
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.state_store import Store
 from onefold.processor.testing.partition import partition_of
 from tests.support.coded import raises
 

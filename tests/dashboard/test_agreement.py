@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from onefold.dashboard import known, rollups
+from onefold.dashboard import pipeline_facts, rollups
 from onefold.dashboard import snapshot as snapshots
 from onefold.dashboard.engine import DomainState, Engine, Verdict
-from onefold.dashboard.known import Asked
 from onefold.dashboard.panels import Reading, Shown
+from onefold.dashboard.pipeline_facts import Asked
+from onefold.dashboard.pipeline_status import Rank, headline
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.rollups import TOO_MANY, Agreement, Level, Sum
 from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, declarations, take
-from onefold.dashboard.standing import Rank, headline
 from onefold.operate.lag import Lag
 from onefold.operate.panels import Panels, Rollup
 from tests.support.floor import Floor
@@ -51,7 +51,7 @@ def shown(agreements: Mapping[str, Agreement], verdict: Verdict | None = None) -
 
 def said(snapshot: Snapshot, lag: LagNow = DRAINED) -> tuple[str, str]:
     """The headline, and the sentence below it."""
-    first = headline(known.standings(snapshot, Asked(lag), 60.0)).standing
+    first = headline(pipeline_facts.standings(snapshot, Asked(lag), 60.0)).standing
     return first.text, first.detail
 
 
@@ -88,7 +88,7 @@ def test_what_may_be_on_the_way_is_no_headline(lag: LagNow) -> None:
 
 def test_what_is_too_large_to_be_compared_is_said() -> None:
     large = shown({"Sales": Agreement(None, problem=TOO_MANY)})
-    (found,) = (one for one in known.standings(large, Asked(DRAINED), 60.0)["shop"][1:])
+    (found,) = (one for one in pipeline_facts.standings(large, Asked(DRAINED), 60.0)["shop"][1:])
     assert (found.rank, found.detail) == (Rank.UNCOMPARED, f"Sales: {TOO_MANY}")
 
 

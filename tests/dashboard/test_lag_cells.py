@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 from onefold.dashboard import words
 from onefold.dashboard.engine import DomainState
+from onefold.dashboard.pipeline_status import Facts, of
 from onefold.dashboard.snapshot import LagNow
-from onefold.dashboard.standing import Facts, of
 from onefold.dashboard.words import NONE
-from onefold.operate.held import Held
+from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from tests.support.floor import Floor
 from tests.support.site import Site

@@ -22,13 +22,13 @@ from onefold.config import stack_state
 from onefold.config.settings import Settings
 from onefold.dashboard import batches
 from onefold.dashboard.batches import SLOT_S, Slot
-from onefold.dashboard.dead import SELDOM_S, DeadCounts
+from onefold.dashboard.dead_letter_counts import SELDOM_S, DeadCounts
 from onefold.dashboard.history import History
 from onefold.dashboard.panels import Reading
+from onefold.dashboard.pipeline_status import Dead
 from onefold.dashboard.pipeline_view import BOXES_MAX, Box, Stage
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.standing import Dead
-from onefold.operate import positions
+from onefold.operate import offsets
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 from tests.dashboard.test_flow import note
@@ -221,18 +221,18 @@ def test_dead_letters_are_read_only_when_some_have_come(
     asked = read.count("runner")
     assert counts.look()["runner"].count == 3
     assert read.count("runner") == asked
-    monkeypatch.setattr("onefold.dashboard.dead.READ_MAX", 3)
+    monkeypatch.setattr("onefold.dashboard.dead_letter_counts.READ_MAX", 3)
     refused("no run")
     told(4, ("no run", 3), ("no key", 1))
     refused("no key")
     told(5, exact=False)
     now[0] += SELDOM_S
     told(5, ("no run", 3), ("no key", 2))
-    monkeypatch.setattr("onefold.dashboard.dead.SELDOM_MAX", 5)
+    monkeypatch.setattr("onefold.dashboard.dead_letter_counts.SELDOM_MAX", 5)
     now[0] += SELDOM_S
     refused("no run")
     told(6, exact=False)
-    monkeypatch.setattr(positions, "readable", lambda *_: None)  # Kafka is away: what was known stays
+    monkeypatch.setattr(offsets, "readable", lambda *_: None)  # Kafka is away: what was known stays
     assert counts.look()["runner"].count == 6
 
 

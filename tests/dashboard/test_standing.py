@@ -9,8 +9,8 @@ import pytest
 from onefold.dashboard.engine import Verdict
 from onefold.dashboard.failures import Failure
 from onefold.dashboard.jobs import Jobs
-from onefold.dashboard.standing import Dead, Facts, Headline, Rank, Service, Waiting, headline, of
-from onefold.operate.held import Held
+from onefold.dashboard.pipeline_status import Dead, Facts, Headline, Rank, Service, Waiting, headline, of
+from onefold.operate.hanging_transactions import Held
 
 pytestmark = pytest.mark.promise("the-worst-headline")
 

@@ -14,16 +14,16 @@ from starlette.requests import Request
 
 from onefold.config.settings import Settings
 from onefold.dashboard import observer
-from onefold.dashboard.known import Asked
-from onefold.dashboard.movement import Seen
+from onefold.dashboard.metrics_endpoint import Totals
 from onefold.dashboard.observer import NOTHING, Looked, Observer, Offsets
+from onefold.dashboard.pipeline_facts import Asked
 from onefold.dashboard.snapshot import LagNow
-from onefold.dashboard.totals import Totals
+from onefold.dashboard.stall import Seen
 from onefold.error_codes import Code
-from onefold.operate import pipelines, positions
-from onefold.operate.held import Held
+from onefold.operate import offsets, pipelines
+from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import UNKNOWN, Lag
-from onefold.operate.positions import Place
+from onefold.operate.offsets import Place
 from onefold.processor import loading
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io import admin
@@ -84,7 +84,7 @@ class Away:
         self.questions = 0
         monkeypatch.setattr(loading, "load_topology", lambda name: SimpleNamespace(name=name))
         monkeypatch.setattr(observer, "_ledger", self._landed)
-        monkeypatch.setattr(positions, "landed", self._landed)
+        monkeypatch.setattr(offsets, "landed", self._landed)
         self.domains("orders")
         self.missing({})
 
@@ -98,7 +98,7 @@ class Away:
         self._patch.setattr(pipelines, "found", lambda: {name: name for name in names})
 
     def missing(self, topics: dict[str, list[str]] | None) -> None:
-        self._patch.setattr(positions, "missing_topics", lambda settings: topics)
+        self._patch.setattr(offsets, "missing_topics", lambda settings: topics)
 
     def kafka(self, answer: dict[Place, Standing] | Exception) -> None:
         """What the changelog says, or why it does not."""

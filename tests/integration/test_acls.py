@@ -27,15 +27,15 @@ from onefold.jobs.loading import contract_of
 from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.writer import Writer
 from onefold.names import pauses_topic
-from onefold.operate import facts, held, lag, producing
+from onefold.operate import hanging_transactions, lag, producing, server_settings
 from onefold.operate.acls import CONFIGS, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID, Acl, Service, acls_of
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
-from onefold.operate.facts import TRANSACTIONS
+from onefold.operate.server_settings import TRANSACTIONS
 from onefold.pauses import Pauses
 from onefold.pipelines import again_of, find
 from onefold.processor.io import admin, replays
+from onefold.processor.io.group_membership import Membership
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
 from onefold.replication import AS_BROKERS
 from onefold.spark_sink.kafka.topics import Topics
@@ -182,7 +182,7 @@ def reader(client: dict[str, str]) -> None:
     found = lag.of_all(settings, ask_database=False)[PIPELINE]
     if found.refused:
         raise kafka_error(found.refused[0])
-    held.held(settings)
+    hanging_transactions.held(settings)
     letters = DeadLetters(PIPELINE, settings)
     letters.receipts()
     list(letters.select(Wanted()))
@@ -229,7 +229,7 @@ def refusal(part: Callable[[], None]) -> str:
 def test_each_service_runs_with_exactly_what_is_printed(rights: Rights, service: Service) -> None:
     rights.give(needed(service))
     PARTS[service](rights.client)
-    assert facts.of_topics([], rights.client) is not None
+    assert server_settings.of_topics([], rights.client) is not None
 
 
 @pytest.mark.long
@@ -255,8 +255,8 @@ def _said(service: Service, acl: Acl, client: dict[str, str]) -> str:
     pipeline = find()[JOBS if service is Service.WORKER else PIPELINE]
     is_setting = acl.operation in (CONFIGS, DESCRIBE) and acl.kind == TOPIC
     if is_setting and service is not Service.VERIFIER:  # the guarantee is unknown then
-        roles = facts.roles_of(topology_of(PIPELINE), replicated=False)
-        return str({**facts.of_topics(roles, client).unknown})
+        roles = server_settings.roles_of(topology_of(PIPELINE), replicated=False)
+        return str({**server_settings.of_topics(roles, client).unknown})
     if acl.operation == "Create":  # of a topic that is there
         return acl.name
     if acl.kind == GROUP and acl.operation == DESCRIBE:  # the page shows nobody at the tasks

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.processor.core.topology import Topology
-from onefold.verify.owner import SOURCE_HEADER
+from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import bank, sheets
 from onefold.workloads.shaping import Input, Shape
 from tests.integration.test_sheets import worker

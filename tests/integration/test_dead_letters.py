@@ -22,16 +22,16 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import reading
+from onefold.operate import record_reader
 from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted
 from onefold.operate.pausing import whoami
-from onefold.operate.reading import Place
+from onefold.operate.record_reader import Place
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.partitioner import partition_of
-from onefold.processor.io.reading import between
+from onefold.processor.io.range_reader import between
 from onefold.processor.io.replays import Dropped
 from onefold.verify.record import Record
 from tests.support.coded import code_of, raises
@@ -203,7 +203,7 @@ def errors_are_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     for words, code in mistakes.items():
         assert run(["dead-letters", *words]) == USAGE
         assert code_of(capsys.readouterr().err) is code
-    monkeypatch.setattr(reading, "_CALL_S", 0.5)
+    monkeypatch.setattr(record_reader, "_CALL_S", 0.5)
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert run(["dead-letters", "list", "runner"]) == UNAVAILABLE
     assert code_of(capsys.readouterr().err, "127.0.0.1:1") is Code.KAFKA_SILENT

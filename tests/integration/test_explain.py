@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from onefold.cli.main import run
 from onefold.cli.starter import write
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate.reading import RECORDS_FIRST, RECORDS_MAX, LogReader, Stored
+from onefold.operate.record_reader import RECORDS_FIRST, RECORDS_MAX, LogReader, Stored
 from onefold.printable import printable
 from onefold.processor.core.decision import Kind, Proposal
 from onefold.processor.core.topology import Topology

@@ -23,7 +23,7 @@ from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import OK, REFUSED, UNKNOWN
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
-from onefold.operate import answering, auditing, grants, pipelines, positions, queues, verdicts
+from onefold.operate import auditing, grants, offsets, ping, pipelines, queues, verdicts
 from onefold.operate.explain import rows
 from onefold.operate.rebuild import table_diff
 from onefold.pipelines import Found, Pipeline
@@ -32,10 +32,10 @@ from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused
 from onefold.rights import ALL_TABLES, Right, Role
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.landing import known_contracts, landed_batches
+from onefold.spark_sink.landing import batch_history, known_schemas
 from onefold.spark_sink.landing.land import merge
-from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.telemetry import SILENT
 from onefold.verify.snapshot import Snapshot
@@ -186,12 +186,12 @@ def sink(granted: Granted, dsn: str) -> None:
     with closing(Sink(dsn, granted.plan).connection) as connection:
         landing = Sink(dsn, granted.plan)
         with closing(landing.connection):
-            known_contracts.recognise(connection, granted.plan.domain)
+            known_schemas.recognise(connection, granted.plan.domain)
             pipeline = refused.Pipeline(landing, granted.plan, dsn, granted.admin)
             if failure := pipeline.lands(note(100), ('wrong,"x"', ""), note(102)):
                 raise failure
             _rehearse(landing, granted.plan)
-            connection.execute(landed_batches._PRUNE, {"sink": granted.pipeline.name, "kept": 1, "most": 1})
+            connection.execute(batch_history._PRUNE, {"sink": granted.pipeline.name, "kept": 1, "most": 1})
     assert pipeline.notes() == [(100, "x"), (102, "x")]
     assert pipeline.places() == [(0, 101)]
 
@@ -233,10 +233,10 @@ def looker(granted: Granted, dsn: str) -> None:
 
     asyncio.run(page())
     with psycopg.connect(dsn) as connection:
-        positions.last_batches(connection, "x")
+        offsets.last_batches(connection, "x")
         rows.rejected(connection, "x")
         connection.execute(rows._BATCH, ("x", "x", 0, "x", 0))
-        known_contracts.stored(connection, "x")
+        known_schemas.stored(connection, "x")
         connection.execute(queues._COUNTS)
         connection.execute(queues._DONE)
         connection.execute(f"SELECT FROM {granted.pipeline.name}.notes".encode())
@@ -345,9 +345,9 @@ def test_verify_status_audit_and_prepare_name_the_right(granted: Granted, monkey
     def settings(role: Role) -> Settings:
         return Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn=granted.login(role))
 
-    assert answering.postgres(settings(Role.READER)) is None
+    assert ping.postgres(settings(Role.READER)) is None
     granted.take(Role.READER, Right("SELECT", "onefold", "done"))
-    code, sentence = answering.postgres(settings(Role.READER)) or (None, "")
+    code, sentence = ping.postgres(settings(Role.READER)) or (None, "")
     assert (code, "lacks SELECT on the table onefold.done" in sentence) == (Code.POSTGRES_RIGHT, True)
 
     granted.take(Role.VERIFIER, Right("SELECT", "onefold", "ledger"))

@@ -26,7 +26,7 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.jobs import topics
-from onefold.operate import facts
+from onefold.operate import server_settings
 from onefold.pipelines import find
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.errors import Refused as Forbidden
@@ -72,14 +72,16 @@ def findings(found: Facts) -> dict[str, list[str]]:
 def test_topics_are_named_by_how_they_are_set(client: dict[str, str], fresh_domain: Fresh) -> None:
     """As they are made, each has one replica, and the log of transactions too: nothing else is to be said."""
     topology = fresh_domain(DOMAIN)
-    roles = facts.roles_of(topology, replicated=False)
+    roles = server_settings.roles_of(topology, replicated=False)
     made = {*topology.reads, *topology.outputs, *topology.dead.values(), topology.changelog}
 
     def named() -> dict[str, list[str]]:
-        return findings(facts.of_topics(roles, client))
+        return findings(server_settings.of_topics(roles, client))
 
     # A topic that was made a moment ago is not yet in each answer about all topics.
-    eventually(lambda: set(named().get("one_replica", ())) == {*made, facts.TRANSACTIONS}, 10, "all are there")
+    eventually(
+        lambda: set(named().get("one_replica", ())) == {*made, server_settings.TRANSACTIONS}, 10, "all are there"
+    )
     assert set(named()) == {"one_replica"}
 
     set_topic(client, topology.inputs[0], retention_ms="172800000")
@@ -106,7 +108,7 @@ def test_a_session_is_named_by_what_holds_for_it(postgres_dsn: str, database: st
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(sql.Identifier(str(name))))
     with connect(database, "test") as connection:
-        found = Facts(postgres=facts.of_postgres(connection, ["mine.written", "mine.kept", "mine.missing"]))
+        found = Facts(postgres=server_settings.of_postgres(connection, ["mine.written", "mine.kept", "mine.missing"]))
     assert findings(found) == {"unlogged_tables": ["mine.written"], "synchronous_commit_off": ["PostgreSQL"]}
 
 
@@ -246,7 +248,9 @@ def test_a_sink_that_sets_aside_what_it_cannot_read_says_so(
         log.calls[1].args[0].startswith(f"{DOMAIN}: broken, as allowed: {DOMAIN}: the sink rejects records of a schema")
     )
     concerned = [
-        one for one in judge(facts.of_all(settings), settings.allowed()).findings if one.name == UNKNOWN_CONTRACTS
+        one
+        for one in judge(server_settings.of_all(settings), settings.allowed()).findings
+        if one.name == UNKNOWN_CONTRACTS
     ]
     assert [DOMAIN in one.concerns for one in concerned] == [True]
 
@@ -341,8 +345,8 @@ def test_a_broker_that_does_not_say_how_topics_are_set_keeps_nobody_from_startin
     """What it says, as how many replicas there are, is said; the rest is unknown."""
     everything = {"bootstrap.servers": with_rights.bootstrap_servers}
     # Before the first transaction there is no log of them, and the broker says how it will be.
-    to_be = Topic(facts.TRANSACTIONS, Role.TRANSACTIONS, 1, {"min.insync.replicas": "1"})
-    assert facts.of_topics([], everything) == Facts([to_be])
+    to_be = Topic(server_settings.TRANSACTIONS, Role.TRANSACTIONS, 1, {"min.insync.replicas": "1"})
+    assert server_settings.of_topics([], everything) == Facts([to_be])
     create_topics(topology_of(DOMAIN), 1, everything)
     options = {
         "security.protocol": "sasl_plaintext",

@@ -11,8 +11,8 @@ from psycopg import conninfo
 from onefold.config.metrics_server import Exposed, serve
 from onefold.processor.core.topology import Topology
 from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.lag_monitor import Standing
 from onefold.spark_sink.spark.query import Query
-from onefold.spark_sink.standing import Standing
 from onefold.stack.ports import free_ports
 from onefold.telemetry import (
     BATCH_S,

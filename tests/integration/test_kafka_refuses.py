@@ -19,8 +19,8 @@ from onefold.exit_codes import REFUSED, UNAVAILABLE
 from onefold.processor import service
 from onefold.processor.core.errors import ProcessorError, Refused, Retriable, Unauthenticated
 from onefold.processor.io import admin
+from onefold.processor.io.group_membership import Membership
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.io.membership import Membership
 from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.loading import topology_of
 from onefold.spark_sink.kafka import topics

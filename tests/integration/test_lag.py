@@ -18,8 +18,8 @@ from onefold.cli import main
 from onefold.config.settings import Settings
 from onefold.dashboard.observer import Observer
 from onefold.exit_codes import OK, UNAVAILABLE
-from onefold.operate import held, lag, positions, reading
-from onefold.operate.held import Held
+from onefold.operate import hanging_transactions, lag, offsets, record_reader
+from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import COUNTED_MAX, Lag
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, delete_before
@@ -80,7 +80,7 @@ def transaction(client: dict[str, str], name: str) -> Iterator[Producer]:
 
 def end(client: dict[str, str], topic: str, partition: int) -> int:
     """Where readers of committed records end."""
-    return positions.stable_ends(AdminClient({**client}), [topic])[topic, partition]
+    return offsets.stable_ends(AdminClient({**client}), [topic])[topic, partition]
 
 
 def send(
@@ -98,8 +98,8 @@ def send(
 def land(dsn: str, client: dict[str, str]) -> None:
     """The ledger says that all output records are in the database."""
     with closing(connect_sink(dsn, "test")) as connection:
-        for (topic, partition), at in positions.stable_ends(
-            AdminClient({**client}), positions.landed_topics("runner")
+        for (topic, partition), at in offsets.stable_ends(
+            AdminClient({**client}), offsets.landed_topics("runner")
         ).items():
             ledger.open_partition(connection, "runner", (topic, partition), at, "id", "test")
 
@@ -132,7 +132,7 @@ def test_drained_is_zero_also_behind_aborted_transactions(
     for place in ((UPDATES, 0), (UPDATES, 1), (STATS, 1)):
         abort(*place, 5)
         abort(*place, 1)
-    assert positions.lag_of("runner", settings) == {"input_events": 16, "output_events": 8, "events": 24}
+    assert offsets.lag_of("runner", settings) == {"input_events": 16, "output_events": 8, "events": 24}
     found = now(settings)
     assert found == Lag(0, 0.0, 0, 0.0)
     assert (found.events, found.seconds) == (0, 0.0)
@@ -181,7 +181,7 @@ def test_what_compaction_has_removed_waits_for_nobody(settings: Settings, client
         return found.input_events is not None and 0 < found.input_events < sent
 
     eventually(fewer, 90, "something is compacted")
-    assert positions.lag_of("runner", settings)["input_events"] == sent
+    assert offsets.lag_of("runner", settings)["input_events"] == sent
     delete_topics(admin, (UPDATES,))  # else every later test of the guarantee sees it compacted
 
 
@@ -216,7 +216,7 @@ def test_what_is_far_behind_is_not_counted_through(settings: Settings, client: d
     assert (found.input_events, found.exact) == (most, False)
     assert about(found.input_s, HOUR_S)
     nowhere = Settings(bootstrap_servers="127.0.0.1:1", postgres_dsn=settings.postgres())
-    unread = lag.looked_at(positions.behind_of(["runner"], settings), nowhere)
+    unread = lag.looked_at(offsets.behind_of(["runner"], settings), nowhere)
     assert unread == {"runner": Lag(most, None, 0, 0.0, exact=False)}
 
 
@@ -257,9 +257,9 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
         producer.produce(UPDATES, b"{}", partition=0)
         assert producer.flush(20) == other.flush(20) == 0
         produce(client, UPDATES, [(None, b"{}")] * 2, partition=1)
-        assert held.held(settings) == [], "it has only just begun"
-        monkeypatch.setattr(held, "HELD_S", 0.2)
-        found = eventually(lambda: by_place(held.held(settings), 3), 20, "three partitions are held")
+        assert hanging_transactions.held(settings) == [], "it has only just begun"
+        monkeypatch.setattr(hanging_transactions, "HELD_S", 0.2)
+        found = eventually(lambda: by_place(hanging_transactions.held(settings), 3), 20, "three partitions are held")
         assert {place: one.transactional_id for place, one in found.items()} == {
             (UPDATES, 0): "their-loader",
             (UPDATES, 1): "their-loader",
@@ -280,7 +280,7 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
         assert "onefold kafka transactions abort --topic runner.updates --partition 1 --start-offset 0" in shown
         other.abort_transaction(20)
         producer.commit_transaction(20)
-    eventually(lambda: held.held(settings) == [], 20, "it has ended")
+    eventually(lambda: hanging_transactions.held(settings) == [], 20, "it has ended")
 
 
 @pytest.mark.promise("lag")
@@ -288,11 +288,11 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
 def test_who_holds_it_is_unknown_to_who_may_not_read_the_log_of_transactions(
     settings: Settings, client: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "STATE_TOPIC", "nobody.has.this")
+    monkeypatch.setattr(hanging_transactions, "STATE_TOPIC", "nobody.has.this")
     with transaction(client, "their-loader") as producer:
         producer.produce(UPDATES, b"{}", partition=1, timestamp=int((time.time() - HOUR_S) * 1000))
         assert producer.flush(20) == 0
-        (found,) = held.held(settings)
+        (found,) = hanging_transactions.held(settings)
         producer.abort_transaction(20)
     assert found.transactional_id is None
     assert about(found.age_s, HOUR_S)
@@ -308,7 +308,7 @@ def test_times_that_senders_chose_make_no_transaction_older(
     with transaction(client, "their-loader") as producer:
         producer.produce(UPDATES, b"{}", partition=1, timestamp=int((time.time() - ago_s) * 1000))
         assert producer.flush(20) == 0
-        assert held.held(settings) == []
+        assert hanging_transactions.held(settings) == []
         producer.abort_transaction(20)
 
 
@@ -321,13 +321,13 @@ def test_what_has_ended_while_it_was_looked_at_holds_nothing(
         producer.produce(UPDATES, b"{}", partition=1, timestamp=int((time.time() - HOUR_S) * 1000))
         assert producer.flush(20) == 0
 
-        def it_ends(*_: object) -> held.Entered:
+        def it_ends(*_: object) -> hanging_transactions.Entered:
             producer.commit_transaction(20)
             eventually(lambda: end(client, UPDATES, 1) == 2, 20, "its marker is written")
-            return held.NOTHING
+            return hanging_transactions.NOTHING
 
-        monkeypatch.setattr(held, "_entered_since", it_ends)
-        assert held.held(settings) == []
+        monkeypatch.setattr(hanging_transactions, "_entered_since", it_ends)
+        assert hanging_transactions.held(settings) == []
 
 
 @pytest.mark.promise("hidden-by-kafka")
@@ -344,18 +344,18 @@ def test_kafka_tells_how_a_transaction_was_ended(
             assert producer.flush(20) == 0
             producer.commit_transaction(20) if commit else producer.abort_transaction(20)
 
-    def entered() -> held.Entered | None:
+    def entered() -> hanging_transactions.Entered | None:
         with closing(
-            reading.consumer({**client, "log_level": 0}, **{"isolation.level": "read_uncommitted"})
+            record_reader.consumer({**client, "log_level": 0}, **{"isolation.level": "read_uncommitted"})
         ) as consumer:
-            found = held._entered_since(consumer, min(sent_ms.values()), time.time() * 1000)
-        return None if found == held.NOTHING else found
+            found = hanging_transactions._entered_since(consumer, min(sent_ms.values()), time.time() * 1000)
+        return None if found == hanging_transactions.NOTHING else found
 
     found = eventually(entered, 30, "the log of transactions is read")
     assert found is not None
     for partition, commit in committed.items():
         ours = [one for one in found.decided if one.transactional_id == f"they-end-{partition}"]
-        owner, may_be_committed = held.Entered([], ours).owner((UPDATES, partition), sent_ms[partition])
+        owner, may_be_committed = hanging_transactions.Entered([], ours).owner((UPDATES, partition), sent_ms[partition])
         assert owner is not None
         assert (owner.committed, may_be_committed) == (commit, commit)
         assert owner.decided_ms is not None

@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.spark_sink.landing import batch_history, ledger
 from onefold.spark_sink.landing import land as landing
-from onefold.spark_sink.landing import landed_batches, ledger
 from onefold.spark_sink.landing.ledger import Batch
-from onefold.spark_sink.landing.stage import Staged
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import Staged
 from onefold.spark_sink.postgres.connection import transaction
+from onefold.spark_sink.query_config import Plan
 from tests.support.landing import ID, SENT_MS, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 from tests.support.noted import noted as noted_beside_the_log
@@ -126,18 +126,18 @@ def test_the_newest_are_kept_and_the_oldest_go(sink: Sink, reader: Reader) -> No
         reader.execute(MANY, (name, 9))
     counted = "SELECT count(*), min(first_offset) FROM onefold.batch WHERE sink = %s"
     for left in [(12, 4), (6, 7), (6, 7)]:
-        landed_batches.prune(sink.connection, "mine", kept=6, most=8)
+        batch_history.prune(sink.connection, "mine", kept=6, most=8)
         assert reader.execute(counted, ("mine",)).fetchone() == left
     assert reader.execute(counted, ("another",)).fetchone() == (20, 0)
-    landed_batches.prune(sink.connection, "nobody", kept=6)
+    batch_history.prune(sink.connection, "nobody", kept=6)
 
 
 def test_two_sinks_that_delete_at_once_wait_for_nothing(sink: Sink, other_sink: Sink, reader: Reader) -> None:
     reader.execute(MANY, ("mine", 9))
     other_sink.connection.execute("BEGIN")
-    landed_batches.prune(other_sink.connection, "mine", kept=6)
+    batch_history.prune(other_sink.connection, "mine", kept=6)
     sink.connection.execute("SET lock_timeout = 0")
-    done = threading.Thread(target=landed_batches.prune, args=(sink.connection, "mine", 6))
+    done = threading.Thread(target=batch_history.prune, args=(sink.connection, "mine", 6))
     done.start()
     eventually(lambda: not done.is_alive(), 20, "the other one is through")
     other_sink.connection.execute("COMMIT")
@@ -147,12 +147,12 @@ def test_two_sinks_that_delete_at_once_wait_for_nothing(sink: Sink, other_sink: 
 def test_that_old_rows_cannot_be_deleted_stops_nobody(sink: Sink, reader: Reader, landed: Landed) -> None:
     """Somebody who looks may hold the table, or the rows; and a connection that is gone is noticed by the next batch."""
     reader.execute("ALTER TABLE onefold.batch RENAME TO gone")
-    landed_batches.prune(sink.connection, "mine")
+    batch_history.prune(sink.connection, "mine")
     reader.execute("ALTER TABLE onefold.gone RENAME TO batch")
     assert sink.land(100, 102)
     assert landed() == once(100, 102)
     sink.connection.close()
-    landed_batches.prune(sink.connection, "mine")
+    batch_history.prune(sink.connection, "mine")
 
 
 def test_a_reader_may_see_it_and_not_write(sink: Sink, reader: Reader) -> None:
@@ -184,15 +184,15 @@ def test_what_a_rebuild_brings_along_is_noted(sink: Sink, plan: Plan, reader: Re
     reader.execute("UPDATE onefold.ledger SET next_offset = next_offset + 2 WHERE partition < 2")
     reader.execute("UPDATE onefold.ledger SET topic_id = 'anew' WHERE partition = 1")
     for _ in range(2):
-        landed_batches.add_rebuilt(sink.connection, name, before)
+        batch_history.add_rebuilt(sink.connection, name, before)
         assert reader.execute(
             "SELECT partition, topic_id, first_offset, next_offset, records, writer FROM onefold.batch ORDER BY 1"
         ).fetchall() == [
-            (0, ID, 100, 102, None, landed_batches.REBUILD),
-            (1, "anew", 0, 7, None, landed_batches.REBUILD),
+            (0, ID, 100, 102, None, batch_history.REBUILD),
+            (1, "anew", 0, 7, None, batch_history.REBUILD),
         ]
     reader.execute("DROP TABLE onefold.batch")
-    landed_batches.add_rebuilt(sink.connection, name, before)
+    batch_history.add_rebuilt(sink.connection, name, before)
 
 
 def test_two_targets_of_one_partition_are_counted_together(sink: Sink) -> None:

@@ -14,8 +14,8 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, group_of
-from onefold.processor.io.membership import Membership
-from onefold.processor.io.presence import EveryTask
+from onefold.processor.io.all_tasks import EveryTask
+from onefold.processor.io.group_membership import Membership
 from tests.support.coded import raises
 from tests.support.proxy import HEARTBEAT, JOIN_GROUP, KafkaProxy
 from tests.support.waiting import eventually

@@ -22,9 +22,9 @@ from onefold.stack.ports import free_ports
 from onefold.status_file import read
 from onefold.telemetry import UNREAD
 from onefold.verify.expect import Oracle
-from onefold.verify.owner import Owner
 from onefold.verify.verdict import UNKNOWN
 from onefold.verify.verifier import verify
+from onefold.verify.writer_identity import Owner
 from onefold.workloads import runner
 from tests.support.coded import raises
 from tests.support.processes import drained, instance, produce, records

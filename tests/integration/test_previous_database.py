@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.error_codes import Code
+from onefold.processor.core.changelog_format import FORMAT
 from onefold.processor.core.errors import Refused
-from onefold.processor.core.stored import FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.io import admin, contracts
 from onefold.processor.loading import topology_of
@@ -27,7 +27,7 @@ from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
 from onefold.spark_sink.landing.protocols import Record
-from onefold.spark_sink.landing.stage import Stage, Staged, open_stage
+from onefold.spark_sink.landing.staging_tables import Stage, Staged, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
 from tests.support import previous
 from tests.support.coded import raises

@@ -22,7 +22,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import merges, positions
+from onefold.operate import merge_sql, offsets
 from onefold.operate.rebuild import rebuild
 from onefold.operate.rebuild.rebuild import Rebuild
 from onefold.operate.rebuild.table_diff import replace_rows
@@ -346,8 +346,8 @@ def test_a_rebuild_since_a_time_needs_one_that_has_passed_and_the_topics_that_fi
 def test_a_table_of_two_pipelines_is_refused(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = merges.written
-    monkeypatch.setattr(merges, "written", lambda one: written(one) + ["runner.stats"] * (one.name == "campaigns"))
+    written = merge_sql.written
+    monkeypatch.setattr(merge_sql, "written", lambda one: written(one) + ["runner.stats"] * (one.name == "campaigns"))
     assert run(["rebuild", "runner"]) == REFUSED
     assert code_of(capsys.readouterr().err, "campaigns", "runner.stats") is Code.SHARED_DATA
 
@@ -356,7 +356,7 @@ def test_a_table_that_follows_no_record_is_left_as_it_is(
     site: Site, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the latencies of trades: a row says when it was landed."""
-    monkeypatch.setattr(merges, "written", lambda one: [*TABLES, "runner.paces"] if one.name == "runner" else [])
+    monkeypatch.setattr(merge_sql, "written", lambda one: [*TABLES, "runner.paces"] if one.name == "runner" else [])
     for database, pace in ((site.dsn, 1), (beside.dsn, 2)):
         beside.write(database, f"CREATE TABLE runner.paces AS SELECT {pace} AS pace")
     done = Rebuild("runner", Settings()).replace(beside.dsn)
@@ -425,7 +425,7 @@ def test_rows_of_a_decision_log_are_refused_and_a_rebuild_is_the_way_out(
         user, run_id = site.rows("SELECT user_id, run_id FROM runner.stats LIMIT 1")[0]
         assert "onefold rebuild runner" in refuses("explain", "runner.stats", f"user_id={user}", f"run_id={run_id}")
         assert "onefold rebuild runner" in refuses("rebuild", "runner", "--since", "1h")
-        behind = positions.behind(site.topology, Settings())
+        behind = offsets.behind(site.topology, Settings())
         assert (behind.outputs, "onefold rebuild runner" in behind.no_outputs) == (None, True)
         assert site.tables() == before
 

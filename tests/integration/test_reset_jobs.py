@@ -32,8 +32,8 @@ from onefold.jobs.protocols import Job
 from onefold.jobs.worker import Limits, Worker
 from onefold.operate.reset.reset import STEPS, Reset
 from onefold.operate.reset.session import Session
+from onefold.processor.core.changelog_format import RESETTING
 from onefold.processor.core.errors import Retriable
-from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, existing
 from onefold.verify.verifier import verify

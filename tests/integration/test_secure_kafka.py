@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.config.origins import java_variable
+from onefold.config.setting_sources import java_variable
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession

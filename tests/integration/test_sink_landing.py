@@ -10,12 +10,12 @@ import pytest
 from onefold.error_codes import Code
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap, Rewind
-from onefold.spark_sink.landing import identity, ledger
 from onefold.spark_sink.landing import land as landing
+from onefold.spark_sink.landing import ledger, topic_identity
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, Position
 from onefold.spark_sink.landing.protocols import Reach, Record
-from onefold.spark_sink.landing.stage import Staged
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import Staged
+from onefold.spark_sink.query_config import Plan
 from tests.support.coded import raises
 from tests.support.landing import ID, Landed, Sink, once
 
@@ -69,7 +69,7 @@ def test_a_partition_that_is_opened_twice_keeps_what_was_landed_between(
         return seen[-1]
 
     monkeypatch.setattr(ledger, "positions", positions)
-    start, ids = identity.recognise(
+    start, ids = topic_identity.recognise(
         other_sink.connection, plan.domain.name, "two", Kafka(sink.topic), [sink.topic]
     )  # fmt: skip
     assert key not in seen[0]

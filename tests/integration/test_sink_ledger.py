@@ -13,8 +13,8 @@ from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import LastRecord, Position
-from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import transaction
+from onefold.spark_sink.query_config import Plan
 from tests.support.coded import raises
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.migrated import migrate_all

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.lineage import HEADER_BYTES
 from onefold.processor.core.errors import Refused
+from onefold.schema_history import HEADER_BYTES
 from onefold.spark_sink.contracts import Domain, load_domain
-from onefold.spark_sink.landing import known_contracts
+from onefold.spark_sink.landing import known_schemas
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.spark.query import Query
 from tests.support.coded import raises
@@ -166,7 +166,7 @@ def test_two_sinks_at_once_keep_each_contract_once(
     domain = notes.become(IS, WAS)
     until_landed(query(domain=domain))
     with connect(database, "another") as connection:
-        known_contracts.recognise(connection, domain)
+        known_schemas.recognise(connection, domain)
     assert sorted(kept(reader).values()) == [1, 2]
 
 

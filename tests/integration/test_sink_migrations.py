@@ -12,8 +12,8 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
+from onefold.spark_sink.query_config import Plan
 from tests.support.coded import raises
 from tests.support.landing import Landed, Sink, once
 from tests.support.made_up_domain import MadeUp

@@ -18,7 +18,7 @@ from onefold.processor.core.errors import Refused
 from onefold.spark_sink.errors import Stopped, Verdict, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
 from onefold.spark_sink.landing.protocols import Record
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.query_config import Plan
 from onefold.telemetry import SET_ASIDE
 from tests.support.landing import SENT_MS
 from tests.support.made_up_domain import MadeUp

@@ -14,10 +14,10 @@ import pytest
 from onefold.spark_sink.errors import Stopped
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
-from onefold.spark_sink.landing.stage import open_stage
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import open_stage
 from onefold.spark_sink.postgres import connection as sessions
 from onefold.spark_sink.postgres.connection import connect
+from onefold.spark_sink.query_config import Plan
 from tests.support.made_up_domain import MadeUp
 from tests.support.refused import OTHER, SUMS, Pipeline, Rows, domain_in, emptied, note, plan_of, summed
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from onefold.config.settings import Settings
-from onefold.operate import positions
+from onefold.operate import offsets
 from onefold.processor.core.topology import Topology
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.spark.query import Query
@@ -76,7 +76,7 @@ def test_a_counter_is_right_with_two_replicas_and_two_sinks(
 
     def all_is_landed() -> bool:
         one.tick()
-        return positions.lag_of("averages", settings)["events"] == 0
+        return offsets.lag_of("averages", settings)["events"] == 0
 
     with ExitStack() as stack:
         stack.enter_context(replica(tmp_path / "a", name="a"))

@@ -11,9 +11,9 @@ from onefold.spark_sink import service
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
+from onefold.spark_sink.query_config import Plan
 
 
 def test_the_query_with_the_largest_backlog_starts_first(database: str) -> None:

@@ -20,7 +20,7 @@ from onefold.processor.io.admin import connect
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.plan import LINE_BYTES_MAX, Plan
+from onefold.spark_sink.query_config import LINE_BYTES_MAX, Plan
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.coded import raises

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.plan import LINE_BYTES_MAX, Plan
+from onefold.spark_sink.query_config import LINE_BYTES_MAX, Plan
 from onefold.spark_sink.spark.query import Query
 from tests.support.made_up_domain import MadeUp
 

@@ -12,7 +12,7 @@ from onefold.cli.main import run
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, UNKNOWN, USAGE
-from onefold.operate import states
+from onefold.operate import key_state
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.partitioner import partition_of
 from tests.support.coded import code_of, raises
@@ -51,12 +51,12 @@ def test_now_and_then(campaigns: Explained) -> None:
     campaigns.fold([send(1, 1, 100)], [send(2, 1, 7)], [send(1, 2, 1000)])
     first, second = written(campaigns, "1")
     home = partition_of("1", 2)
-    now = states.get(campaigns.settings, "campaigns", "1")
+    now = key_state.get(campaigns.settings, "campaigns", "1")
 
     assert now.at == f"campaigns.changelog/{home}/{second}"
     assert now.value["changes"] == 2
     for offset, changes in ((first, 1), (second - 1, 1), (second, 2)):
-        assert states.get(campaigns.settings, "campaigns", "1", f"{home}:{offset}").value["changes"] == changes
+        assert key_state.get(campaigns.settings, "campaigns", "1", f"{home}:{offset}").value["changes"] == changes
 
 
 def test_what_is_not_there_any_more(campaigns: Explained) -> None:
@@ -64,14 +64,14 @@ def test_what_is_not_there_any_more(campaigns: Explained) -> None:
     campaigns.fold([send(1, 1, 100)])
     (first,) = written(campaigns, "1")
     if first:
-        before = states.get(campaigns.settings, "campaigns", "1", str(first - 1))
+        before = key_state.get(campaigns.settings, "campaigns", "1", str(first - 1))
         assert (before.value, "compaction has removed" in before.note) == (None, True)
-    assert "holds nothing of this key" in states.get(campaigns.settings, "campaigns", "77").note
-    assert "is the state of now" in states.get(campaigns.settings, "campaigns", "1", "100000").note
+    assert "holds nothing of this key" in key_state.get(campaigns.settings, "campaigns", "77").note
+    assert "is the state of now" in key_state.get(campaigns.settings, "campaigns", "1", "100000").note
 
     put(campaigns, "1", None)
     records(campaigns.client, campaigns.topology.changelog)
-    now = states.get(campaigns.settings, "campaigns", "1")
+    now = key_state.get(campaigns.settings, "campaigns", "1")
     assert (now.value, now.note) == (None, "the key was forgotten there")
 
 
@@ -80,11 +80,11 @@ def test_only_what_is_committed_and_a_state(campaigns: Explained) -> None:
     campaigns.fold([send(1, 1, 100)])
     put(campaigns, "1", b'{"sends": {}, "changes": 99}', commit=False)
     records(campaigns.client, campaigns.topology.changelog)
-    assert states.get(campaigns.settings, "campaigns", "1").value["changes"] == 1
+    assert key_state.get(campaigns.settings, "campaigns", "1").value["changes"] == 1
 
     put(campaigns, "1", b'\x1b[31m{"sends": 1}\xff')
     records(campaigns.client, campaigns.topology.changelog)
-    now = states.get(campaigns.settings, "campaigns", "1")
+    now = key_state.get(campaigns.settings, "campaigns", "1")
     assert now.value is None
     assert now.raw == '\x1b[31m{"sends": 1}\\xff'
     assert "none of Campaign" in now.note
@@ -104,7 +104,7 @@ def test_a_large_changelog_is_looked_through_in_little_memory(campaigns: Explain
 
     tracemalloc.start()
     try:
-        now = states.get(campaigns.settings, "campaigns", "1")
+        now = key_state.get(campaigns.settings, "campaigns", "1")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -138,8 +138,8 @@ def test_the_command(campaigns: Explained, monkeypatch: pytest.MonkeyPatch, caps
 def test_a_place_is_two_numbers(text: str) -> None:
     """Or one: the partition follows from the key."""
     with raises(UserError, Code.ARGUMENT_WRONG):
-        states.position(text)
-    assert (states.position("3:12"), states.position("12")) == ((3, 12), (None, 12))
+        key_state.position(text)
+    assert (key_state.position("3:12"), key_state.position("12")) == ((3, 12), (None, 12))
 
 
 @pytest.mark.promise("verify-states")
@@ -156,7 +156,7 @@ def test_verify_finds_a_wrong_state_of_a_quiet_key(
     right = json.loads(capsys.readouterr().out)
     assert (right["states"], right["findings"]) == (2, [])
 
-    state = states.get(campaigns.settings, "campaigns", "2").value
+    state = key_state.get(campaigns.settings, "campaigns", "2").value
     put(campaigns, "2", json.dumps(state | {"changes": 5}).encode())
     assert run(ask) == FAILED
     (wrong,) = json.loads(capsys.readouterr().out)["findings"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onefold.processor.core.topology import Topology
-from onefold.processor.runtime.keeping import AUTO, DISK
+from onefold.processor.runtime.state_manager import AUTO, DISK
 from onefold.workloads import trades
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.waiting import eventually

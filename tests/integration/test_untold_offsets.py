@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_client, kafka_offsets
-from onefold.operate import positions
+from onefold.operate import offsets
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
 from onefold.spark_sink.kafka.topics import Topics
@@ -35,7 +35,7 @@ ASKS: dict[str, Callable[[Client], object]] = {
     "which topic it is": lambda client: admin.identity(AdminClient({**client}), UPDATES, 0),
     "an offset of a time": lambda client: admin.offset_at(AdminClient({**client}), UPDATES, 0, 0),
     "a stable end": lambda client: admin.stable_end(AdminClient({**client}), UPDATES, 0),
-    "how far all is": lambda client: positions.stable_ends(AdminClient({**client}), [UPDATES]),
+    "how far all is": lambda client: offsets.stable_ends(AdminClient({**client}), [UPDATES]),
     "the sink": lambda client: Topics(client["bootstrap.servers"], {}).ends([UPDATES]),
     "what a topic of the sink holds": lambda client: Topics(client["bootstrap.servers"], {}).reach([UPDATES]),
     "the judge": lambda client: Log(client, [UPDATES]).stable_ends(),

@@ -11,8 +11,8 @@ import pytest
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate import merges, pipelines
-from onefold.operate.reset import emptying
+from onefold.operate import merge_sql, pipelines
+from onefold.operate.reset import empty_tables
 from onefold.pipelines import find
 from onefold.spark_sink.contracts import load_domain
 from tests.support.migrated import migrate_all
@@ -123,7 +123,7 @@ def planned(connection: psycopg.Connection[Any], statement: str) -> set[tuple[st
 def named(connection: psycopg.Connection[Any], statement: str) -> set[tuple[str, str]]:
     """(schema, name) of the tables that the text names, as PostgreSQL finds them."""
     asked = "SELECT relnamespace::regnamespace::text, relname FROM pg_class WHERE oid = %s::regclass"
-    found = [connection.execute(asked, (name,)).fetchone() for name in merges.tables(statement)]
+    found = [connection.execute(asked, (name,)).fetchone() for name in merge_sql.tables(statement)]
     return {(schema.strip('"'), name) for schema, name in filter(None, found)}
 
 
@@ -134,7 +134,7 @@ def test_text_and_plan_name_the_same_tables(connection: psycopg.Connection[Any],
 
 def test_several_statements_of_one_text(connection: psycopg.Connection[Any]) -> None:
     text = "DELETE FROM s.t; ; SELECT 1; WITH a AS (SELECT 1) INSERT INTO plain SELECT 1, 2 FROM a; UPDATE s.other SET n = 1"
-    assert [*merges.tables(text)] == ["s.t", "plain", "s.other"]
+    assert [*merge_sql.tables(text)] == ["s.t", "plain", "s.other"]
 
 
 def test_merges_of_the_examples(database: str, checkout: Path) -> None:
@@ -169,9 +169,9 @@ def test_a_view_cannot_be_emptied(
         'INSERT INTO s.seen SELECT 1, 2 FROM :stage; DELETE FROM S."other"; DELETE FROM s.missing', encoding="utf-8"
     )
     with pytest.raises(UserError, match=r"s\.seen is a view") as refused:
-        emptying.written(connection, "campaigns")
+        empty_tables.written(connection, "campaigns")
     assert (refused.value.code, refused.value.exit_code) == (Code.SQL_WRONG, REFUSED)
     file.write_text(
         'INSERT INTO s.t SELECT 1, 2 FROM :stage; DELETE FROM S."other"; DELETE FROM s.missing', encoding="utf-8"
     )
-    assert emptying.written(connection, "campaigns") == {"s.other": 0, "s.t": 0}
+    assert empty_tables.written(connection, "campaigns") == {"s.other": 0, "s.t": 0}

@@ -14,7 +14,7 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Disk
 from onefold.processor.core.errors import Damaged, Refused
-from onefold.processor.io.disk import RocksDisk
+from onefold.processor.io.state_files import RocksDisk
 from tests.support.coded import raises
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> N
 WRITES = textwrap.dedent("""
     import itertools, sys
     from pathlib import Path
-    from onefold.processor.io.disk import RocksDisk
+    from onefold.processor.io.state_files import RocksDisk
     engine = RocksDisk(Path(sys.argv[1]), 0, 8 << 20).open()
     for number in itertools.count(1):
         told = b"%d" % number

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_reader
 from onefold.processor.core.errors import Retriable
-from onefold.processor.io import reading
+from onefold.processor.io import range_reader
 
 
 class Given:
@@ -140,15 +140,15 @@ class Log(Scripted):
 def test_records_near_each_other_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that retention has removed costs no other one, and a place without a record is left out."""
     log = Log(4, 5, 6, 9, 5_000)
-    monkeypatch.setattr(reading, "consumer", lambda client: log)
-    found = reading.fetch({}, [("t", 0, offset) for offset in (3, 6, 8, 9, 5_000)])
+    monkeypatch.setattr(range_reader, "consumer", lambda client: log)
+    found = range_reader.fetch({}, [("t", 0, offset) for offset in (3, 6, 8, 9, 5_000)])
     assert sorted(found) == [("t", 0, 6), ("t", 0, 9), ("t", 0, 5_000)]
     assert log.assigned == [3, 6, 5_000]
 
 
 def test_a_range_that_stays_where_it_is_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Scripted(Given("t", 0, 0), end(0, 1))
-    found = reading.read(given, {("t", 0): (0, 7)}, stall_s=0.05)  # type: ignore[arg-type]  # a scripted consumer
+    found = range_reader.read(given, {("t", 0): (0, 7)}, stall_s=0.05)  # type: ignore[arg-type]  # a scripted consumer
     assert next(found).offset() == 0
     with pytest.raises(Retriable, match="t/0 stays at offset 1 of 7"):
         next(found)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onefold import Event, Output, Outputs, lineage
+from onefold import Event, Output, Outputs, schema_history
 from onefold.processor.core.errors import Misconfigured, Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
@@ -241,7 +241,7 @@ KEPT = {
 @pytest.mark.parametrize("name", KEPT)
 def test_what_can_be_read_is_not_refused(name: str) -> None:
     was, now = KEPT[name]
-    assert lineage.differences(order(was), order(now)) == []
+    assert schema_history.differences(order(was), order(now)) == []
 
 
 def test_all_that_is_different_is_said_at_once(tmp_path: Path) -> None:

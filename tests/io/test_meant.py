@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from onefold.processor.core.errors import Refused, Rejected
-from onefold.processor.io import contracts, schemas, serde, units
+from onefold.processor.io import contracts, schemas, serde, time_units
 from onefold.verify import avro, decode
 from onefold.verify import contracts as proof_contracts
 
@@ -74,7 +74,7 @@ def test_other_units_are_seen_however_fields_and_types_are_called(
         tmp_path, *({"name": name, "type": kind, "aliases": ["ts"] * (name == "at")} for name, kind in read)
     )
     writer = json.dumps(record(*({"name": name, "type": kind} for name, kind in written)))
-    assert "is a timestamp-micros" in units.other(schemas.parse(1, writer).counted, ours.writer.counted)
+    assert "is a timestamp-micros" in time_units.other(schemas.parse(1, writer).counted, ours.writer.counted)
     assert not avro.same_units(avro.schema(writer), judges.written)
 
 

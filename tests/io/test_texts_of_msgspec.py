@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from onefold.processor.io.logical import LOGICAL
+from onefold.processor.io.logical_types import LOGICAL
 
 TIMES = 20_000
 

@@ -18,7 +18,7 @@ from onefold.error_codes import Code
 from onefold.jobs import requeue, topics
 from onefold.jobs.protocols import Job, Message, Place
 from onefold.jobs.queue import KafkaQueue
-from onefold.operate.positions import stable_ends
+from onefold.operate.offsets import stable_ends
 from onefold.pipelines import JOB_FIELDS
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.io import contracts

@@ -91,10 +91,10 @@ def faults_on_purpose(source: Source) -> Iterator[str]:
 
 def readers_of_the_ledger(source: Source) -> Iterator[str]:
     """Status, dashboard and bench would otherwise each have an answer of their own to how far a sink is."""
-    asks = ("onefold.spark_sink", "onefold.verify", "onefold.operate.positions")
+    asks = ("onefold.spark_sink", "onefold.verify", "onefold.operate.offsets")
     for name, path in source.product.items():
         if not _within(name, asks):
-            yield from (f"{place(path, line)}: ask onefold.operate.positions"
+            yield from (f"{place(path, line)}: ask onefold.operate.offsets"
                         for text, line in source.strings(path) if "onefold.ledger" in text)  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from onefold.cli.main import run
 from onefold.cli.names import ALIASES, FORMER
 from onefold.cli.starter import PLACEHOLDER, TEMPLATE
 from onefold.config.guarantee import RULES as GUARANTEES
-from onefold.config.origins import variable
+from onefold.config.setting_sources import variable
 from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
 from tests.lint.source import Source, place

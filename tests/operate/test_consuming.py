@@ -11,7 +11,7 @@ from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, INTERRUPTED, OK, UNAVAILABLE, USAGE
 from onefold.operate import consuming
-from onefold.operate.reading import Bounds, LogReader, Place, Silent, Stored
+from onefold.operate.record_reader import Bounds, LogReader, Place, Silent, Stored
 from tests.support.coded import code_of
 
 TOPIC = "campaigns.sends"

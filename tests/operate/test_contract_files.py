@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onefold import contract_files, lineage, pipelines
+from onefold import contract_files, pipelines, schema_history
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.io import contracts
@@ -115,7 +115,7 @@ def test_a_verifier_names_the_file_that_it_cannot_read(folder: Path, monkeypatch
 def test_the_types_of_a_list_are_within_each_record_that_uses_them() -> None:
     """As if the record had been written by itself."""
     alone = plus(STATE, "State", ["null", "State"])
-    assert judged.contract_of(alone).prefix == lineage.header(alone)
+    assert judged.contract_of(alone).prefix == schema_history.header(alone)
 
 
 @pytest.mark.parametrize(

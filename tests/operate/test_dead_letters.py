@@ -11,14 +11,14 @@ import pytest
 from onefold.cli.commands.dead_letters import common, show
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.operate import merges
+from onefold.operate import merge_sql
 from onefold.operate.dead_letters import letters, replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place
 from onefold.operate.dead_letters.replay import Report, in_order
-from onefold.operate.reading import Place
+from onefold.operate.record_reader import Place
 from onefold.pipelines import Pipeline
+from onefold.processor.core.changelog_format import RESETTING
 from onefold.processor.core.errors import Refused, Rejected
-from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.values import Record
 from onefold.processor.io import contracts, replays
 from onefold.processor.io.avro_reader import Writer
@@ -28,10 +28,10 @@ from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.changelog import Progress
-from onefold.verify.owner import PIPELINE_HEADER, REPLAYS_HEADER, Owner
 from onefold.verify.record import Record as Judged
 from onefold.verify.record import Source
 from onefold.verify.replays import Receipts, Replays
+from onefold.verify.writer_identity import PIPELINE_HEADER, REPLAYS_HEADER, Owner
 from tests.support.coded import raises
 from tests.support.single_object import single_object
 
@@ -260,7 +260,7 @@ def test_the_tables_that_statements_write_to_are_found(tmp_path: Path) -> None:
     """,
         encoding="utf-8",
     )
-    found = set(merges.written(shop))
+    found = set(merge_sql.written(shop))
     assert found >= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"'}
     assert found <= {"shop.old", "shop.bills", "totals", '"Shop"."Rows"', "SET", "OF"}, "and what is no table"
 

@@ -15,7 +15,7 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate.pipelines import migrate_engine
-from onefold.operate.reset import emptying
+from onefold.operate.reset import empty_tables
 from onefold.operate.reset.session import alone
 from onefold.pipelines import Pipeline
 from onefold.processor import service as processor
@@ -72,7 +72,7 @@ NOBODY = "postgresql://me@127.0.0.1:9/none"  # port 9 takes no connection
 
 
 def empty() -> None:
-    with emptying.transaction(NOBODY, ""):
+    with empty_tables.transaction(NOBODY, ""):
         pass
 
 

@@ -12,7 +12,7 @@ from onefold.config import settings
 from onefold.config.errors import UserError
 from onefold.config.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
 from onefold.error_codes import Code
-from onefold.operate import facts
+from onefold.operate import server_settings
 from onefold.processor.loading import topology_of
 from tests.support.coded import raises
 
@@ -125,9 +125,11 @@ def test_what_is_unknown_is_neither_guaranteed_nor_refused() -> None:
 
 def test_every_topic_of_a_pipeline_has_its_role() -> None:
     """A decision log where there are replicas, an order where there are several inputs, and an input that is an output too."""
-    bank = dict.fromkeys(facts.roles_of(topology_of("bank"), replicated=True))
+    bank = dict.fromkeys(server_settings.roles_of(topology_of("bank"), replicated=True))
     assert {role for _, role in bank} == set(Role) - {Role.TRANSACTIONS}
-    assert {("bank.decisions", Role.DECISIONS)} == {*bank} - {*facts.roles_of(topology_of("bank"), replicated=False)}
+    assert {("bank.decisions", Role.DECISIONS)} == {*bank} - {
+        *server_settings.roles_of(topology_of("bank"), replicated=False)
+    }
     fed = topology_of("bank").fed[0]
     assert {role for name, role in bank if name == fed} == {Role.INPUT, Role.OUTPUT}
 
@@ -151,7 +153,7 @@ def test_a_name_that_breaks_nothing_is_refused(value: str, monkeypatch: pytest.M
 
 def test_of_servers_that_are_both_away_both_are_unknown() -> None:
     away = settings.Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://me@127.0.0.1:9/none")
-    kafka, database = judge(facts.without_kafka(away), ()).unknown
+    kafka, database = judge(server_settings.without_kafka(away), ()).unknown
     assert kafka == "Kafka: it cannot be asked"
     assert database.startswith("PostgreSQL: it does not answer (")
 
@@ -162,5 +164,5 @@ def test_a_cluster_that_names_no_broker_is_unknown() -> None:
     described.set_result(SimpleNamespace(nodes=[]))
     admin: Any = SimpleNamespace(describe_cluster=lambda request_timeout: described)
     unknown: dict[str, list[str]] = defaultdict(list)
-    assert facts._transactions_to_be(admin, unknown) == []
-    assert unknown == {"Kafka does not say how it is set": [facts.TRANSACTIONS]}
+    assert server_settings._transactions_to_be(admin, unknown) == []
+    assert unknown == {"Kafka does not say how it is set": [server_settings.TRANSACTIONS]}

@@ -11,7 +11,7 @@ import pytest
 from onefold import status_file
 from onefold.config import metrics_server
 from onefold.operate import healthy
-from onefold.stack import together
+from onefold.stack import foreground
 
 pytestmark = pytest.mark.promise("unhealthy-is-said")
 
@@ -71,7 +71,7 @@ def test_of_several_processes_each_is_asked(status: Path, ports: tuple[int, int]
     """They have the next ports, and status files beside the one of all."""
     serve(ports[0])
     for name in ("orders", "mails"):
-        status_file.write(together.beside(status, name), "running", "2 tasks", NOW)
+        status_file.write(foreground.beside(status, name), "running", "2 tasks", NOW)
     assert asked(status, ports[0]).startswith(f"127.0.0.1:{ports[1]} does not say how it is: ")
     told = serve(ports[1], "its job never ends")
     assert asked(status, ports[0]).endswith(": its job never ends")
@@ -81,7 +81,7 @@ def test_of_several_processes_each_is_asked(status: Path, ports: tuple[int, int]
 
 def test_one_that_is_no_process_answers_nowhere(status: Path, ports: tuple[int, int]) -> None:
     """As workers where no pipeline has jobs."""
-    status_file.write(status, **{**together.summary({}, {}), "updated_at": NOW})
+    status_file.write(status, **{**foreground.summary({}, {}), "updated_at": NOW})
     assert asked(status, ports[0]) == ""
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 import pytest
 
 from onefold.config.settings import Settings
-from onefold.operate import held
-from onefold.operate.held import Entered, Held, Transaction, transaction
+from onefold.operate import hanging_transactions
+from onefold.operate.hanging_transactions import Entered, Held, Transaction, transaction
 
 pytestmark = pytest.mark.promise("hidden-by-kafka")
 
@@ -114,8 +114,8 @@ def test_topics_that_only_workers_write_are_watched_too(monkeypatch: pytest.Monk
     def all_held(kafka: object, client: object, topics: Collection[str]) -> list[Held]:
         return [Held(topic, 0, 5, 12, None, 93.4) for topic in sorted(topics)]
 
-    monkeypatch.setattr(held, "_held", all_held)
-    found = held.by_pipeline(Settings(bootstrap_servers="127.0.0.1:9"))
+    monkeypatch.setattr(hanging_transactions, "_held", all_held)
+    found = hanging_transactions.by_pipeline(Settings(bootstrap_servers="127.0.0.1:9"))
     assert found is not None
     named = {one.topic for one in found["sheets"]}
     assert {f"sheets.{queue}.{end}" for queue in ("jobs", "objects") for end in ("again", "dead")} <= named

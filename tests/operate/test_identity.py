@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onefold.operate.explain.rows import Column, Identity, Row
-from onefold.operate.reading import Place, Stored
+from onefold.operate.record_reader import Place, Stored
 
 
 def stored(key: bytes | None) -> Stored:

@@ -5,7 +5,7 @@ import pytest
 from onefold.cli.commands import status
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate import positions
+from onefold.operate import offsets
 from onefold.operate.lag import Lag, disjoint, looked_at
 from onefold.processor.core.errors import Forbidden, Refused, Retriable, Unauthenticated
 from onefold.processor.io import admin
@@ -50,7 +50,7 @@ def test_only_what_kafka_refuses_to_the_client_is_a_missing_right(
 
     monkeypatch.setattr(admin, "standing", fail)
     topology, settings = topology_of("runner"), Settings(bootstrap_servers="127.0.0.1:9")
-    behind = positions.behind(topology, settings, ask_database=False)
+    behind = offsets.behind(topology, settings, ask_database=False)
     assert (behind.no_inputs, behind.refused) == (str(error), refused)
     lag = looked_at({"runner": behind}, settings)["runner"]
     assert (*status._refusals({"runner": lag.as_json()}),) == refused

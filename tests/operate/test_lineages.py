@@ -14,10 +14,10 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate import lineages
+from onefold.operate import schema_versions
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.contracts import ENGINE_SQL, Domain, load_domain
-from onefold.spark_sink.landing import known_contracts
+from onefold.spark_sink.landing import known_schemas
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from tests.support.coded import raises
@@ -53,7 +53,7 @@ class Project:
     def recognise(self) -> None:
         """As a sink does when it starts."""
         with connect(self.database, "test") as connection:
-            known_contracts.recognise(connection, self.domain)
+            known_schemas.recognise(connection, self.domain)
 
     def change(self, *fields: dict[str, Any]) -> None:
         """The contract of the notes, without a word of what it was."""
@@ -63,7 +63,7 @@ class Project:
         )
 
     def standings(self) -> list[tuple[str, str]]:
-        found = lineages.versions(self.name, self.settings)
+        found = schema_versions.versions(self.name, self.settings)
         return [(version.topic.rpartition(".")[2], version.standing) for version in found]
 
 
@@ -79,35 +79,35 @@ ID, TEXT, LANG = ({"name": "id", "type": "long"}, {"name": "text", "type": "stri
 
 
 def test_what_was_overwritten_is_shown_and_comes_back(project: Project) -> None:
-    assert project.standings() == [("notes", lineages.TODAY), ("readings", lineages.TODAY)]
+    assert project.standings() == [("notes", schema_versions.TODAY), ("readings", schema_versions.TODAY)]
     project.change(ID, TEXT, LANG)
     assert project.standings() == [
-        ("notes", lineages.TODAY), ("notes", lineages.UNKNOWN), ("readings", lineages.TODAY),
+        ("notes", schema_versions.TODAY), ("notes", schema_versions.UNKNOWN), ("readings", schema_versions.TODAY),
     ]  # fmt: skip
     with raises(Refused, Code.SCHEMA_UNKNOWN, "--restore"):
         project.recognise()
 
-    found = lineages.versions(project.name, project.settings)
-    (written,) = lineages.restore(project.name, found)
+    found = schema_versions.versions(project.name, project.settings)
+    (written,) = schema_versions.restore(project.name, found)
     assert written.parent == project.folder / "avro/earlier"
     assert found[1].fingerprint[:8] in written.name
     assert project.standings() == [
-        ("notes", lineages.TODAY), ("notes", lineages.EARLIER), ("readings", lineages.TODAY),
+        ("notes", schema_versions.TODAY), ("notes", schema_versions.EARLIER), ("readings", schema_versions.TODAY),
     ]  # fmt: skip
     project.recognise()
-    assert lineages.restore(project.name, lineages.versions(project.name, project.settings)) == []
+    assert schema_versions.restore(project.name, schema_versions.versions(project.name, project.settings)) == []
 
 
 def test_going_back_is_a_change_too(project: Project) -> None:
     """The version before is told what the newer one wrote, and reads it, where that has only more."""
     project.change(ID, TEXT, LANG)
-    lineages.restore(project.name, lineages.versions(project.name, project.settings))
+    schema_versions.restore(project.name, schema_versions.versions(project.name, project.settings))
     project.recognise()
     project.change(ID, TEXT)
     shutil.rmtree(project.folder / "avro/earlier")
     with raises(Refused, Code.SCHEMA_UNKNOWN):
         project.recognise()
-    lineages.restore(project.name, lineages.versions(project.name, project.settings))
+    schema_versions.restore(project.name, schema_versions.versions(project.name, project.settings))
     project.recognise()
 
 
@@ -115,7 +115,7 @@ def test_one_that_today_cannot_read_is_not_put_back(project: Project) -> None:
     """Both would be refused at the next start; what is wrong is said now, and nothing is written."""
     project.change(ID, {"name": "text", "type": "long"}, {"name": "lang", "type": "string"})
     with pytest.raises(UserError) as refused:
-        lineages.restore(project.name, lineages.versions(project.name, project.settings))
+        schema_versions.restore(project.name, schema_versions.versions(project.name, project.settings))
     said = "cannot be read as .* any more: field text was string and is long; field lang is new and has no default"
     refused.match(said)
     assert refused.value.exit_code == USAGE
@@ -135,13 +135,13 @@ def test_a_project_that_may_not_be_written_to(project: Project) -> None:
     project.change(ID, TEXT, LANG)
     (project.folder / "avro/earlier").write_text("a file", encoding="utf-8")
     with raises(UserError, Code.FILE_UNUSABLE, "earlier"):
-        lineages.restore(project.name, lineages.versions(project.name, project.settings))
+        schema_versions.restore(project.name, schema_versions.versions(project.name, project.settings))
 
 
 def test_without_postgres_it_says_so(project: Project) -> None:
     away = Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn="postgresql://127.0.0.1:9/none")
     with raises(UserError, Code.POSTGRES_SILENT) as refused:
-        lineages.versions(project.name, away)
+        schema_versions.versions(project.name, away)
     assert refused.value.exit_code == UNAVAILABLE
 
 
@@ -149,14 +149,14 @@ def test_what_starts_over_may_be_anything(project: Project) -> None:
     """`onefold reset` forgets the contracts with what was landed."""
     project.change(ID)
     with connect(project.database, "test") as connection:
-        known_contracts.forget(connection, project.name)
+        known_schemas.forget(connection, project.name)
     project.recognise()
-    assert project.standings() == [("notes", lineages.TODAY), ("readings", lineages.TODAY)]
+    assert project.standings() == [("notes", schema_versions.TODAY), ("readings", schema_versions.TODAY)]
 
 
 def test_a_database_of_before_knows_none(project: Project) -> None:
     with psycopg.connect(project.database, autocommit=True) as connection:
         connection.execute("DROP TABLE onefold.contract")
     with connect(project.database, "test") as sink:
-        known_contracts.forget(sink, project.name)
-    assert project.standings() == [("notes", lineages.TODAY), ("readings", lineages.TODAY)]
+        known_schemas.forget(sink, project.name)
+    assert project.standings() == [("notes", schema_versions.TODAY), ("readings", schema_versions.TODAY)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.operate import merges
+from onefold.operate import merge_sql
 from onefold.pipelines import Pipeline, find
 from onefold.processor.loading import load_topology
 
@@ -23,8 +23,8 @@ from onefold.processor.loading import load_topology
     ],
 )
 def test_topics_that_feed_the_tables_of_the_examples(table: str, topic: str) -> None:
-    pipeline = find()[merges.parts(table)[0]]
-    assert merges.feeding(pipeline, table, load_topology(pipeline).outputs) == [topic]
+    pipeline = find()[merge_sql.parts(table)[0]]
+    assert merge_sql.feeding(pipeline, table, load_topology(pipeline).outputs) == [topic]
 
 
 def test_tables_of_several_files_are_listed_once(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_tables_of_several_files_are_listed_once(tmp_path: Path) -> None:
         (tmp_path / "merge" / f"{file}.sql").write_text(statement, encoding="utf-8")
     pipeline = replace(find()["campaigns"], sql=tmp_path)
 
-    assert merges.written(pipeline) == ['"campaigns"."both"', "campaigns.both"]
+    assert merge_sql.written(pipeline) == ['"campaigns"."both"', "campaigns.both"]
     topics = ["campaigns.totals", "campaigns.accepted"]
-    assert merges.feeding(pipeline, "campaigns.both", topics) == ["campaigns.accepted", "campaigns.totals"]
-    assert merges.feeding(pipeline, "campaigns.other", topics) == []
+    assert merge_sql.feeding(pipeline, "campaigns.both", topics) == ["campaigns.accepted", "campaigns.totals"]
+    assert merge_sql.feeding(pipeline, "campaigns.other", topics) == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_tables_of_several_files_are_listed_once(tmp_path: Path) -> None:
     ],
 )
 def test_names_are_folded_as_postgresql_folds_them(name: str, parts: tuple[str, ...]) -> None:
-    assert merges.parts(name) == parts
+    assert merge_sql.parts(name) == parts
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_each_write_needs_its_privilege(tmp_path: Path, statements: str, privile
     (tmp_path / "merge").mkdir()
     (tmp_path / "merge" / "shop.a.sql").write_text(statements, encoding="utf-8")
     pipeline = Pipeline("shop", tmp_path, "x:Y", None, tmp_path, tmp_path)
-    assert merges.privileges(pipeline) == privileges
+    assert merge_sql.privileges(pipeline) == privileges
 
 
 @pytest.mark.parametrize(
     "statements", ["", "INSERT", "UPDATE", "UPDATE ONLY", "DELETE FROM", "/* INSERT INTO t", "'", "))", "$"]
 )
 def test_what_is_no_statement_names_no_table(statements: str) -> None:
-    assert "t" not in [*merges.tables(statements)]
+    assert "t" not in [*merge_sql.tables(statements)]

@@ -9,7 +9,7 @@ import pytest
 from onefold.cli.main import run
 from onefold.config import redaction, settings
 from onefold.config.errors import UserError
-from onefold.config.origins import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
+from onefold.config.setting_sources import DEFAULT, ENVIRONMENT, NO_SETTINGS, STACK, origins
 from onefold.error_codes import Code
 from tests.support.coded import raises
 

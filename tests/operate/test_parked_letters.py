@@ -7,7 +7,7 @@ import pytest
 from onefold.operate.dead_letters import parked, replay
 from onefold.operate.dead_letters.letters import Letter, Original, Wanted
 from onefold.operate.dead_letters.replay import Report
-from onefold.operate.reading import Place
+from onefold.operate.record_reader import Place
 from onefold.processor.core.parking import Parked, Ticket
 from onefold.processor.io.replays import Dropped, Receipt, Turn
 

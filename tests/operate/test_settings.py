@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onefold.config import origins, settings, stack_state
+from onefold.config import setting_sources, settings, stack_state
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.replication import Replication
@@ -194,7 +194,7 @@ def test_a_file_may_hold_the_database_and_its_password(tmp_path: Path, monkeypat
     found = settings.load()
     assert found.postgres() == "postgresql://me:hunter2@db/events"
     assert "hunter2" not in json.dumps(found.as_environment())
-    shown = origins.origins(found, {}, settings.files())["postgres_dsn"]
+    shown = setting_sources.origins(found, {}, settings.files())["postgres_dsn"]
     assert shown == ("postgresql://me@db/events", str(file))
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "postgresql://you@db/others")
     assert settings.load().postgres() == "postgresql://you@db/others"

@@ -22,7 +22,7 @@ from onefold.processor.io.serde import AvroCodec
 from onefold.processor.runtime.changelog import Progress
 from onefold.testing import STEPS, TopologyDriver
 from onefold.verify.log import Place
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
 from onefold.workloads import averages, bank, campaigns, runner

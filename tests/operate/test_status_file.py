@@ -8,7 +8,7 @@ import pytest
 
 from onefold import status_file
 from onefold.operate import healthy
-from onefold.stack import together
+from onefold.stack import foreground
 from onefold.stack.service import Ready, Service, is_ready
 from onefold.status_file import Status
 
@@ -66,4 +66,4 @@ def test_a_newer_one_is_refused_in_one_sentence_by_all_who_read_it(tmp_path: Pat
     assert healthy.trouble(file, now=0.0) == NEWER
     service = Service(name="one", argv=("true",), log=tmp_path / "log", ready=Ready("status_file", str(file)))
     assert is_ready(service.ready) == (False, NEWER)
-    assert together._read(file)["detail"] == NEWER
+    assert foreground._read(file)["detail"] == NEWER

@@ -13,8 +13,8 @@ from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.core.values import Record
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.checkpoint import VERSION
-from onefold.processor.runtime.keeping import Keeping
-from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store
+from onefold.processor.runtime.state_manager import Keeping
+from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStore, Store
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.simulation.test_crashes import CAMPAIGNS_INPUT, RUNNER_INPUT, feed, outcome, update
 from tests.support.coded import raises

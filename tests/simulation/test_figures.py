@@ -12,11 +12,11 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Abortable, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.pool import TaskPool
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.task import Task
+from onefold.processor.runtime.task_metrics import Figures
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.telemetry import ABORTED, DEAD_LETTERS, RECORDS, STARTED_OVER, TRANSACTIONS, WRITTEN
 from tests.support.clock import Clock

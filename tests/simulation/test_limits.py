@@ -16,7 +16,7 @@ from onefold.processor.runtime.batch_limit import (
     Quarantine,
     records_next,
 )
-from onefold.processor.runtime.sizes import Sizes
+from onefold.processor.runtime.record_limits import Sizes
 from tests.support.coded import raises
 
 EMPTY = Quarantine(clean=False)

@@ -12,8 +12,8 @@ from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Record
-from onefold.processor.io.membership import Membership
-from onefold.processor.io.presence import EveryTask
+from onefold.processor.io.all_tasks import EveryTask
+from onefold.processor.io.group_membership import Membership
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.loop import Phase
 from onefold.processor.runtime.pool import FENCED_PAUSE_S, STOP_TIMEOUT_S, TaskPool

@@ -14,14 +14,14 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Codec
+from onefold.processor.core.changelog_format import ELASTIC, FORMAT
 from onefold.processor.core.errors import Corrupted, Refused
-from onefold.processor.core.stored import ELASTIC, FORMAT
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import SOURCE_HEADER, Counts
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress
-from onefold.processor.runtime.keeping import Found, Keeping
+from onefold.processor.runtime.state_manager import Found, Keeping
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
 from tests.support.coded import raises

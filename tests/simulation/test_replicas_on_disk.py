@@ -7,7 +7,7 @@ from onefold.processor.core.errors import Damaged, Retriable
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.log_decider import read_on
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
-from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore
+from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStore
 from onefold.processor.runtime.task import Task
 from tests.support.coded import raises
 from tests.support.disk_driver import DiskDriver

@@ -1,7 +1,7 @@
 """What a task does while it restores its states."""
 
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.keeping import Keeping
+from onefold.processor.runtime.state_manager import Keeping
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.simulation.test_crashes import RUNNER_INPUT, feed
 

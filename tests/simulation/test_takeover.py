@@ -7,7 +7,7 @@ import pytest
 
 from onefold.processor.core.decision import Proposal
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.runtime.every import Every
+from onefold.processor.runtime.interval import Every
 from onefold.processor.runtime.takeover import (
     BACKOFF_MAX_S,
     BACKOFF_S,

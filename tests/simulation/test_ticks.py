@@ -14,11 +14,11 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
-from onefold.processor.runtime.bugs import Bugs
 from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.handler_errors import Bugs
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.pool import TaskPool
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.state_store import Store
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession
 from onefold.testing import STEPS, TopologyDriver

@@ -20,8 +20,8 @@ from onefold.testing import STEPS, TopologyDriver
 from onefold.verify import expect, matching, outputs
 from onefold.verify.contracts import contract_of
 from onefold.verify.expect import Oracle, Table, Workload
-from onefold.verify.fates import Fate
 from onefold.verify.model import model
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Record
 from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises

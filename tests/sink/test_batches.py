@@ -10,8 +10,8 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.errors import Overlap, Rewind
+from onefold.spark_sink.landing.batch_history import PRUNED_AFTER
 from onefold.spark_sink.landing.batches import AHEAD_OFFSETS, Batches
-from onefold.spark_sink.landing.landed_batches import PRUNED_AFTER
 from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
 from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE, STAGE_S
 from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World, ended, run

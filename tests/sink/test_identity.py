@@ -8,7 +8,7 @@ import pytest
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
-from onefold.spark_sink.landing import identity, ledger
+from onefold.spark_sink.landing import ledger, topic_identity
 from onefold.spark_sink.landing.ledger import LastRecord, Partition, Position
 from onefold.spark_sink.landing.protocols import Reach, Record
 from onefold.spark_sink.postgres.connection import Connection
@@ -66,7 +66,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> dict[Partition, Position]:
 @pytest.fixture
 def recognise(stored: dict[Partition, Position]) -> Recognise:
     connection = cast("Connection", "connection")
-    return lambda kafka: identity.recognise(connection, NAME, "me", kafka, [TOPIC])
+    return lambda kafka: topic_identity.recognise(connection, NAME, "me", kafka, [TOPIC])
 
 
 def test_topics_that_are_what_they_were_are_read_from_postgres_positions(recognise: Recognise) -> None:
@@ -156,9 +156,9 @@ def test_a_topic_that_is_landed_no_more_is_not_asked_about(
 
 def test_a_topic_that_was_made_anew_while_a_batch_was_read_is_refused() -> None:
     kafka = Kafka(topic_ids={"a": "id-1", "b": "id-2"})
-    identity.same_topics(kafka, {"a": "id-1", "b": "id-2"})
+    topic_identity.same_topics(kafka, {"a": "id-1", "b": "id-2"})
     with raises(Refused, Code.TOPIC_RECREATED, "id-2", "id-0"):
-        identity.same_topics(kafka, {"a": "id-1", "b": "id-0"})
+        topic_identity.same_topics(kafka, {"a": "id-1", "b": "id-0"})
 
 
 def test_rows_that_come_from_a_decision_log_are_refused_before_kafka_is_asked(

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from onefold.error_codes import Code
-from onefold.lineage import HEADER_BYTES, SINGLE_OBJECT
 from onefold.processor.core.errors import Refused, Retriable
+from onefold.schema_history import HEADER_BYTES, SINGLE_OBJECT
 from onefold.spark_sink.contracts import Contract, Domain
-from onefold.spark_sink.landing.known_contracts import refuse_written
+from onefold.spark_sink.landing.known_schemas import refuse_written
 from onefold.spark_sink.landing.protocols import Record
-from onefold.spark_sink.landing.stage import Opened
+from onefold.spark_sink.landing.staging_tables import Opened
 from tests.support.coded import raises
 
 KNOWN = SINGLE_OBJECT + b"12345678"

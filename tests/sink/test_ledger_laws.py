@@ -19,7 +19,7 @@ from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
-from onefold.spark_sink.landing.stage import Staged
+from onefold.spark_sink.landing.staging_tables import Staged
 from tests.support.landing import ID, Sink
 from tests.support.made_up_domain import write_domain
 from tests.support.migrated import migrate_all

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from onefold.config import origins, settings
+from onefold.config import setting_sources, settings
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
@@ -103,7 +103,7 @@ def test_a_secret_of_spark_is_not_shown() -> None:
         "spark.executor.memory": "2g",
     }
     given = Settings(spark_options=options)
-    assert origins.shown("spark_options", given.spark_options) == {
+    assert setting_sources.shown("spark_options", given.spark_options) == {
         "spark.authenticate.secret": "***",
         "spark.driver.extraJavaOptions": "***",
         "spark.executor.memory": "2g",

@@ -8,10 +8,10 @@ import pytest
 from onefold.error_codes import Code
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.landing import stage
+from onefold.spark_sink.landing import staging_tables
 from onefold.spark_sink.landing.batches import remaining
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, advance, overlaps
-from onefold.spark_sink.landing.stage import Stage, Staged
+from onefold.spark_sink.landing.staging_tables import Stage, Staged
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.coded import raises
 
@@ -50,7 +50,7 @@ def test_the_last_record_of_a_partition_is_the_greatest_of_all_targets() -> None
 def test_the_bytes_of_a_part_of_an_array_are_those_of_its_strings(chunk: slice) -> None:
     strings = ["one\n", "zwölf\n", "three\n"]
     array = pa.array(strings)[chunk]
-    assert bytes(stage.bytes_of(array)).decode() == "".join(strings[chunk])
+    assert bytes(staging_tables.bytes_of(array)).decode() == "".join(strings[chunk])
 
 
 def batch(*ranges: tuple[int, int, int]) -> Batch:

@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from onefold.spark_sink.landing.stages import Stages
+from onefold.spark_sink.landing.stage_timer import Stages
 from onefold.spark_sink.landing.steps import STEPS
 from onefold.telemetry import STAGE_S, Telemetry
 

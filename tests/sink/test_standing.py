@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
+from onefold.spark_sink.lag_monitor import Standing
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.standing import Standing
 from onefold.telemetry import QUERY_RUNS, TO_LAND
 from tests.support.clock import Clock
 from tests.support.told import Kept

@@ -8,7 +8,7 @@ import pytest
 
 from onefold.error_codes import Code, CodedError
 from onefold.processor.core.errors import Misconfigured, Retriable
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.spark import query
 from onefold.spark_sink.spark.query import Query
 from tests.support.coded import raises

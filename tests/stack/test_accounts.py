@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from onefold.config import private_files
-from onefold.stack import accounts, copies, postgres
+from onefold.stack import accounts, postgres, postgres_copies
 from onefold.stack.child import Child
 from onefold.stack.ports import free_ports
 from onefold.stack.postgres import Postgres
@@ -117,13 +117,13 @@ def test_stacks_share_one_copy_and_the_last_one_removes_it(tmp_path: Path, progr
     room, homes = tmp_path / "room", [tmp_path / name for name in ("a", "b", "c")]
     for home in homes:
         home.mkdir()
-    found = {copies.shared(room, programs, home) for home in (*homes, homes[0])}
+    found = {postgres_copies.shared(room, programs, home) for home in (*homes, homes[0])}
     (folder,) = found
     assert (folder / "postgres").stat().st_mode & 0o005 == 0o005
-    copies.release(room, homes[0])
+    postgres_copies.release(room, homes[0])
     assert folder.exists()
     homes[1].rmdir()  # by hand, and not by a wipe
-    copies.release(room, homes[2])
+    postgres_copies.release(room, homes[2])
     assert [path.name for path in room.iterdir()] == ["copies.lock"]
 
 
@@ -134,10 +134,10 @@ def test_copies_that_0_1_0_has_left_are_removed_when_nothing_runs_from_them(tmp_
     shutil.copy(shutil.which("sleep") or "", in_use / "sleep")
     running = subprocess.Popen([in_use / "sleep", "60"])
     try:
-        copies.release(tmp_path, tmp_path / "home")
+        postgres_copies.release(tmp_path, tmp_path / "home")
         assert {path.name for path in tmp_path.iterdir()} == {"copies.lock", in_use.name, "065b8eb0dbd1800f"}
     finally:
         running.kill()
         running.wait()
-    copies.release(tmp_path, tmp_path / "home")
+    postgres_copies.release(tmp_path, tmp_path / "home")
     assert not in_use.exists()

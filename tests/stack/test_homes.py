@@ -20,7 +20,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.stack import homes
+from onefold.stack import data_directory
 from onefold.stack.broker import Broker
 from onefold.stack.postgres import Postgres
 from tests.support import previous
@@ -115,7 +115,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_a_wipe_removes_all_that_the_stack_has_written(home: Path) -> None:
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     assert run(["down", "--wipe", "--yes"]) == OK
     assert files(home) == {"run/lock"}
@@ -140,7 +140,7 @@ def test_where_there_is_nothing_to_remove_a_script_goes_on(home: Path) -> None:
 
 
 def test_what_the_stack_did_not_write_stays_and_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, (*OURS, *THEIRS))
     assert run(["down", "--wipe", "--yes"]) == OK
     said = capsys.readouterr().out
@@ -157,7 +157,7 @@ def test_a_folder_of_the_user_with_the_name_of_ours_stays(
     name: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(home, (name,))
-    homes.claim(home)
+    data_directory.claim(home)
     assert run(["down", "--wipe", "--yes"]) == OK
     assert (home / name).exists()
     assert f"{home / name} stays" in capsys.readouterr().out
@@ -187,7 +187,7 @@ WORDS = "|".join(sorted(NAMED, key=len, reverse=True))  # the longest of those t
 def test_the_question_names_what_is_removed_and_no_more(
     word: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     whole = asked(home, capsys)
     assert word in whole
@@ -212,7 +212,7 @@ def test_a_place_of_the_users_own_is_said_to_stay(
     """Before the answer, and after the deed."""
     value, word = PLACES[name]
     monkeypatch.setenv(f"ONEFOLD_{name}", value)
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     expected = rf"{word}[^;]* of ONEFOLD_{name} stay"
     question = asked(home, capsys)
@@ -234,7 +234,7 @@ def test_a_place_in_the_home_that_is_wiped_is_not_said_to_stay(
         "JUDGE_HOME": f"{home}/judge",
     }
     monkeypatch.setenv(f"ONEFOLD_{name}", places[name])
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     assert " stay" not in asked(home, capsys)
     assert run(["down", "--wipe", "--yes"]) == OK
@@ -256,9 +256,9 @@ def test_the_stacks_own_servers_are_not_said_to_stay(
 
 def test_a_start_leaves_logs_of_other_programs_as_they_are(home: Path) -> None:
     """The logs of services are put aside by their names."""
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, (*OURS, "logs/app.log", "logs/app.log.before", "logs/kafka.log.d/x"))
-    logs, before = homes.logs(home)
+    logs, before = data_directory.logs(home)
     assert [path.name for path in logs] == ["kafka.log", "kafka.log.1", "warm.log"]
     assert [path.name for path in before] == ["kafka.log.before", "processor-runner-1.log.before.2"]
 
@@ -266,7 +266,7 @@ def test_a_start_leaves_logs_of_other_programs_as_they_are(home: Path) -> None:
 @pytest.mark.parametrize("linked", ["kafka", "logs", "run", "objects/objects", "states/runner", "kafka/data"])
 def test_a_link_is_not_followed(linked: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither of a folder of the home nor of one inside."""
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     elsewhere = tmp_path / "elsewhere"
     shutil.move(home / linked, elsewhere)
@@ -290,7 +290,7 @@ def test_a_home_of_the_release_before_is_known_by_its_file_of_ports(home: Path) 
 def test_without_a_terminal_a_wipe_needs_yes(
     arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     before = files(home)
     assert run(["down", "--wipe", *arguments]) == USAGE
@@ -300,7 +300,7 @@ def test_without_a_terminal_a_wipe_needs_yes(
 
 @pytest.mark.parametrize(("answer", "code", "stay"), [("n", FAILED, True), ("", FAILED, True), ("y", OK, False)])
 def test_on_a_terminal_a_wipe_asks(answer: str, code: int, stay: bool, home: Path) -> None:
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, OURS)
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
@@ -313,7 +313,7 @@ def test_on_a_terminal_a_wipe_asks(answer: str, code: int, stay: bool, home: Pat
 
 
 def test_json_names_what_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    homes.claim(home)
+    data_directory.claim(home)
     fill(home, (*OURS, "logs/thesis.txt"))
     assert run(["down", "--wipe", "--yes", "--json"]) == OK
     told = json.loads(capsys.readouterr().out)
@@ -327,7 +327,7 @@ def test_a_stack_does_not_start_in_a_folder_that_others_fill(file: str, home: Pa
     fill(home, (file, "thesis.tex"))
     mode = (home / name).stat().st_mode
     with raises(UserError, Code.DATA_DIRECTORY, str(name)):
-        homes.claim(home)
+        data_directory.claim(home)
     assert files(home) == {file, "thesis.tex"}
     assert (home / name).stat().st_mode == mode
 
@@ -372,7 +372,7 @@ def test_a_container_does_not_replace_what_a_volume_holds(image: str, data: str,
 def test_a_tool_of_kafka_needs_no_stack_and_keeps_none_from_its_home(tmp_path: Path) -> None:
     Broker(tmp_path / "kafka", 0, 0, Path("java"), []).tool("org.apache.kafka.tools.TopicCommand")
     (tmp_path / "kafka" / "tmp" / "libsnappyjava.so").touch()  # of a JVM that was killed
-    homes.refuse_foreign(tmp_path)
-    homes.claim(tmp_path)
-    assert homes.wipe(tmp_path) == []
-    assert not homes.is_ours(tmp_path)
+    data_directory.refuse_foreign(tmp_path)
+    data_directory.claim(tmp_path)
+    assert data_directory.wipe(tmp_path) == []
+    assert not data_directory.is_ours(tmp_path)

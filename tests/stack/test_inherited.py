@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onefold.config.settings import Settings
-from onefold.stack import inherited, plan
+from onefold.stack import plan, service_environment
 from onefold.stack.child import Child
 from onefold.stack.service import Ready, Service
 from tests.support.waiting import eventually
@@ -37,14 +37,17 @@ RUNS = {"PATH", "HOME", "LC_ALL", "TMPDIR"}
 @pytest.mark.parametrize(
     ("names", "gets"),
     [
-        (inherited.POSTGRES, RUNS),
-        (inherited.KAFKA, {*RUNS, "JAVA_HOME"}),
-        (inherited.SINK, SHELL.keys() - {"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "KUBECONFIG", "SSH_AUTH_SOCK"}),
+        (service_environment.POSTGRES, RUNS),
+        (service_environment.KAFKA, {*RUNS, "JAVA_HOME"}),
+        (
+            service_environment.SINK,
+            SHELL.keys() - {"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "KUBECONFIG", "SSH_AUTH_SOCK"},
+        ),
         (None, SHELL.keys()),
     ],
 )
 def test_who_gets_what(names: tuple[str, ...] | None, gets: set[str]) -> None:
-    assert inherited.environment(names, SHELL) == {name: SHELL[name] for name in gets}
+    assert service_environment.environment(names, SHELL) == {name: SHELL[name] for name in gets}
 
 
 def test_a_plan_says_what_its_services_get(tmp_path: Path) -> None:
@@ -53,7 +56,7 @@ def test_a_plan_says_what_its_services_get(tmp_path: Path) -> None:
     made = plan.Plan(plan.pipeline(Settings(home=tmp_path), ["runner"], public), public)
     made.write(tmp_path)
     services = {service.name: service.inherits for stage in plan.Plan.read(tmp_path).stages for service in stage}
-    of_sinks = {name for name, inherits in services.items() if inherits == inherited.SINK}
+    of_sinks = {name for name, inherits in services.items() if inherits == service_environment.SINK}
     assert of_sinks == {"sink-1"}
     assert {inherits for name, inherits in services.items() if name not in of_sinks} == {None}
 
@@ -67,7 +70,7 @@ def test_a_child_gets_what_it_is_given_and_what_it_inherits(tmp_path: Path, monk
         tmp_path / "one.log",
         Ready("done"),
         environment={"MINE": "1"},
-        inherits=inherited.KAFKA,
+        inherits=service_environment.KAFKA,
     )
     child = Child(service)
     child.start()

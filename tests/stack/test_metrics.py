@@ -12,7 +12,7 @@ from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.stack import metrics, together
+from onefold.stack import foreground, metrics
 from onefold.stack.ports import free_ports
 from onefold.stack.service import Ready, Service
 from tests.support.coded import raises
@@ -74,9 +74,9 @@ def test_of_several_processes_in_one_command_each_has_the_next_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, ports: list[str]
 ) -> None:
     started: list[Service] = []
-    monkeypatch.setattr(together, "run", lambda supervisor, publish: started.extend(
+    monkeypatch.setattr(foreground, "run", lambda supervisor, publish: started.extend(
         managed.service for managed in supervisor.stages[0]))  # fmt: skip
-    together.process({"orders": 1, "mails": 1}, "1", tmp_path / "status.json", first)
+    foreground.process({"orders": 1, "mails": 1}, "1", tmp_path / "status.json", first)
 
     assert [one.environment[metrics.VARIABLE] for one in started] == ports
 

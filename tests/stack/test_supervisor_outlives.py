@@ -13,7 +13,7 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.supervisor import QuerySupervisor
-from onefold.stack import together
+from onefold.stack import foreground
 from onefold.stack.service import Ready, Service
 from onefold.stack.supervisor import BACKOFF_MAX_S, Managed, Supervisor
 from onefold.stack.supervisor import run as run_supervisor
@@ -212,7 +212,7 @@ def test_several_processors_outlive_a_status_that_cannot_be_written(
         tell()
         turns.append(supervisor)
 
-    assert run_supervisor is vars(together)["run"]
-    monkeypatch.setattr(together, "run", run)
-    together.process({"one": 1}, "1", tmp_path / "status.json")
+    assert run_supervisor is vars(foreground)["run"]
+    monkeypatch.setattr(foreground, "run", run)
+    foreground.process({"one": 1}, "1", tmp_path / "status.json")
     assert len(turns) == 1

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from onefold.operate import healthy
-from onefold.stack import together
+from onefold.stack import foreground
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow  # starts a process a test
@@ -45,7 +45,7 @@ def test_all_are_running_or_none_is(first: Any, second: Any, state: str, detail:
     """And the summary is as old as the oldest of what it sums up: one that hangs must not hide behind the others."""
     services, statuses = {"one": first[0], "two": second[0]}, {"one": first[1], "two": second[1]}
 
-    assert together.summary(services, statuses) == {"state": state, "detail": detail, "updated_at": updated_at}
+    assert foreground.summary(services, statuses) == {"state": state, "detail": detail, "updated_at": updated_at}
 
 
 # Runs shell scripts as the processes of one command; its arguments are a file, the codes that end all, and the scripts.
@@ -178,16 +178,16 @@ def test_auditors_of_which_one_has_found_something_end_with_that(
 def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The same after every start, and those of an instance that is one process stay as they were."""
     made: list[Any] = []
-    monkeypatch.setattr(together, "_run", lambda services, *more: made.append((services, more[-1])))
-    together.process({"orders": 2, "mails": 1}, "a", tmp_path / "status.json")
-    together.process({"orders": 2}, "a", tmp_path / "status.json")
+    monkeypatch.setattr(foreground, "_run", lambda services, *more: made.append((services, more[-1])))
+    foreground.process({"orders": 2, "mails": 1}, "a", tmp_path / "status.json")
+    foreground.process({"orders": 2}, "a", tmp_path / "status.json")
     (several, none), (_, codes) = made
     assert several == [
         ("orders-1", ("process", "orders", "--processes", "1", "--instance", "a-1")),
         ("orders-2", ("process", "orders", "--processes", "1", "--instance", "a-2")),
         ("mails", ("process", "mails", "--processes", "1", "--instance", "a")),
     ]
-    assert (none, codes) == ((), together.FOR_ALL)
+    assert (none, codes) == ((), foreground.FOR_ALL)
 
 
 @pytest.mark.parametrize(

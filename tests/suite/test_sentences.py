@@ -15,11 +15,11 @@ from onefold.config.errors import of_postgres
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import USAGE
 from onefold.processor.core.abc import Identity
+from onefold.processor.core.changelog_format import RESETTING, check_format
 from onefold.processor.core.decision import Standing, begin
-from onefold.processor.core.stored import RESETTING, check_format
 from onefold.processor.runtime.changelog import Progress
 from onefold.spark_sink.kafka import client as sink_client
-from onefold.spark_sink.landing import identity
+from onefold.spark_sink.landing import topic_identity
 from tests.support.coded import raises
 from tests.support.rooms import ROOT
 
@@ -52,7 +52,7 @@ def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
         (lambda: check_format({"version": 99}, "orders.changelog"), Code.NEWER_VERSION,
          ("orders.changelog was written by a newer Onefold, in format 99, and this one knows formats up to 2: start the newer "
          "one again. See `onefold docs upgrade`")),
-        (lambda: identity.same_topics(cast(Any, SimpleNamespace(ids=lambda names: {"orders.out": "id-2"})),
+        (lambda: topic_identity.same_topics(cast(Any, SimpleNamespace(ids=lambda names: {"orders.out": "id-2"})),
                                       {"orders.out": "id-1"}), Code.TOPIC_RECREATED,
          ("topic orders.out was deleted and recreated (id id-2, Postgres holds records of id-1): its offsets belong to other "
          "records now; see `onefold docs operating`")),

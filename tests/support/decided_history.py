@@ -16,8 +16,8 @@ from onefold.processor.io.inputs import KafkaInputs
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import codec_of
-from onefold.processor.runtime.keeping import Keeping
 from onefold.processor.runtime.log_decider import LogDecider
+from onefold.processor.runtime.state_manager import Keeping
 from onefold.processor.runtime.task import Task
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import decode_output

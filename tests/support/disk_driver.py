@@ -4,7 +4,7 @@ from typing import Any
 
 from onefold.processor.core.steps import DISK_STEPS, STEPS
 from onefold.processor.core.topology import Topology
-from onefold.processor.runtime.keeping import AUTO, Keeping
+from onefold.processor.runtime.state_manager import AUTO, Keeping
 from onefold.testing import TopologyDriver
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 

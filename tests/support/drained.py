@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from onefold.config.errors import UserError
 from onefold.config.settings import load
-from onefold.operate import lag, positions
+from onefold.operate import lag, offsets
 from tests.support.waiting import eventually
 
 LOOK_AGAIN_S = 0.25
@@ -28,7 +28,7 @@ def is_drained() -> bool:
 
 def what_is_left() -> str:
     """Of each pipeline that is not drained its offsets, and what they hold."""
-    behind = positions.behind_of_all(load())
+    behind = offsets.behind_of_all(load())
     if behind is None:
         return "Kafka does not answer"
     waits = {name: now for name, now in lag.of_all(load()).items() if now.events != 0}

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from onefold.config.settings import Settings
 from onefold.operate.explain import explain as explaining
 from onefold.operate.explain.explanation import Explanation
-from onefold.operate.reading import RECORDS_MAX
+from onefold.operate.record_reader import RECORDS_MAX
 from onefold.processor.core.topology import Topology
 from tests.support.processes import drained, instance, produce
 

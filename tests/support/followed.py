@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onefold.processor.core.topology import Topology
 from onefold.processor.testing import TopologyDriver
-from onefold.verify.audit.following import Following
+from onefold.verify.audit.log_follower import Following
 from onefold.verify.audit.pace import PACE, Pace
 from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.expect import Workload

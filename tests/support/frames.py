@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from onefold.spark_sink.contracts import Target
-from onefold.spark_sink.landing import batches, known_contracts, landed_batches, ledger
+from onefold.spark_sink.landing import batch_history, batches, known_schemas, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition, Position
-from onefold.spark_sink.landing.stage import Stage
+from onefold.spark_sink.landing.staging_tables import Stage
 from onefold.spark_sink.spark import checkpoint
 from onefold.spark_sink.threads import Threads
 from tests.support.told import Kept
@@ -168,9 +168,9 @@ class World:
         monkeypatch.setattr(batches, "Staged", self._staged)
         monkeypatch.setattr(batches, "Sifted", self._sifted)
         monkeypatch.setattr(ledger, "positions", lambda connection, sink: self.stored)
-        monkeypatch.setattr(known_contracts, "refuse_newer", lambda connection, domain: None)
-        monkeypatch.setattr(known_contracts, "refuse_written", lambda domain, set_aside, records: None)
-        monkeypatch.setattr(landed_batches, "prune", lambda connection, sink: self.pruned.append(len(self.tried)))
+        monkeypatch.setattr(known_schemas, "refuse_newer", lambda connection, domain: None)
+        monkeypatch.setattr(known_schemas, "refuse_written", lambda domain, set_aside, records: None)
+        monkeypatch.setattr(batch_history, "prune", lambda connection, sink: self.pruned.append(len(self.tried)))
 
     def _sifted(self, *arguments: Any) -> Any:
         self.set_aside.append(arguments)

@@ -15,12 +15,12 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.runtime.changelog import Progress
-from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.state_manager import AUTO, Keeping
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Task
 from onefold.processor.runtime.thread import LifeThread

@@ -6,14 +6,14 @@ from typing import Any
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from onefold.operate.reading import Place, Stored
+from onefold.operate.record_reader import Place, Stored
 from onefold.processor.core.topology import Topology
 from onefold.processor.testing.log import SimulatedLog
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Batch, OffsetRange
-from onefold.spark_sink.landing.stage import Staged
+from onefold.spark_sink.landing.staging_tables import Staged
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.merged import columns_of, of
 

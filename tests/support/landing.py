@@ -10,9 +10,9 @@ import pytest
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange
-from onefold.spark_sink.landing.stage import Stage, Staged, open_stage
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import Stage, Staged, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
+from onefold.spark_sink.query_config import Plan
 from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
 

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from onefold.operate.reading import Place, Stored
-from onefold.operate.values import Values
+from onefold.operate.record_reader import Place, Stored
+from onefold.operate.shown_values import Values
 from onefold.pipelines import find
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, identity

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from onefold.operate.reading import LogReader
+from onefold.operate.record_reader import LogReader
 
 
 class Noted(NamedTuple):

@@ -20,18 +20,18 @@ from onefold.operate import state_check
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import high_watermark, lag
+from onefold.verify.column_types import KINDS
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import decode_output
 from onefold.verify.expect import Expected, Oracle
-from onefold.verify.kinds import KINDS
 from onefold.verify.loading import workload
 from onefold.verify.log import Log
 from onefold.verify.matching import Matching
 from onefold.verify.order import Order
 from onefold.verify.outputs import Outputs
-from onefold.verify.owner import Owner
 from onefold.verify.record import Record
 from onefold.verify.replays import Replays, read
+from onefold.verify.writer_identity import Owner
 from onefold.workloads.shaping import Input
 from tests.support.infrastructure import transactional
 from tests.support.waiting import eventually

@@ -17,9 +17,9 @@ from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
-from onefold.spark_sink.landing.stage import open_stage
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import open_stage
 from onefold.spark_sink.postgres.connection import connect
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.threads import Threads
 from tests.support.landing import ID, SENT_MS, Sink
 from tests.support.made_up_domain import MadeUp, write_domain

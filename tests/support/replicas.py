@@ -13,11 +13,11 @@ from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.keeping import AUTO, Keeping
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.retention import Retention
+from onefold.processor.runtime.state_manager import AUTO, Keeping
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog

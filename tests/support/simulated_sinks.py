@@ -27,13 +27,13 @@ import pyarrow as pa
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.contracts import Column, Target, load_domain
-from onefold.spark_sink.landing import identity
+from onefold.spark_sink.landing import topic_identity
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import Reach, Record
-from onefold.spark_sink.landing.stage import open_stage
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.landing.staging_tables import open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.scheduler import Scheduler
 from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryTopic, Topic
@@ -245,7 +245,7 @@ class SimulatedQuery:
         self._connections = [connect(plan.postgres_dsn, plan.writer) for _ in range(2)]
         process.pids = [connection.info.backend_pid for connection in self._connections]
         stage, kafka = open_stage(self._connections[0], world.targets), MemoryKafka(world.topic)
-        start, ids = identity.recognise(self._connections[0], NAME, plan.writer, kafka, plan.reads)
+        start, ids = topic_identity.recognise(self._connections[0], NAME, plan.writer, kafka, plan.reads)
         ends: dict[int, dict[Partition, int]] = {}
         lands, reads = self._connections
         self._batches = batches = Batches(plan, lands, reads, kafka, stage, start, ids, ends.__getitem__, process)

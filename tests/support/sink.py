@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.query_config import Plan
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.spark.session import Driver
 from onefold.spark_sink.supervisor import QuerySupervisor

@@ -34,7 +34,7 @@ if "spark" in options:
     from onefold.spark_sink.spark.options import SparkSettings
     options["spark"] = SparkSettings(**options["spark"])
 if renewed := options.pop("renewed", ""):
-    from onefold.spark_sink.plan import Logins
+    from onefold.spark_sink.query_config import Logins
     options["logins"] = lambda: Logins(**json.loads(Path(renewed).read_text()))
 jars = [Path(jar) for jar in options.pop("jars")]
 kafka = {"kafka_options": options.pop("kafka_options", {}), "spark_kafka": {}}

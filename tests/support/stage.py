@@ -24,9 +24,9 @@ from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Expected, Oracle, Table, Workload
-from onefold.verify.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record, Source
+from onefold.verify.writer_identity import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
 from onefold.workloads import campaigns
 from onefold.workloads.shaping import Input
 from tests.support.waiting import eventually

@@ -7,7 +7,7 @@ from onefold.processor.core.abc import Codec, Session
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.task import Task
-from onefold.processor.runtime.transact import TransactionDecider
+from onefold.processor.runtime.transaction_decider import TransactionDecider
 
 
 def elastic_task(

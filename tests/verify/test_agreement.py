@@ -25,7 +25,7 @@ from onefold.processor.io.partitioner import partition_of as processor_partition
 from onefold.processor.io.serde import AvroCodec
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.workloads import bank, campaigns, runner, sheets, trades
 from onefold.workloads.campaigns import instant
 from onefold.workloads.hostile import BROKEN, ODD, Good, hostile

@@ -14,7 +14,7 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Record
 from onefold.processor.io import contracts as processor_contracts
 from onefold.processor.io import schemas
-from onefold.processor.io.logical import carried
+from onefold.processor.io.logical_types import carried
 from onefold.processor.io.serde import AvroCodec, _read
 from onefold.verify import avro
 from onefold.verify.contracts import contracts

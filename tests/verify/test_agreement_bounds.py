@@ -15,8 +15,8 @@ from onefold.processor.apps import campaigns as campaigns_app
 from onefold.processor.apps import runner as runner_app
 from onefold.processor.apps import sheets as sheets_app
 from onefold.processor.apps import trades as trades_app
-from onefold.verify.owner import SOURCE_HEADER
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
+from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
 from tests.support.followed import PARTITIONS, Followed
 

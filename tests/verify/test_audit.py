@@ -20,9 +20,9 @@ from onefold.error_codes import Code
 from onefold.verify.audit.auditor import Auditor, Standing, refusal
 from onefold.verify.audit.pace import Pace
 from onefold.verify.checkpoints import Checkpoints
-from onefold.verify.fates import Fate
 from onefold.verify.kafka import Kafka
 from onefold.verify.log import Log
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Record, Source
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
 from onefold.verify.verifier import verify

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from onefold.verify.audit.auditor import Auditor
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.workloads import campaigns
 from onefold.workloads.shaping import Input
 from tests.support.stage import PARTITIONS, Stage

@@ -22,13 +22,13 @@ from onefold.verify.audit.pace import Pace
 from onefold.verify.checkpoints import Checkpoint, Checkpoints, environment_of
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import DEAD_LETTER_BYTES_MAX, Oracle
-from onefold.verify.owner import PIPELINE_HEADER, Owner
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record, Source
 from onefold.verify.replays import Replays
 from onefold.verify.state import Proved, begin, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.verify.verifier import verify
+from onefold.verify.writer_identity import PIPELINE_HEADER, Owner
 from onefold.workloads import averages, runner
 from onefold.workloads.shaping import Shape
 from tests.support.simulated_stage import JudgesLog

@@ -16,8 +16,8 @@ from onefold.error_codes import Code
 from onefold.verify import matching
 from onefold.verify import state as state_module
 from onefold.verify.audit.auditor import Auditor
-from onefold.verify.fates import Fate
-from onefold.verify.placement import partition_of
+from onefold.verify.outcomes import Fate
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record, Source
 from onefold.verify.state import begin, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding

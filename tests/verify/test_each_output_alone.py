@@ -15,11 +15,11 @@ import fastavro
 import pytest
 
 from onefold.verify import matching, tables
-from onefold.verify.audit.following import Following
+from onefold.verify.audit.log_follower import Following
 from onefold.verify.audit.pace import PACE
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Column, Oracle
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record, Source
 from onefold.verify.verdict import Finding
 from onefold.workloads import averages, runner

@@ -13,8 +13,8 @@ import pytest
 from onefold.processor.apps import bank as app
 from onefold.processor.core.values import Event, Output
 from onefold.testing import STEPS, TopologyDriver
-from onefold.verify.audit.owed import Owed
-from onefold.verify.fed import Fed
+from onefold.verify.audit.pending_feedback import Owed
+from onefold.verify.feedback import Fed
 from onefold.verify.record import Source
 from onefold.workloads import bank
 from onefold.workloads.shaping import Shape

@@ -13,9 +13,9 @@ import pytest
 from onefold.error_codes import Code
 from onefold.verify.audit.pace import Pace
 from onefold.verify.log import Place
-from onefold.verify.owner import SOURCE_HEADER
 from onefold.verify.record import Record, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
+from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.workloads.shaping import Input, Shape
 from tests.support.coded import raises

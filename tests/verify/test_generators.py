@@ -8,7 +8,7 @@ import pytest
 
 from onefold.verify.expect import Expected
 from onefold.verify.loading import UnknownDomain, workload
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record
 from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
 from onefold.workloads.shaping import Input, Shape

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onefold import pipelines
-from onefold.verify import checkpoints, imported
+from onefold.verify import checkpoints, module_files
 from onefold.verify.checkpoints import fingerprint
 from onefold.verify.loading import workload
 
@@ -158,7 +158,7 @@ def test_the_verifier_decodes_with_no_other_library() -> None:
     """Of PostgreSQL and of objects it keeps nothing in a checkpoint."""
     package = Path(checkpoints.__file__).parent
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")]
-    names = {name.partition(".")[0] for tree in trees for name in imported.imports(tree, "onefold.verify")}
+    names = {name.partition(".")[0] for tree in trees for name in module_files.imports(tree, "onefold.verify")}
     keeps_nothing = {"psycopg", "boto3", "botocore"}
     used = names - sys.stdlib_module_names - {"onefold"} - keeps_nothing
     assert used == {library.replace("-", "_") for library in checkpoints.LIBRARIES}

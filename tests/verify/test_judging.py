@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.verify.fates import Fate
 from onefold.verify.judge import seldom
 from onefold.verify.log import Log
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Source
 from onefold.verify.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Check, Finding, decide
 from onefold.workloads import averages, runner, trades

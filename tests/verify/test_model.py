@@ -12,11 +12,11 @@ import pytest
 from onefold import pipelines
 from onefold.error_codes import Code
 from onefold.verify import expect, outputs
+from onefold.verify.column_types import kind_of
 from onefold.verify.contracts import Contract, contract_of
 from onefold.verify.expect import Column, Expected, Oracle, Table, Workload
-from onefold.verify.fates import Fate
-from onefold.verify.kinds import kind_of
 from onefold.verify.model import model
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Record, Source
 from onefold.verify.snapshot import Snapshot
 from onefold.verify.tables import Comparison

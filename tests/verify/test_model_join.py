@@ -11,8 +11,8 @@ from onefold.error_codes import Code
 from onefold.verify import expect
 from onefold.verify.contracts import contract_of
 from onefold.verify.expect import Oracle, Table
-from onefold.verify.fates import Fate
 from onefold.verify.model import Apply, Key, Rows, model
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Record, Source
 from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises

@@ -13,7 +13,7 @@ from onefold.processor.core.steps import STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event
 from onefold.processor.core.values import Record as Read
-from onefold.processor.runtime import interleaving
+from onefold.processor.runtime import merge_order
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedLog, SimulatedSession
 from onefold.verify.order import Order
@@ -203,7 +203,7 @@ def _open(log: SimulatedLog, step: Any) -> Task:
 def test_a_single_input_writes_no_order() -> None:
     """Its offsets are the order: nobody pays for what is known."""
     assert dataclasses.replace(JOIN, inputs=(LEFT,)).order is None
-    assert json.loads(interleaving.encode([Read(LEFT, 0, 3, None, None), Read(LEFT, 0, 5, None, None)])) == {
+    assert json.loads(merge_order.encode([Read(LEFT, 0, 3, None, None), Read(LEFT, 0, 5, None, None)])) == {
         "version": 1,
         "runs": [[LEFT, 3, 6]],
     }

@@ -14,11 +14,11 @@ from onefold.testing import TopologyDriver
 from onefold.verify.audit import auditor
 from onefold.verify.audit.auditor import Auditor
 from onefold.verify.expect import DeadLetter
-from onefold.verify.owner import Owner
 from onefold.verify.parks import Ticket
 from onefold.verify.record import Source
 from onefold.verify.replays import Replays, Turn
 from onefold.verify.verdict import INVALID
+from onefold.verify.writer_identity import Owner
 from tests.operate.test_auditing import Audit
 from tests.support.clock import Clock
 from tests.support.desk import DEAD, EVENTS, LAST, TAKEN, Program, workload

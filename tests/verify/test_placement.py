@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold.verify.placement import _EVIDENCE, Layout, murmur2, partition_of
+from onefold.verify.partitioner import _EVIDENCE, Layout, murmur2, partition_of
 from onefold.verify.record import Source
 
-TOPIC = "onefold.verify.placement"
+TOPIC = "onefold.verify.partitioner"
 PARTITIONS = 7
 
 

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
+from onefold.verify.derived_tables import Gathered
 from onefold.verify.expect import Column, Expected, Table, Workload
 from onefold.verify.record import Source
 from onefold.verify.snapshot import Snapshot
-from onefold.verify.summed import Gathered
 from onefold.verify.tables import Comparison
 from onefold.verify.verdict import CannotTell, Finding
 from onefold.workloads import trades

@@ -17,9 +17,9 @@ from onefold.testing import TopologyDriver
 from onefold.verify import expect, judge, matching, outputs
 from onefold.verify.contracts import contract_of
 from onefold.verify.expect import Oracle, Table, Workload
-from onefold.verify.fates import Fate
 from onefold.verify.model import model
 from onefold.verify.order import Order
+from onefold.verify.outcomes import Fate
 from onefold.verify.outputs import Outputs
 from onefold.verify.record import Record, Source
 from onefold.verify.replays import Replays

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onefold.verify.contracts import contracts
-from onefold.verify.fates import Fate
 from onefold.verify.models import TrackedRows
+from onefold.verify.outcomes import Fate
 from onefold.verify.outputs import Written
 from onefold.verify.record import Record, Source
 from onefold.verify.state import begin, topics_of

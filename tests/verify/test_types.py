@@ -20,7 +20,7 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io import avro_reader, contracts
-from onefold.processor.io.logical import carried, spelled
+from onefold.processor.io.logical_types import carried, spelled
 from onefold.processor.io.serde import AvroCodec
 from onefold.verify import avro as avro_of_the_judge
 from onefold.verify.contracts import Contract, contract_of

@@ -9,7 +9,7 @@ import pytest
 
 from onefold.processor.core.values import Record
 from onefold.processor.testing import SimulatedSession, driver
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.verdict import Finding
 from onefold.workloads import averages, bank, runner, sheets
 from onefold.workloads.shaping import Input, Shape

@@ -15,14 +15,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.verify.fates import Fate
 from onefold.verify.judge import Judge
 from onefold.verify.kafka import Kafka
 from onefold.verify.log import Log, Place
-from onefold.verify.owner import SOURCE_HEADER
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Source
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.verify.verifier import verify
+from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import campaigns, runner, trades
 from onefold.workloads.shaping import Shape
 from tests.support.infrastructure import transactional

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onefold import kafka_client
 from onefold.config.settings import Settings
-from onefold.operate import pacing, positions
+from onefold.operate import offsets, pacing
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
 from onefold.stack.postgres import Postgres
@@ -99,15 +99,15 @@ class BenchmarkEnvironment:
 
     def drained(self, pipeline: str) -> bool:
         """Whether all events of a pipeline are processed, and all of its output records written to PostgreSQL."""
-        return positions.lag_of(pipeline, self.settings)["events"] == 0
+        return offsets.lag_of(pipeline, self.settings)["events"] == 0
 
     def to_land(self, topics: Sequence[str]) -> int:
         """Offsets of these output topics, over all partitions, markers too."""
-        return sum(positions.stable_ends(kafka_client.admin({**self.client}), topics).values())
+        return sum(offsets.stable_ends(kafka_client.admin({**self.client}), topics).values())
 
     def landed(self, domain: str) -> int:
         """Offsets that the sink has landed, over all output partitions of the domain."""
-        return sum(positions.landed(self.dsn, domain).values())
+        return sum(offsets.landed(self.dsn, domain).values())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from onefold import kafka_client
 from onefold.processor.core.decision import Kind, Position, Proposal, decide
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.io.reading import between
+from onefold.processor.io.range_reader import between
 
 # How soon it sees that it is to end.
 _LOOK_S = 0.1

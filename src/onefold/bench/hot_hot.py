@@ -26,7 +26,7 @@ from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Follower
 from onefold.bench.rows import Rows, gaps
 from onefold.bench.workload import Workload
-from onefold.operate import positions
+from onefold.operate import offsets
 from onefold.operate.pacing import Sender
 from onefold.operate.pipelines import found
 from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE
@@ -129,7 +129,7 @@ def measure(
         environment.say(f"{mode}: starting two processes")
         children = [environment.start(*_process(workload.name, number)) for number in (0, 1)]
         sink = start_sink(environment, workload.name, mode) if plan.rows else None
-        ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
+        ends = offsets.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
         follower = Follower(environment.client, topic, ends, partitions)
         rows = Rows(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
@@ -214,7 +214,7 @@ def _of_mode(
             time.sleep(plan.seconds)
         ended, decided = time.time(), _decided(follower) - decided
     environment.say(f"{mode}: draining")
-    ends = positions.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
+    ends = offsets.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
     _wait_until_true(environment, follower, ends)
     follower.stop()
     if rows is not None:

@@ -25,12 +25,12 @@ from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
-from onefold.operate import positions
+from onefold.operate import offsets
+from onefold.operate.offsets import Place
 from onefold.operate.pacing import paced
 from onefold.operate.pipelines import found
-from onefold.operate.positions import Place
-from onefold.verify.owner import SOURCE_HEADER
 from onefold.verify.record import Source, source_of
+from onefold.verify.writer_identity import SOURCE_HEADER
 
 # After the warm-up nothing counts until an event that arrives is younger than a second. What has not caught up so many
 # seconds later will not, and is counted as it is.
@@ -173,7 +173,7 @@ class _Reader:
         """Whether every output so far was read, and seen landed. RuntimeError with what ended the thread too early."""
         if self._failure is not None:
             raise RuntimeError(f"the reader failed: {self._failure}")
-        ends = positions.stable_ends(self._kafka, self._topics)
+        ends = offsets.stable_ends(self._kafka, self._topics)
         read = all(self._read_to.get(place, 0) >= end for place, end in ends.items())
         return read and not any(self._pending.values())
 
@@ -195,7 +195,7 @@ class _Reader:
             places = [(topic, partition) for topic in self._topics for partition in topics[topic].partitions]
             consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
             while not self._stop.wait(_ASK_EVERY_S):
-                self._look(positions.landed_over(connection, self._workload.name))
+                self._look(offsets.landed_over(connection, self._workload.name))
                 for message in consumer.consume(_READ_MAX, 0):
                     self._take(message)
                 self._settle()

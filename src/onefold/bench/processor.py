@@ -24,8 +24,8 @@ from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.workload import Workload
-from onefold.operate import positions
-from onefold.processor.io.reading import between
+from onefold.operate import offsets
+from onefold.processor.io.range_reader import between
 from onefold.stack.ports import free_ports
 from onefold.workloads.shaping import Input
 
@@ -80,7 +80,7 @@ def fold(
         for port in ports:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_ANSWER_S) as answer:
                 answer.read()
-        return positions.lag_of(domain, settings)["input_events"] == 0
+        return offsets.lag_of(domain, settings)["input_events"] == 0
 
     environment.wait(folded, _DRAIN_S, "all events are processed", _ASK_EVERY_S)
     cpu.stop()
@@ -148,7 +148,7 @@ def _folded(commits: list[Commit]) -> int:
 def _commits(environment: BenchmarkEnvironment, domain: str) -> list[Commit]:
     """Every transaction that folded something, in order of time."""
     topic = f"{domain}.changelog"
-    ends = positions.stable_ends(kafka_client.admin({**environment.client}), [topic])
+    ends = offsets.stable_ends(kafka_client.admin({**environment.client}), [topic])
     commits: list[Commit] = []
     folded: defaultdict[int, int] = defaultdict(int)
     for message in between(environment.client, {place: (OFFSET_BEGINNING, end) for place, end in ends.items()}):

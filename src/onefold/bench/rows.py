@@ -8,7 +8,7 @@ from itertools import pairwise
 import psycopg
 
 from onefold import postgres
-from onefold.operate.positions import Place, landed_over
+from onefold.operate.offsets import Place, landed_over
 
 # The resolution of a gap in rows. A batch of the sink takes ten times as long.
 _LOOK_EVERY_S = 0.01

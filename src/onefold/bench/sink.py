@@ -18,7 +18,7 @@ from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.processor import fold
 from onefold.bench.workload import Workload
-from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
+from onefold.spark_sink.query_config import MAX_OFFSETS_PER_BATCH
 from onefold.stack.ports import free_ports
 from onefold.telemetry import STAGE_S
 from onefold.workloads.shaping import Input

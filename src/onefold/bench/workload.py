@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from onefold.operate import pipelines, positions
+from onefold.operate import offsets, pipelines
 from onefold.processor import loading
 from onefold.workloads.shaping import Input
 
@@ -31,4 +31,4 @@ def workload(name: str) -> Workload:
     (name,) = pipelines.checked([name])
     generate = pipelines.workload(name).generate
     topology = loading.topology_of(name)
-    return Workload(name, topology.inputs, tuple(positions.landed_topics(name)), generate)
+    return Workload(name, topology.inputs, tuple(offsets.landed_topics(name)), generate)

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException
 
 from onefold import kafka_client
 from onefold.config.settings import Settings
-from onefold.operate import positions
-from onefold.operate.positions import Place
+from onefold.operate import offsets
+from onefold.operate.offsets import Place
 from onefold.processor import loading
 from onefold.verify.loading import workload
 
@@ -70,7 +70,7 @@ class ProgressMonitor:
         self._stop = threading.Event()
         self._admin = kafka_client.admin({**settings.client(), "reconnect.backoff.max.ms": "1000"})
         ask: dict[str, Callable[[], tuple[dict[Place, int], dict[Place, int]]]] = {
-            "processor": lambda: (positions.stable_ends(self._admin, [topology.changelog], CALL_S), {}),
+            "processor": lambda: (offsets.stable_ends(self._admin, [topology.changelog], CALL_S), {}),
             "sink": lambda: self._landed(settings.postgres(), domain, outputs),
         }
         # A thread each: one server that is away must not hide what the other one does.
@@ -103,6 +103,6 @@ class ProgressMonitor:
 
     def _landed(self, dsn: str, domain: str, topics: set[str]) -> tuple[dict[Place, int], dict[Place, int]]:
         """The ends first: what comes meanwhile is not there yet. Without Kafka nothing is landed either."""
-        ends = positions.stable_ends(self._admin, topics, CALL_S)
-        landed = positions.landed(dsn, domain, CALL_S)
+        ends = offsets.stable_ends(self._admin, topics, CALL_S)
+        landed = offsets.landed(dsn, domain, CALL_S)
         return {place: offset for place, offset in landed.items() if place[0] in topics}, ends

@@ -23,10 +23,10 @@ def of_processor(settings: Settings, pipeline: Pipeline) -> Callable[[], None]:
     """What is called when Kafka is there. Raises `Refused` of the processor."""
 
     def say() -> None:
-        from onefold.operate import facts
+        from onefold.operate import server_settings
         from onefold.processor.core.errors import Refused
 
-        found = judge(facts.of_processor(pipeline, settings), settings.allowed())
+        found = judge(server_settings.of_processor(pipeline, settings), settings.allowed())
         if refusal := found.refusal():
             raise Refused(Code.GUARANTEE_WEAKENED, refusal)
         _say(pipeline.name, found.lines(FOLDED), found)
@@ -44,10 +44,10 @@ def of_sink(
     said: dict[str, list[str]] = {}
 
     def say(name: str, topics: Sequence[str], connection: psycopg.Connection[Any]) -> None:
-        from onefold.operate import facts
+        from onefold.operate import server_settings
         from onefold.processor.core.errors import Refused
 
-        found = judge(facts.of_sink(by_name[name], topics, settings, connection), settings.allowed())
+        found = judge(server_settings.of_sink(by_name[name], topics, settings, connection), settings.allowed())
         if refusal := found.refusal():
             raise Refused(Code.GUARANTEE_WEAKENED, refusal)
         lines = found.lines(LANDED)

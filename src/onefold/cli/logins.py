@@ -13,7 +13,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
 
 if TYPE_CHECKING:
-    from onefold.spark_sink.plan import Logins
+    from onefold.spark_sink.query_config import Logins
 
 log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ def follow(settings: Settings) -> None:
 
 def now(before: Logins) -> Logins:
     """The logins as the files have them now; the ones before if a file cannot be used, which may be half written."""
-    from onefold.spark_sink.plan import Logins
+    from onefold.spark_sink.query_config import Logins
 
     with suppress(UserError):
         found = load()

@@ -17,7 +17,7 @@ UMASK = 0o077  # for processes that create more files
 
 # The stack's folders in its data directory.
 FOLDERS = ("run", "logs", "kafka", "postgres", "checkpoints", "states")
-# The marker of a data directory created by a stack (onefold.stack.homes).
+# The marker of a data directory created by a stack (onefold.stack.data_directory).
 MARKER = "onefold.home"
 OURS = {*FOLDERS, "cache", "demo", "judge", "objects", "onefold.env", MARKER}
 

@@ -18,7 +18,7 @@ import platformdirs
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from onefold.config import access_token, allowed_hosts, origins, redaction, stack_state
+from onefold.config import access_token, allowed_hosts, redaction, setting_sources, stack_state
 from onefold.config.errors import UserError
 from onefold.config.guarantee import BREAKING
 from onefold.error_codes import Code
@@ -206,7 +206,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """See pydantic-settings."""
         files = getattr(dotenv_settings, "env_file", None)
-        return init_settings, origins.Environment(settings_cls), origins.File(settings_cls, env_file=files)
+        return (
+            init_settings,
+            setting_sources.Environment(settings_cls),
+            setting_sources.File(settings_cls, env_file=files),
+        )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -410,8 +414,10 @@ class Settings(BaseSettings):
             file = getattr(self, f"{name}_file")
             if file and name in made and made[name] == _content(file):
                 made[name] = None  # the child reads the file
-        java = dict.fromkeys(origins.java_client(Settings, PREFIX, files()), "") | made.pop(origins.JAVA_CLIENT, {})
-        return {origins.java_variable(PREFIX, name): value for name, value in java.items()} | {
+        java = dict.fromkeys(setting_sources.java_client(Settings, PREFIX, files()), "") | made.pop(
+            setting_sources.JAVA_CLIENT, {}
+        )
+        return {setting_sources.java_variable(PREFIX, name): value for name, value in java.items()} | {
             PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
             for name, value in made.items()
         }
@@ -437,9 +443,9 @@ def load() -> Settings:
     """The settings of this process. Raises UserError (exit code 2) with every variable whose value is wrong."""
     try:
         _check_names()
-        java = origins.java_client(Settings, PREFIX, files())
+        java = setting_sources.java_client(Settings, PREFIX, files())
         options = {name: value for name, (value, _) in java.items() if value}
-        outranked: dict[str, Any] = origins.outranked(Settings, PREFIX, files())
+        outranked: dict[str, Any] = setting_sources.outranked(Settings, PREFIX, files())
         return Settings(_env_file=files(), spark_kafka=options, **outranked)
     except ValidationError as error:
         # A default derived from a wrong value is no separate fault.
@@ -463,7 +469,7 @@ def files() -> tuple[Path, Path]:
 
 
 def _check_names() -> None:
-    found = origins.misspelt(Settings, PREFIX, files())
+    found = setting_sources.misspelt(Settings, PREFIX, files())
     if found:
         wrong = "; ".join(f"{name} is no setting, {meant} is" for name, meant in found)
         raise UserError(Code.SETTING_WRONG, wrong, _help(), USAGE)
@@ -518,7 +524,7 @@ def _sentence(problem: Any) -> str:
     name, wrong = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
     if name in HOLD_SECRETS:
         within = "".join(f" {part}:" for part in problem["loc"][1:])
-        return f"{origins.variable(PREFIX, name)} cannot be used:{within} {wrong}"
+        return f"{setting_sources.variable(PREFIX, name)} cannot be used:{within} {wrong}"
     given = problem["input"] if len(problem["loc"]) == 1 else os.environ.get(PREFIX + name.upper(), problem["input"])
     wanted = wrong[0].lower() + wrong[1:]
     return f"{PREFIX}{name.upper()} is {given!r}: {wanted.split(', unable to')[0]}"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from onefold.config.origins import DEFAULT, origins
+from onefold.config.setting_sources import DEFAULT, origins
 from onefold.config.settings import PREFIX, Settings, files
-from onefold.operate import merges, pipelines
+from onefold.operate import merge_sql, pipelines
 from onefold.pipelines import FOREVER, Faulty
 from onefold.processor import loading
 
@@ -46,7 +46,7 @@ def declared(name: str, settings: Settings) -> Sequence[Line]:
         ),
         Line("outputs that stay in Kafka", ", ".join(pipeline.kafka_only)),
         *(Line(f"jobs of {queue}", done_by) for queue, done_by in pipeline.jobs.items()),
-        Line("tables", ", ".join(merges.written(pipeline))),
+        Line("tables", ", ".join(merge_sql.written(pipeline))),
         Line("after a dead letter", f"{topology.on_dead_letter} the later events of its key"),
         Line("replicas of each task", str(replicas)),
         Line(

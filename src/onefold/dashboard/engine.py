@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from onefold.dashboard.reader import Connection
-from onefold.operate.positions import LEDGER, Landed
+from onefold.operate.offsets import LEDGER, Landed
 
 # Older databases lack the newer of them; then there is nothing to show.
 _TABLES = ("ledger", "verdict", "rejected", "injected")

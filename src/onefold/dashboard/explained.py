@@ -14,7 +14,7 @@ from onefold.dashboard import topics
 from onefold.dashboard.reader import ROLE
 from onefold.operate.explain import explain
 from onefold.operate.explain.explanation import Explanation
-from onefold.operate.values import moment
+from onefold.operate.shown_values import moment
 from onefold.printable import printable
 
 T = TypeVar("T")

@@ -19,16 +19,16 @@ from onefold.config import stack_state
 from onefold.config.errors import UserError, first_line
 from onefold.config.settings import Settings
 from onefold.dashboard import tasks
-from onefold.dashboard.dead import DeadCounts
+from onefold.dashboard.dead_letter_counts import DeadCounts
 from onefold.dashboard.history import History
-from onefold.dashboard.known import Asked
-from onefold.dashboard.movement import Movement, Seen
+from onefold.dashboard.pipeline_facts import Asked
+from onefold.dashboard.pipeline_status import Dead
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow
-from onefold.dashboard.standing import Dead
-from onefold.operate import answering, held, lag, partitions, pausing, pipelines, positions, replicas
-from onefold.operate.held import Held
+from onefold.dashboard.stall import Movement, Seen
+from onefold.operate import hanging_transactions, lag, offsets, partitions, pausing, ping, pipelines, replicas
+from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import UNKNOWN
-from onefold.operate.positions import Behind, Landed
+from onefold.operate.offsets import Behind, Landed
 from onefold.printable import sentence
 
 EVERY_S = 3.0  # asking Kafka makes clients of its own, which cost more than a snapshot
@@ -202,14 +202,14 @@ class Observer:
         try:
             asked_at, landed = _ledger(self._dsn)
         except psycopg.Error as error:  # the page may read as another user, or elsewhere
-            no_landed = positions.unanswered(error)
+            no_landed = offsets.unanswered(error)
         try:
             # A database that does not answer is waited for once.
-            behind = positions.behind_of_all(self._settings, no_landed != positions.DATABASE_IS_SILENT)
+            behind = offsets.behind_of_all(self._settings, no_landed != offsets.DATABASE_IS_SILENT)
         except UserError:
             return Offsets({}, {}, NO_KAFKA, asked_at)
         if behind is None:
-            return Offsets({}, {}, answering.why_silent(self._settings), asked_at)
+            return Offsets({}, {}, ping.why_silent(self._settings), asked_at)
         seen = {name: _seen(one, landed.get(name, 0), no_landed) for name, one in behind.items()}
         return Offsets(behind, seen, "", asked_at)
 
@@ -222,7 +222,7 @@ class Observer:
         lags |= lag.looked_at(found.behind, settings)
         if problem:
             return Looked(Asked(LagNow(lags, None, None, problem), dead=self._dead))
-        hidden = held.by_pipeline(settings)
+        hidden = hanging_transactions.by_pipeline(settings)
         uneven = {name: one.partitions for name, one in lags.items() if one.partitions} | partitions.added(settings)
         paused = {name: str(pause) for name, pause in self._pauses.look().items()}
         if self._clock() - self._dead_at >= DEAD_EVERY_S:
@@ -249,18 +249,18 @@ class Observer:
 def _ledger(dsn: str) -> tuple[datetime | None, Mapping[str, int]]:
     """The database's time, and per sink the sum of the offsets that it writes next. Raises psycopg.Error."""
     with postgres.connect(
-        dsn, "onefold dashboard", settings=postgres.READ_ONLY, connect_s=positions.CALL_S, patience_s=positions.CALL_S
+        dsn, "onefold dashboard", settings=postgres.READ_ONLY, connect_s=offsets.CALL_S, patience_s=offsets.CALL_S
     ) as connection:
         (now,) = connection.execute("SELECT now()").fetchone() or (None,)
         landed: Counter[str] = Counter()
         with suppress(psycopg.errors.UndefinedTable):  # before the first table was made
-            for row in map(Landed._make, connection.execute(positions.LEDGER)):
+            for row in map(Landed._make, connection.execute(offsets.LEDGER)):
                 landed[row.sink] += row.next_offset
         return now, landed
 
 
 def _seen(now: Behind, landed: int, no_landed: str) -> Seen:
-    to_fold, to_land = (None if ranges is None else positions.offsets(ranges) for ranges in (now.inputs, now.outputs))
+    to_fold, to_land = (None if ranges is None else offsets.offsets(ranges) for ranges in (now.inputs, now.outputs))
     if to_land is None or no_landed:
         return Seen(to_fold, to_land, None, no_fold=now.no_inputs, no_land=now.no_outputs or no_landed)
     return Seen(to_fold, to_land, landed, no_fold=now.no_inputs)

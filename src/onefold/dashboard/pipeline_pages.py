@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
-from onefold.dashboard import configuration, pipeline_view, shapes
+from onefold.dashboard import configuration, pipeline_shape, pipeline_view
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
 from onefold.dashboard.flow import SPAN_S
-from onefold.dashboard.shapes import Shape
+from onefold.dashboard.pipeline_shape import Shape
 from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.watcher import Update, Watcher
 from onefold.dashboard.words import part, query
@@ -44,7 +44,7 @@ class PipelinePages:
         """How one pipeline is."""
         name = request.path_params["name"]
         # Its handler's module is imported for that, which may take a moment.
-        shape = await asyncio.to_thread(shapes.of, name)
+        shape = await asyncio.to_thread(pipeline_shape.of, name)
         if shape is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         try:
@@ -64,7 +64,7 @@ class PipelinePages:
     async def stream(self, request: Request) -> Response:
         """The page's inner part, again and again."""
         name = request.path_params["name"]
-        shape = await asyncio.to_thread(shapes.of, name)
+        shape = await asyncio.to_thread(pipeline_shape.of, name)
         if shape is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         if self._watcher.viewers >= VIEWERS_MAX:
@@ -99,7 +99,7 @@ class PipelinePages:
 
     async def _asked(self, name: str, answer: Callable[[], Awaitable[Response]]) -> Response:
         """What `answer` gives; what it could not do, in one sentence."""
-        if await asyncio.to_thread(shapes.of, name) is None:
+        if await asyncio.to_thread(pipeline_shape.of, name) is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         try:
             return await answer()

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onefold.dashboard import known, panel_view
+from onefold.dashboard import panel_view, pipeline_facts
 from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.detail import Filled
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
-from onefold.dashboard.shapes import Shape
+from onefold.dashboard.pipeline_shape import Shape
+from onefold.dashboard.pipeline_status import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.snapshot import OfPipeline
-from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
 from onefold.dashboard.words import NONE, age, part, whole
 from onefold.stack.log_files import around
@@ -33,14 +33,14 @@ def shown(update: Update, view: OfPipeline, shape: Shape, stall_s: float) -> dic
     found: dict[str, Any] = {"trouble": update.trouble, "snapshot": snapshot, "name": name, "shape": shape}
     if snapshot is None:
         return found
-    facts = known.facts(name, snapshot, update.asked)
+    facts = pipeline_facts.facts(name, snapshot, update.asked)
     landed, made = update.asked.landed_a_second.get(name), update.asked.made_a_second.get(name)
     found |= {
         "facts": facts,
         "said": {
             one.name: around(Path(one.log_place[0]), *one.log_place[1:]) for one in facts.services if one.log_place
         },
-        "standings": [*of(facts, stall_s), *known.of_services(snapshot, update.asked, stall_s)],
+        "standings": [*of(facts, stall_s), *pipeline_facts.of_services(snapshot, update.asked, stall_s)],
         "domain": snapshot.engine.domains.get(name, DomainState()),
         "behind": update.asked.lag.lag.get(name),
         "lag": update.asked.lag,

@@ -20,9 +20,9 @@ from onefold import status_file
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.dashboard.explained import Explainer
+from onefold.dashboard.metrics_endpoint import Totals
 from onefold.dashboard.observer import Observer
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.totals import Totals
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
 from onefold.error_codes import Code

@@ -15,11 +15,11 @@ from onefold.dashboard.flow import Flow
 from onefold.dashboard.invariants import Checked
 from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.panels import Reading, Shown
+from onefold.dashboard.pipeline_status import Tone
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.rollups import Agreements, Level, Sum
-from onefold.dashboard.standing import Tone
 from onefold.operate import pipelines
-from onefold.operate.held import Held
+from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.panels import Panels, Rollup, load
 from onefold.pipelines import Faulty

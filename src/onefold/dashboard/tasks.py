@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from onefold.config.settings import Settings
-from onefold.operate import pipelines, positions
-from onefold.operate.positions import Ranges
+from onefold.operate import offsets, pipelines
+from onefold.operate.offsets import Ranges
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 
@@ -44,12 +44,12 @@ def of(name: str, settings: Settings) -> Sequence[Task] | None:
         return None
     kafka = kafka_client.admin(settings.client())
     try:
-        there = kafka.list_topics(timeout=positions.CALL_S).topics
+        there = kafka.list_topics(timeout=offsets.CALL_S).topics
         numbers = sorted({number for topic in topology.reads if topic in there for number in there[topic].partitions})
         members = _members(kafka, topology, settings.replicas_of(pipelines.found()[name]) > 1, numbers)
     except KafkaException:
         return None
-    behind = positions.behind(topology, settings)
+    behind = offsets.behind(topology, settings)
     return [
         Task(number, sorted(members.get(number, ())), _of(behind.inputs, number), _of(behind.outputs, number))
         for number in numbers
@@ -72,7 +72,7 @@ def _members(
 
     group = admin.replicas_group_of(topology) if replicas else admin.group_of(topology)
     try:
-        described = kafka.describe_consumer_groups([group], request_timeout=positions.CALL_S)[group].result()
+        described = kafka.describe_consumer_groups([group], request_timeout=offsets.CALL_S)[group].result()
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return {}

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from onefold.config.errors import SEE_STATUS, UserError
 from onefold.config.guarantee import Topic
 from onefold.config.settings import Settings
-from onefold.dashboard import shapes
+from onefold.dashboard import pipeline_shape
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
-from onefold.operate import answering, consuming, facts, pipelines, positions
+from onefold.operate import consuming, offsets, ping, pipelines, server_settings
 from onefold.pipelines import FOREVER, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
@@ -99,11 +99,11 @@ def of_pipeline(name: str, settings: Settings) -> list[Shown]:
         UserError: no Kafka is known, or it does not answer.
     """
     pipeline, topology = _loaded(name)
-    roles = facts.roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
-    spans = positions.readable([topic for topic, _ in roles], settings)
+    roles = server_settings.roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
+    spans = offsets.readable([topic for topic, _ in roles], settings)
     if spans is None:
-        raise UserError(Code.KAFKA_SILENT, answering.why_silent(settings), SEE_STATUS, UNAVAILABLE)
-    told = {one.name: one for one in facts.of_topics(roles, settings.client()).topics}
+        raise UserError(Code.KAFKA_SILENT, ping.why_silent(settings), SEE_STATUS, UNAVAILABLE)
+    told = {one.name: one for one in server_settings.of_topics(roles, settings.client()).topics}
     return [
         Shown(
             topic,
@@ -136,7 +136,7 @@ def _loaded(name: str) -> tuple[Pipeline, Topology]:
 
 
 def _tables(pipeline: Pipeline) -> set[str]:
-    shape = shapes.of(pipeline.name)
+    shape = pipeline_shape.of(pipeline.name)
     return {f"{schema}.{table}" for schema, table in shape.tables} if shape else set()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from onefold.dashboard import known
+from onefold.dashboard import pipeline_facts
 from onefold.dashboard.engine import DomainState
-from onefold.dashboard.standing import headline
+from onefold.dashboard.pipeline_status import headline
 from onefold.dashboard.watcher import Update
 
 
@@ -22,7 +22,7 @@ def of(update: Update, stall_s: float) -> dict[str, Any]:
         "replicas": update.asked.replicas,
     }
     if snapshot is not None:
-        found["standings"] = known.standings(snapshot, update.asked, stall_s)
+        found["standings"] = pipeline_facts.standings(snapshot, update.asked, stall_s)
         found["headline"] = headline(found["standings"])
         domains = snapshot.engine.domains
         found["domains"] = {name: domains.get(name, DomainState()) for name in found["standings"] if name}

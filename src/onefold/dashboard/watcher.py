@@ -12,9 +12,9 @@ import psycopg
 import structlog
 
 from onefold import rights
-from onefold.dashboard.known import Asked
 from onefold.dashboard.observer import Observer
 from onefold.dashboard.panels import Reading
+from onefold.dashboard.pipeline_facts import Asked
 from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.snapshot import OfPipeline, Snapshot, View, take
 from onefold.printable import sentence

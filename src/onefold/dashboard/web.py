@@ -24,9 +24,9 @@ from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
 from onefold.dashboard.login import TokenGuard
+from onefold.dashboard.metrics_endpoint import Totals
 from onefold.dashboard.pipeline_pages import PipelinePages
 from onefold.dashboard.reader import Reader, trouble_of
-from onefold.dashboard.totals import Totals
 from onefold.dashboard.views import Views
 from onefold.dashboard.watcher import Watcher
 

@@ -21,7 +21,7 @@ from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message
 from onefold.jobs.writer import Writer
 from onefold.processor.core.errors import Rejected, Retriable
-from onefold.processor.io.away import Away
+from onefold.processor.io.broker_watch import Away
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.static_member import StaticMember
 from onefold.processor.runtime.dead_letters import origin_headers

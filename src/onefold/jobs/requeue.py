@@ -15,7 +15,7 @@ from onefold.jobs.protocols import Effect, Job
 from onefold.processor.core.errors import Rejected
 from onefold.processor.io.contracts import Contract
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, unanswered
-from onefold.processor.io.reading import between
+from onefold.processor.io.range_reader import between
 
 
 class Lacking(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from onefold.config.guarantee import Role
 from onefold.names import pauses_topic
-from onefold.operate.facts import TRANSACTIONS, roles_of
+from onefold.operate.server_settings import TRANSACTIONS, roles_of
 from onefold.pipelines import Pipeline, again_of, dead_of
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold import names
-from onefold.operate import merges, panels
+from onefold.operate import merge_sql, panels
 from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Misconfigured, Refused
@@ -235,7 +235,7 @@ def _of_not_judged(
     """What the verifier would not compare, and the model does not say so. Columns of tables only the database knows."""
     fields = {topic: [field["name"] for field in contract.schema["fields"]] for topic, contract in known.items()}
     # PostgreSQL reads a name without quotes in small letters, and finds one without a schema on its search path.
-    tables = sorted(name.replace('"', "") if '"' in name else name.lower() for name in merges.written(pipeline))
+    tables = sorted(name.replace('"', "") if '"' in name else name.lower() for name in merge_sql.written(pipeline))
     known_names = {*workload.mentioned, *workload.not_judged}
     known_names |= {name.rpartition(".")[2] for name in known_names}
     for name in dict.fromkeys([*workload.unmentioned(topology.outputs, fields), *tables]):

@@ -13,8 +13,8 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.reading import Bounds, LogReader, Silent, Stored
-from onefold.operate.values import Values, readable
+from onefold.operate.record_reader import Bounds, LogReader, Silent, Stored
+from onefold.operate.shown_values import Values, readable
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology

@@ -11,7 +11,7 @@ from onefold import postgres, rights
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate import merges
+from onefold.operate import merge_sql
 from onefold.pipelines import Pipeline
 from onefold.rights import ALL_TABLES, Right, Role, of_engine
 
@@ -44,7 +44,7 @@ def _of_pipeline(role: Role, pipeline: Pipeline) -> Iterator[Right]:
     yield Right("USAGE", pipeline.name)
     yield Right("SELECT", pipeline.name, ALL_TABLES)
     if role is Role.SINK:
-        for name, privilege in merges.privileges(pipeline):
+        for name, privilege in merge_sql.privileges(pipeline):
             yield Right(privilege, *_placed(name))
 
 
@@ -54,7 +54,7 @@ def of_sequences(connection: psycopg.Connection[Any], role: Role, pipelines: Ite
     """
     if role is not Role.SINK:
         return []
-    tables = [_placed(name) for one in pipelines for name, verb in merges.privileges(one) if verb == "INSERT"]
+    tables = [_placed(name) for one in pipelines for name, verb in merge_sql.privileges(one) if verb == "INSERT"]
     columns = [schema for schema, _ in tables], [table for _, table in tables]
     return [Right("USAGE", schema, name, True) for schema, name in connection.execute(_SEQUENCES, columns).fetchall()]
 
@@ -77,7 +77,7 @@ def triggers(connection: psycopg.Connection[Any], pipelines: Iterable[Pipeline])
     """List the triggers on tables that a sink writes, as (table, trigger), whose functions have the rights of the sink. No
     catalogue has what a function does.
     """
-    tables = sorted({_placed(name) for one in pipelines for name in merges.written(one)})
+    tables = sorted({_placed(name) for one in pipelines for name in merge_sql.written(one)})
     columns = [schema for schema, _ in tables], [table for _, table in tables]
     return [(table, trigger) for table, trigger in connection.execute(_TRIGGERS, columns).fetchall()]
 
@@ -95,7 +95,7 @@ ORDER BY 1, 2
 
 def _placed(name: str) -> tuple[str, str]:
     """Schema and table of a name in a statement."""
-    *schema, table = merges.parts(name)
+    *schema, table = merge_sql.parts(name)
     return schema[0] if schema else "public", table
 
 

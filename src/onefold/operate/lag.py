@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onefold import kafka_reader
 from onefold.config.settings import Settings
-from onefold.operate import answering, pipelines, positions, reading
-from onefold.operate.positions import Behind, Place, Ranges
+from onefold.operate import offsets, ping, pipelines, record_reader
+from onefold.operate.offsets import Behind, Place, Ranges
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.values import Record
 
@@ -74,7 +74,7 @@ UNKNOWN = Lag()
 
 def of(domain: str, settings: Settings) -> Lag:
     """Of one pipeline. Raises UserError when no servers are set and the embedded stack is not running."""
-    return looked_at(positions.behind_of([domain], settings), settings).get(domain, UNKNOWN)
+    return looked_at(offsets.behind_of([domain], settings), settings).get(domain, UNKNOWN)
 
 
 def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
@@ -83,9 +83,9 @@ def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
     Args:
         ask_database: False where it is known not to answer.
     """
-    behind = positions.behind_of_all(settings, ask_database)
+    behind = offsets.behind_of_all(settings, ask_database)
     if behind is None:
-        why = answering.why_silent(settings)
+        why = ping.why_silent(settings)
         return dict.fromkeys(pipelines.domains(), UNKNOWN._replace(no_inputs=why, no_outputs=why))
     return dict.fromkeys(pipelines.domains(), UNKNOWN) | looked_at(behind, settings)
 
@@ -187,7 +187,7 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             seen[place].forbidden = kafka_client.cannot(client, f"read {place[0]}").sentence
 
-    with suppress(KafkaException, TimeoutError), closing(reading.consumer(client)) as consumer:
+    with suppress(KafkaException, TimeoutError), closing(record_reader.consumer(client)) as consumer:
         left_s = kafka_reader.within(READ_S)
         # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
         cluster_id = str(consumer.list_topics(timeout=READ_S).cluster_id or "")

@@ -20,14 +20,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from onefold.operate import merges
+from onefold.operate import merge_sql
 from onefold.pipelines import Faulty, Pipeline
 
 FOLDER = "panels"
 LEVELS_MAX = 6  # a comparison adds up 2 ** levels sets of rows
 
 
-Query = Annotated[str, AfterValidator(str.strip), AfterValidator(merges.statement)]
+Query = Annotated[str, AfterValidator(str.strip), AfterValidator(merge_sql.statement)]
 Name = Annotated[str, Field(min_length=1)]
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from onefold.config.settings import Settings
 from onefold.operate import pipelines
-from onefold.operate.positions import CALL_S
+from onefold.operate.offsets import CALL_S
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 

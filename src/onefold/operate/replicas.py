@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onefold import kafka_reader
 from onefold.config.settings import Settings
-from onefold.operate import pipelines, reading
-from onefold.operate.positions import CALL_S
+from onefold.operate import pipelines, record_reader
+from onefold.operate.offsets import CALL_S
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.decision import Kind, Proposal
@@ -80,7 +80,7 @@ def replicas_of_all(settings: Settings, only: str | None = None, timeout_s: floa
     from confluent_kafka import KafkaException
 
     found = {}
-    with closing(reading.consumer(settings.client())) as consumer:
+    with closing(record_reader.consumer(settings.client())) as consumer:
         try:
             topics = consumer.list_topics(timeout=timeout_s).topics
             for name, topic in _decision_logs().items():

@@ -16,7 +16,7 @@ from onefold.config import redaction
 from onefold.config.guarantee import END_TO_END, Topic, judge
 from onefold.config.settings import Settings
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import acls, answering, facts, grants, lacking, partitions, pipelines, positions
+from onefold.operate import acls, grants, lacking, offsets, partitions, ping, pipelines, server_settings
 from onefold.operate.acls import Acl, Service
 from onefold.pipelines import Pipeline
 from onefold.processor.core.topology import Topology
@@ -83,12 +83,12 @@ def check(
     found = Checked()
     kafka_answers = _kafka(settings, names, found, services)
     _postgres(settings, names, found, clock, services)
-    known = facts.of_all(settings, names) if kafka_answers else facts.without_kafka(settings, names)
+    known = server_settings.of_all(settings, names) if kafka_answers else server_settings.without_kafka(settings, names)
     for topic in known.topics:
         if int(topic.config.get("min.insync.replicas", "1")) > topic.replicas:
             more = f"min.insync.replicas of {topic.name} is more than its {topic.replicas} replicas"
             found.fail(f"{more}: Kafka takes no record there; set it to less, or add replicas", REFUSED)
-    for sentence in _parking(facts.topologies(names), known.topics):
+    for sentence in _parking(server_settings.topologies(names), known.topics):
         found.fail(sentence, REFUSED)
     guarantee = judge(known, settings.allowed())
     if refusal := guarantee.refusal():
@@ -115,7 +115,7 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: S
     from onefold import kafka_client
 
     client = settings.usable_client()
-    trouble = answering.kafka(settings)
+    trouble = ping.kafka(settings)
     if trouble is not None:
         found.fail(trouble.sentence, REFUSED if trouble.refused else UNAVAILABLE)
         if not trouble.partial:
@@ -128,10 +128,10 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: S
         if (of := acls.acls_of(service, chosen, lambda pipeline: settings.replicas_of(pipeline) > 1))
     }
     try:
-        cluster = admin.list_topics(timeout=positions.CALL_S)
-        lacks = lacking.in_kafka(admin, wanted, positions.CALL_S)
+        cluster = admin.list_topics(timeout=offsets.CALL_S)
+        lacks = lacking.in_kafka(admin, wanted, offsets.CALL_S)
     except KafkaException:
-        found.fail(answering.why_silent(settings), UNAVAILABLE)
+        found.fail(ping.why_silent(settings), UNAVAILABLE)
         return False
     brokers = len(cluster.brokers)
     releases = _releases(client, cluster, found)
@@ -141,7 +141,9 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: S
         found.fail(f"{wanted_factor}, and Kafka has {brokers} of the brokers for it: no topic can be made")
     _lacks(found, f"{kafka_client.identity(client)} in Kafka", lacks, services, "`onefold acls` prints the ACLs")
     found.notes += _groups(cluster)
-    for sentence in _out_of_sync(admin, cluster, {*acls.topics_of(chosen), lacking.MEMBERS, facts.TRANSACTIONS}):
+    for sentence in _out_of_sync(
+        admin, cluster, {*acls.topics_of(chosen), lacking.MEMBERS, server_settings.TRANSACTIONS}
+    ):
         found.fail(sentence, UNAVAILABLE)
     found.notes += _topics(settings, names)
     for name, sentence in partitions.added(settings).items():
@@ -152,7 +154,9 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: S
 
 def _pipelines(names: Sequence[str]) -> list[Pipeline]:
     """Those that can be loaded: `check` says what is wrong with the others."""
-    return [pipelines.found()[name] for name in names if name in {one.name for one in facts.topologies([name])}]
+    return [
+        pipelines.found()[name] for name in names if name in {one.name for one in server_settings.topologies([name])}
+    ]
 
 
 def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: Checked) -> str:
@@ -207,7 +211,7 @@ def _out_of_sync(admin: AdminClient, cluster: ClusterMetadata, names: Iterable[s
     """
     there = {name: cluster.topics[name] for name in sorted(names) if name in cluster.topics}
     resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in there}
-    configs = kafka_ask.describe_configs(admin, list(resources.values()), positions.CALL_S)() if there else {}
+    configs = kafka_ask.describe_configs(admin, list(resources.values()), offsets.CALL_S)() if there else {}
     for name, topic in there.items():
         asked = configs[resources[name]]
         needs = int(asked.result()["min.insync.replicas"].value) if asked.exception() is None else 1
@@ -243,8 +247,8 @@ def _groups(cluster: ClusterMetadata) -> Iterator[str]:
 
 
 def _topics(settings: Settings, names: Sequence[str]) -> Iterator[str]:
-    missing = {name: topics for name, topics in (positions.missing_topics(settings) or {}).items() if name in names}
-    hidden = answering.hidden(missing, settings)
+    missing = {name: topics for name, topics in (offsets.missing_topics(settings) or {}).items() if name in names}
+    hidden = ping.hidden(missing, settings)
     for name, topics in missing.items():
         more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
         yield f"{name}: " + hidden.get(name, f"Kafka has no topic {topics[0]}{more}: `onefold migrate` makes it")
@@ -270,7 +274,7 @@ def _postgres(
     }
     try:
         with closing(
-            postgres.connect(dsn, "onefold check", settings=postgres.READ_ONLY, patience_s=positions.CALL_S)
+            postgres.connect(dsn, "onefold check", settings=postgres.READ_ONLY, patience_s=offsets.CALL_S)
         ) as connection:
             asked = clock()
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
@@ -291,7 +295,7 @@ def _postgres(
         found.fail(str(error))
         return
     except psycopg.Error as error:
-        found.fail(answering.silent(dsn, error), REFUSED if isinstance(error, postgres.NoLogin) else UNAVAILABLE)
+        found.fail(ping.silent(dsn, error), REFUSED if isinstance(error, postgres.NoLogin) else UNAVAILABLE)
         return
     (there,) = row or (asked,)
     found.servers.append(f"PostgreSQL at {redaction.dsn(dsn)}: version {version}")

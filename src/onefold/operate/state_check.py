@@ -24,7 +24,7 @@ import msgspec
 
 from onefold import pipelines
 from onefold.error_codes import Code, CodedError
-from onefold.operate.values import readable
+from onefold.operate.shown_values import readable
 from onefold.processor import loading
 from onefold.processor.core.abc import Codec
 from onefold.processor.core.errors import Corrupted, ProcessorError, Rejected
@@ -35,8 +35,8 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import PARKED_HEADER, Record
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.runtime.changelog import Progress, told
-from onefold.processor.runtime.store import STATE, Store
-from onefold.verify import owner, record
+from onefold.processor.runtime.state_store import STATE, Store
+from onefold.verify import record, writer_identity
 from onefold.verify.kafka import KAFKA, Kafka
 from onefold.verify.log import Log
 from onefold.verify.order import Order
@@ -223,10 +223,10 @@ def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[reco
     found = dict[record.Source, bytes | None]()
     with closing(kafka.log(client, [*topology.dead.values()])) as log:
         _check_whole(log, topology.dead.values())
-        ours = owner.Owner(log.cluster_id, topology.name)
+        ours = writer_identity.Owner(log.cluster_id, topology.name)
 
         def take(read: record.Record) -> None:
-            source = record.source_of(read.header(owner.SOURCE_HEADER))
+            source = record.source_of(read.header(writer_identity.SOURCE_HEADER))
             if source is not None and ours.wrote(read) is not False:
                 found[source] = read.header(PARKED_HEADER)
 

@@ -18,7 +18,7 @@ from onefold.config import private_files
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.stack import inherited
+from onefold.stack import service_environment
 from onefold.stack.service import Ready, Service
 
 FORMAT_S = 60.0  # many times what it takes; a minute is a machine in deep trouble
@@ -106,7 +106,7 @@ class Broker:
             ready=Ready("kafka", self.bootstrap_servers),
             stop_signal=signal.SIGTERM,
             stop_s=STOP_S,
-            inherits=inherited.KAFKA,
+            inherits=service_environment.KAFKA,
         )
 
     def tool(self, main_class: str, *arguments: str) -> list[str]:
@@ -140,7 +140,7 @@ class Broker:
             errors="replace",
             timeout=FORMAT_S,
             stdin=subprocess.DEVNULL,
-            env=inherited.environment(inherited.KAFKA),
+            env=service_environment.environment(service_environment.KAFKA),
         )
         if done.returncode != 0:
             reason = jvm.last_words(done.stdout + done.stderr, done.returncode)

@@ -15,7 +15,7 @@ import psutil
 from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.stack import inherited
+from onefold.stack import service_environment
 from onefold.stack.output import Output
 from onefold.stack.service import Service, is_ready
 from onefold.waiting import until
@@ -55,7 +55,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**inherited.environment(service.inherits), **service.environment},
+                env={**service_environment.environment(service.inherits), **service.environment},
                 cwd=service.folder,
                 start_new_session=True,  # a Ctrl-C in the terminal is for the one who stops services in order
             )

@@ -21,7 +21,7 @@ from onefold.config.settings import Settings, forget_servers
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate.progress import Progress
-from onefold.stack import filelock, homes, metrics
+from onefold.stack import data_directory, filelock, metrics
 from onefold.stack.broker import Broker
 from onefold.stack.child import end_known, tail
 from onefold.stack.embedded import prepare
@@ -60,9 +60,9 @@ def up(
         signal.signal(number, signal.default_int_handler)
     if not settings.postgres_dsn:
         forget_servers()  # also in the services, which inherit from here
-    homes.claim(home)
+    data_directory.claim(home)
     with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
-        homes.claim(home)  # once more: a wipe that held the lock has removed marker and folders
+        data_directory.claim(home)  # once more: a wipe that held the lock has removed marker and folders
         running = stack_state.read_running(home)
         if running:
             return (running, False) if only else _take_in(settings, domains, running, progress)
@@ -94,11 +94,11 @@ def down(settings: Settings, wipe: bool) -> tuple[bool, list[str]]:
     """
     home = settings.home
     if wipe:
-        homes.refuse_foreign(home)
-    if not homes.is_ours(home):
+        data_directory.refuse_foreign(home)
+    if not data_directory.is_ours(home):
         return False, []
     with filelock.held(home / "run" / "lock"):
-        return stop(home), homes.wipe(home) if wipe else []
+        return stop(home), data_directory.wipe(home) if wipe else []
 
 
 def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
     log = home / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     # Each run has logs of its own; those of the one before are kept, with what they were called then behind `before`.
-    logs, before = homes.logs(home)
+    logs, before = data_directory.logs(home)
     for older in before:
         older.unlink()
     for last in logs:

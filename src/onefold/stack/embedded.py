@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.config import settings
-from onefold.stack import homes, jars, java
+from onefold.stack import data_directory, jars, java
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.ports import Keeping, Ports, choose_ports, free_ports, of_stack
@@ -92,7 +92,7 @@ def database(home: Path, programs: Path | None = None, locale: Sequence[str] = L
         programs, locale: of another PostgreSQL than the wheel's (`Postgres`).
     """
     check_account()
-    homes.claim(home)
+    data_directory.claim(home)
     with closing(Keeping()) as keeping:
         (port,) = free_ports(1)
         keeping.keep([port])
@@ -111,7 +111,7 @@ def infrastructure(
     """Runs broker and database as children of this process until the block ends, with their data in `home` and logs
     in home/logs; the broker alone where there is a database `beside` it.
     """
-    homes.claim(home)
+    data_directory.claim(home)
     with closing(Keeping()) as keeping:
         ports = choose_ports(home)
         keeping.keep(of_stack(home, {}))

@@ -135,7 +135,7 @@ def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress) -> 
 
 
 def _ivy_command(jars: Sequence[Jar], scratch: Path, retrieved: Path, java: Path) -> list[str]:
-    from onefold.stack import trust  # imports that only a download needs
+    from onefold.stack import truststore  # imports that only a download needs
 
     settings = os.environ.get(SETTINGS_VARIABLE) or str(_write_settings(scratch))
     (scratch / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
@@ -145,7 +145,7 @@ def _ivy_command(jars: Sequence[Jar], scratch: Path, retrieved: Path, java: Path
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         *_proxy_flags(),
-        *trust.java_flags(scratch),
+        *truststore.java_flags(scratch),
         *("-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
         *("-settings", settings),
         *("-ivy", str(scratch / "ivy.xml")),

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from onefold.stack import inherited
+from onefold.stack import service_environment
 from onefold.stack.service import Service
 
 WRITER = Path(__file__).with_name("log_writer.py")
@@ -68,6 +68,6 @@ class Output:
             stdin=self._pipe,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=inherited.environment(inherited.POSTGRES),
+            env=service_environment.environment(service_environment.POSTGRES),
             start_new_session=True,  # a Ctrl-C in the terminal is for the services; the writer writes their last lines
         )

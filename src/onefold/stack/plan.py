@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onefold import pipelines
 from onefold.config import stack_state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
-from onefold.stack import cores, inherited
+from onefold.stack import cores, service_environment
 from onefold.stack.service import Ready, Service, of_command
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
 
 def _sink(settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str) -> Service:
     sink = _onefold(settings, public, f"sink-{instance}", ("sink", *domains, "--instance", instance), None, SINK_STOP_S)
-    return replace(sink, inherits=inherited.SINK)
+    return replace(sink, inherits=service_environment.SINK)
 
 
 def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:

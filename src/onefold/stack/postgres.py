@@ -29,7 +29,7 @@ from onefold.config import private_files
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.stack import accounts, copies, inherited
+from onefold.stack import accounts, postgres_copies, service_environment
 from onefold.stack.service import Ready, Service
 
 USER = DATABASE = "onefold"
@@ -169,7 +169,7 @@ class Postgres:
             # "immediate": when the supervisor was killed, leave at once but leave no shared memory
             death_signal=signal.SIGQUIT,
             account=self.account,
-            inherits=inherited.POSTGRES,
+            inherits=service_environment.POSTGRES,
         )
 
     def wipe(self) -> None:
@@ -179,7 +179,7 @@ class Postgres:
         if self._room != self.home:
             shutil.rmtree(self._room, ignore_errors=True)
         if accounts.maker():
-            copies.release(OPEN_ROOM, self.home)
+            postgres_copies.release(OPEN_ROOM, self.home)
 
     @property
     def _room(self) -> Path:
@@ -196,7 +196,7 @@ class Postgres:
         program = original / "postgres"
         if accounts.maker() is None or (_open_to_all(program) and program.stat().st_mode & stat.S_IXOTH):
             return original
-        return copies.shared(OPEN_ROOM, original, self.home)
+        return postgres_copies.shared(OPEN_ROOM, original, self.home)
 
     @property
     def _password_file(self) -> Path:
@@ -267,7 +267,7 @@ class Postgres:
             user=owner[0] if owner else None,
             group=owner[1] if owner else None,
             extra_groups=[] if owner else None,
-            env=inherited.environment(inherited.POSTGRES),
+            env=service_environment.environment(service_environment.POSTGRES),
             start_new_session=True,  # a Ctrl-C in the terminal is for us alone, or half a database could look whole
         )
         if done.returncode != 0:

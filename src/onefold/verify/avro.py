@@ -24,7 +24,7 @@ import fastavro
 import fastavro.read
 import fastavro.schema
 
-from onefold.verify import encoding, moments
+from onefold.verify import dates, encoding
 
 TEXT_MAX = 1_048_576
 DEPTH_MAX = 64
@@ -159,7 +159,7 @@ def _agree(one: Any, two: Any, ones: dict[str, Any], twos: dict[str, Any], seen:
         return all(_agree(one, branch, ones, twos, seen) for branch in two)
     if isinstance(one, str) or isinstance(two, str):
         return True
-    if moments.knows(one) and moments.knows(two) and "string" not in (one["type"], two["type"]):
+    if dates.knows(one) and dates.knows(two) and "string" not in (one["type"], two["type"]):
         return bool(one["logicalType"] == two["logicalType"])
     if one["type"] != two["type"]:
         return True
@@ -240,7 +240,7 @@ def _rid(raw: Any, decimals: str | None = None, *, units: bool = False) -> Any:
     left = {key: part for key, part in raw.items() if key != "logicalType" and not key.startswith("__")}
     if decimals is not None and raw.get("logicalType") == "decimal":
         left["logicalType"] = decimals
-    if units and all(isinstance(raw.get(key), str) for key in ("type", "logicalType")) and moments.knows(raw):
+    if units and all(isinstance(raw.get(key), str) for key in ("type", "logicalType")) and dates.knows(raw):
         left["logicalType"] = raw["logicalType"]
     for key in {"type", "fields", "items", "values"} & left.keys():
         left[key] = _rid(left[key], decimals, units=units)

@@ -28,9 +28,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from onefold import pipelines
 from onefold.verify.additions import may_add
+from onefold.verify.column_types import KINDS
 from onefold.verify.expect import Workload
-from onefold.verify.imported import made_of
-from onefold.verify.kinds import KINDS
+from onefold.verify.module_files import made_of
 from onefold.verify.replays import Receipts
 
 #: (topic, partition)

@@ -43,7 +43,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from onefold.verify import avro, defaults, json_text, moments
+from onefold.verify import avro, dates, defaults, json_text
 from onefold.verify.contracts import PREFIX_BYTES, Contract
 from onefold.verify.json_text import Pairs, Real
 
@@ -186,7 +186,7 @@ def _fit(schema: Any) -> _Fit:
         return functools.partial(_one_of, tuple(map(_fit, schema)))
     if _is_decimal(schema):
         return _decimal
-    if moments.knows(schema):
+    if dates.knows(schema):
         return functools.partial(_moment, schema)
     match schema["type"]:
         case "record":
@@ -236,7 +236,7 @@ def _moment(schema: dict[str, Any], value: Any) -> Any:
     if type(value) is Real:
         raise _Misfit
     try:
-        return moments.read(schema, value)
+        return dates.read(schema, value)
     except (ValueError, OverflowError):
         raise _Misfit from None
 

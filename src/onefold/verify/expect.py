@@ -32,18 +32,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from onefold.error_codes import Code
+from onefold.verify.column_types import kind_of
 from onefold.verify.contracts import contract_of, contracts
 from onefold.verify.decode import Inadmissible, Registry, decode, decode_output
-from onefold.verify.fates import Counts, Fate
-from onefold.verify.fed import Fed
-from onefold.verify.kinds import kind_of
+from onefold.verify.derived_tables import Gathered, Sums
+from onefold.verify.feedback import Fed
 from onefold.verify.models import DeletingModel, Feeding, Model, TickingModel
-from onefold.verify.owner import COPY_HEADER, SOURCE_HEADER, Owner
+from onefold.verify.outcomes import Counts, Fate
 from onefold.verify.parks import Parks, Ticket, is_drop
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record, Source, source_of
-from onefold.verify.summed import Gathered, Sums
 from onefold.verify.verdict import CannotTell, Finding
+from onefold.verify.writer_identity import COPY_HEADER, SOURCE_HEADER, Owner
 
 #: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
 TICK = contract_of(

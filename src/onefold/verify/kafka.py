@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from onefold.verify.log import Log
-from onefold.verify.owner import Owner
 from onefold.verify.replays import Receipts
 from onefold.verify.replays import read as read_replays
+from onefold.verify.writer_identity import Owner
 
 
 class Kafka(NamedTuple):

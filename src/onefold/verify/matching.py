@@ -17,15 +17,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from onefold.verify.additions import may_add
+from onefold.verify.column_types import KINDS, picked
 from onefold.verify.commits import Commits
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Table, Workload
-from onefold.verify.fates import FATES, Fate
-from onefold.verify.fed import KEY
-from onefold.verify.kinds import KINDS, picked
+from onefold.verify.feedback import KEY
 from onefold.verify.models import Model
+from onefold.verify.outcomes import FATES, Fate
 from onefold.verify.outputs import Written
-from onefold.verify.placement import Layout, misplaced, partition_of
+from onefold.verify.partitioner import Layout, misplaced, partition_of
 from onefold.verify.record import Record, Source
 from onefold.verify.tables import UNTOLD, Key, Values, differing, row_of, without_untold
 from onefold.verify.verdict import Finding

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from onefold.verify.fed import Fields
+from onefold.verify.feedback import Fields
 from onefold.verify.objects import Store
 from onefold.verify.record import Source
 from onefold.verify.verdict import Check, Finding

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from onefold.verify.column_types import KINDS, picked
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode_output
 from onefold.verify.expect import Expected, Table, Workload
-from onefold.verify.fates import FATES, Fate
-from onefold.verify.kinds import KINDS, picked
-from onefold.verify.owner import SOURCE_HEADER, Owner
+from onefold.verify.outcomes import FATES, Fate
 from onefold.verify.parks import PARKED_HEADER, ticket_of
-from onefold.verify.placement import partition_of
+from onefold.verify.partitioner import partition_of
 from onefold.verify.record import Record, Source, source_of
 from onefold.verify.verdict import Finding
+from onefold.verify.writer_identity import SOURCE_HEADER, Owner
 
 
 class Written(NamedTuple):

@@ -23,10 +23,10 @@ from onefold import kafka_client
 from onefold.error_codes import Code
 from onefold.verify.expect import DeadLetter, Sent
 from onefold.verify.log import Log, cannot_tell
-from onefold.verify.owner import Owner
 from onefold.verify.parks import PARKED_HEADER, Ticket, is_drop, ticket_of
 from onefold.verify.record import Record, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
+from onefold.verify.writer_identity import Owner
 
 _ANSWER_S = 15.0
 

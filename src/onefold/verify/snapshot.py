@@ -9,9 +9,9 @@ from psycopg.types.string import TextLoader
 
 from onefold import postgres
 from onefold.error_codes import Code
+from onefold.verify.column_types import KINDS
 from onefold.verify.expect import Table
 from onefold.verify.invariants import Invariant, broken
-from onefold.verify.kinds import KINDS
 from onefold.verify.verdict import CannotTell, Finding
 
 #: How long others may hold up a question, in seconds. A verdict is asked for with a time limit, and can be asked for again.

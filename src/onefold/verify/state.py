@@ -15,11 +15,11 @@ from onefold.verify.log import Log, Place, read_last
 from onefold.verify.matching import Matching
 from onefold.verify.order import Order
 from onefold.verify.outputs import Outputs
-from onefold.verify.owner import Owner
 from onefold.verify.record import Record
 from onefold.verify.registry import Registry
 from onefold.verify.replays import Receipts, Replays
 from onefold.verify.verdict import CannotTell, Finding
+from onefold.verify.writer_identity import Owner
 
 # Offsets of each partition that are read before it is asked whether others are far behind.
 _STEP = 10_000

@@ -5,12 +5,12 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from onefold.verify.column_types import KINDS, taking
+from onefold.verify.derived_tables import Gathered
 from onefold.verify.expect import Expected, Table, View, Workload
-from onefold.verify.kinds import KINDS, taking
 from onefold.verify.outputs import Written
 from onefold.verify.record import Source
 from onefold.verify.snapshot import ORIGIN, Snapshot
-from onefold.verify.summed import Gathered
 from onefold.verify.verdict import Check, Finding
 
 Key = tuple[Any, ...]

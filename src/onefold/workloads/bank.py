@@ -18,10 +18,10 @@ from decimal import Decimal
 from typing import Any
 
 from onefold.verify.decode import Inadmissible
+from onefold.verify.derived_tables import Gathered, Row
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.verify.summed import Gathered, Row
 from onefold.workloads.shaping import Input, Shape, shaped
 
 ACCOUNTS, TRANSFERS, DEPOSITS = "bank.accounts", "bank.transfers", "bank.deposits"

@@ -16,9 +16,9 @@ from itertools import product
 from typing import Any
 
 from onefold.verify.decode import Inadmissible
+from onefold.verify.derived_tables import Sums
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.record import Source
-from onefold.verify.summed import Sums
 from onefold.workloads.trade_feed import TOPIC, generate, live
 
 __all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "Model", "generate", "live"]

@@ -13,7 +13,7 @@ from onefold.bench.peers import answers, streams
 from onefold.bench.peers.drain import drain
 from onefold.processor import loading
 from onefold.processor.io import admin as topics
-from onefold.processor.io.reading import between
+from onefold.processor.io.range_reader import between
 from onefold.stack.child import Child
 from onefold.workloads.trade_feed import TOPIC, Feed, Mix
 

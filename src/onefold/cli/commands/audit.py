@@ -72,7 +72,7 @@ def command(
 def _all(settings: Settings, path: Path, *, alone: bool) -> int:
     """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C. Returns the exit code."""
     from onefold.operate import auditing
-    from onefold.stack import together
+    from onefold.stack import foreground
 
     if alone:
         raise UserError(
@@ -84,4 +84,4 @@ def _all(settings: Settings, path: Path, *, alone: bool) -> int:
     names = auditing.audited(settings, pipelines.domains())
     if not names:
         raise UserError(Code.ARGUMENT_WRONG, "no pipeline is audited", "Name one, or set ONEFOLD_AUDITED.", USAGE)
-    return together.audit(names, path, settings.metrics_port)
+    return foreground.audit(names, path, settings.metrics_port)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.config.origins import origins, unknown
+from onefold.config.setting_sources import origins, unknown
 from onefold.config.settings import PREFIX, Settings, files, load
 from onefold.printable import printable
 

@@ -12,7 +12,7 @@ from onefold.operate import pipelines
 from onefold.operate.progress import Progress
 
 if TYPE_CHECKING:
-    from onefold.operate.lineages import Version
+    from onefold.operate.schema_versions import Version
 
 
 def command(
@@ -27,11 +27,11 @@ def command(
 
     Example: onefold contracts runner
     """
-    from onefold.operate import lineages
+    from onefold.operate import schema_versions
 
     (name,) = pipelines.checked([domain])
-    found = lineages.versions(name, load())
-    written = lineages.restore(name, found) if restore else []
+    found = schema_versions.versions(name, load())
+    written = schema_versions.restore(name, found) if restore else []
     if as_json:
         listed = [version.as_data() for version in found]
         typer.echo(json.dumps({"contracts": listed, "restored": [str(path) for path in written]}, indent=1))

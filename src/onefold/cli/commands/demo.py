@@ -26,7 +26,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
-from onefold.operate import pipelines, positions, producing, verdicts
+from onefold.operate import offsets, pipelines, producing, verdicts
 from onefold.operate.progress import Progress
 from onefold.stack import control
 from onefold.verify.loading import workload
@@ -167,7 +167,7 @@ def _drain(settings: Settings, progress: Progress) -> None:
     least, moved_at = sys.maxsize, time.monotonic()
     pause = threading.Event()
     while True:
-        behind = {domain: found["events"] for domain, found in positions.lag_of_all(settings).items()}
+        behind = {domain: found["events"] for domain, found in offsets.lag_of_all(settings).items()}
         if all(events == 0 for events in behind.values()):
             return
         left = sum(sys.maxsize if events is None else events for events in behind.values())  # None: unknown for now

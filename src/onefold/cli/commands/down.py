@@ -10,7 +10,7 @@ import typer
 
 from onefold.cli import asking
 from onefold.config.settings import PREFIX, Settings, load
-from onefold.stack import control, homes
+from onefold.stack import control, data_directory
 
 
 def command(
@@ -29,9 +29,9 @@ def command(
     settings = load()
     elsewhere = list(_elsewhere(settings)) if wipe else []
     if wipe:
-        homes.refuse_foreign(settings.home)
-        if homes.is_ours(settings.home):
-            *many, last = homes.contents(settings.home) or ["the empty folders"]
+        data_directory.refuse_foreign(settings.home)
+        if data_directory.is_ours(settings.home):
+            *many, last = data_directory.contents(settings.home) or ["the empty folders"]
             what = f"{', '.join(many)} and {last}" if many else last
             asking.confirm(
                 "; ".join([f"`onefold down --wipe` removes from {settings.home}: {what}", *elsewhere]), yes, as_json

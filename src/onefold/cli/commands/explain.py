@@ -12,8 +12,8 @@ from onefold import exit_codes
 from onefold.config.errors import UserError, of_postgres
 from onefold.config.settings import load
 from onefold.error_codes import Code
-from onefold.operate.reading import RECORDS_MAX
-from onefold.operate.values import moment
+from onefold.operate.record_reader import RECORDS_MAX
+from onefold.operate.shown_values import moment
 from onefold.printable import printable
 
 if TYPE_CHECKING:

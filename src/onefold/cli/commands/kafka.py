@@ -18,7 +18,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate import answering
+from onefold.operate import ping
 from onefold.operate.progress import Progress
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.kafka.client import java_client_options
@@ -76,7 +76,7 @@ def command(
     progress.clear()
     if "--help" not in given:
         if SERVER not in _words(arguments or []) and not _names_config(given):
-            answering.require_kafka(settings)
+            ping.require_kafka(settings)
         check_answers(given[given.index(SERVER) + 1 :][:1])
     if login is not None:  # open until the tool has this process's place, and read it
         given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.operate import merges, pipelines
+from onefold.operate import merge_sql, pipelines
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 
@@ -34,7 +34,7 @@ def command(
         listed[name] = {
             "inputs": [*topology.inputs],
             "outputs": [*topology.outputs],
-            "tables": merges.written(known[name]),
+            "tables": merge_sql.written(known[name]),
         }
     for problem in problems:
         typer.echo(problem, err=True)

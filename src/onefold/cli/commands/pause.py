@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onefold.config.settings import load
-from onefold.operate import answering, pausing, pipelines
+from onefold.operate import pausing, ping, pipelines
 
 
 def command(
@@ -26,7 +26,7 @@ def command(
     """
     settings = load()
     names = pipelines.checked(domains)
-    answering.require_kafka(settings)
+    ping.require_kafka(settings)
     paused = pausing.pause(names, settings, reason)
     if as_json:
         typer.echo(json.dumps({name: pausing.as_data(pause) for name, pause in paused.items()}, indent=1))

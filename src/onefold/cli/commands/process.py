@@ -48,11 +48,11 @@ def command(
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     logs.configure(settings.log_format)
     if sum(wanted.values()) > 1:
-        from onefold.stack import together
+        from onefold.stack import foreground
 
         which = f"{names[0]}-{instance}" if len(names) == 1 else instance
         path = Path(status or settings.home / "run" / f"process-{which}.json")
-        raise typer.Exit(together.process(wanted, instance, path, settings.metrics_port))
+        raise typer.Exit(foreground.process(wanted, instance, path, settings.metrics_port))
     from onefold.processor import service
     from onefold.processor.tasks import StateSettings
 

@@ -74,7 +74,7 @@ def _passed_ms(since: str) -> int:
 @contextmanager
 def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
     """A sink of its own that lands beside. It ends with this process, however that ends."""
-    from onefold.stack import homes, inherited
+    from onefold.stack import data_directory, service_environment
     from onefold.stack.child import Child
     from onefold.stack.plan import environment
     from onefold.stack.service import of_command
@@ -88,9 +88,9 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
         _status(log),
         {**environment(settings, settings.kafka(), dsn), "ONEFOLD_METRICS_PORT": "0"},  # that of the live one is taken
         stop_s=_STOP_S,
-        inherits=inherited.SINK,
+        inherits=service_environment.SINK,
     )
-    homes.claim(settings.home)
+    data_directory.claim(settings.home)
     child = Child(service)
     _status(service.log).unlink(missing_ok=True)
     child.start()

@@ -15,7 +15,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
-from onefold.operate import answering, pipelines
+from onefold.operate import ping, pipelines
 from onefold.operate.progress import Progress
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def command(
 
     progress, settings = Progress(), load()
     reset = Reset(domain, settings, inputs=inputs, keep_tables=keep_tables, jobs=jobs_of(domain, settings))
-    answering.require_kafka(settings)
+    ping.require_kafka(settings)
     if not dry_run:
         reset.refuse_while_running()
     plan = reset.plan()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onefold.config.settings import load
-from onefold.operate import answering, pausing, pipelines
+from onefold.operate import pausing, ping, pipelines
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     """
     settings = load()
     names = pipelines.checked(domains)
-    answering.require_kafka(settings)
+    ping.require_kafka(settings)
     resumed = pausing.resume(names, settings)
     if as_json:
         typer.echo(json.dumps({"resumed": resumed}))

@@ -43,7 +43,7 @@ def command(
     from onefold.operate import grants
     from onefold.rights import Role
     from onefold.spark_sink import service
-    from onefold.spark_sink.plan import Logins
+    from onefold.spark_sink.query_config import Logins
     from onefold.spark_sink.spark.options import SparkSettings
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")

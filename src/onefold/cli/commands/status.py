@@ -153,13 +153,13 @@ def _problems(settings: Settings) -> dict[str, Trouble | _Problem]:
 
 
 def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
-    from onefold.operate import answering  # imports the clients, which a stack that is down does not need
+    from onefold.operate import ping  # imports the clients, which a stack that is down does not need
     from onefold.postgres import NoLogin
 
     if product == KAFKA:
-        trouble = answering.kafka(settings)
+        trouble = ping.kafka(settings)
         return {product: trouble} if trouble else {}
-    if (problem := answering.postgres(settings)) is None:
+    if (problem := ping.postgres(settings)) is None:
         return {}
     code, sentence = problem
     # The rest can be shown, and says what else is unknown.
@@ -189,9 +189,9 @@ def _lag(settings: Settings, kafka: bool, postgres: bool) -> dict[str, Any]:
 
 
 def _held(settings: Settings) -> list[dict[str, Any]]:
-    from onefold.operate import held
+    from onefold.operate import hanging_transactions
 
-    return [{**one._asdict(), "says": str(one), "remedy": one.remedy} for one in held.held(settings)]
+    return [{**one._asdict(), "says": str(one), "remedy": one.remedy} for one in hanging_transactions.held(settings)]
 
 
 def _replicas(settings: Settings) -> dict[str, Any]:
@@ -204,9 +204,9 @@ def _replicas(settings: Settings) -> dict[str, Any]:
 
 
 def _set_aside(settings: Settings) -> dict[str, Any]:
-    from onefold.operate import set_aside
+    from onefold.operate import rejected_rows
 
-    return {domain: found._asdict() for domain, found in set_aside.of_all(settings).items()}
+    return {domain: found._asdict() for domain, found in rejected_rows.of_all(settings).items()}
 
 
 def _jobs(settings: Settings) -> dict[str, Any]:
@@ -223,9 +223,9 @@ def _paused(settings: Settings) -> dict[str, Any]:
 
 def _guarantee(settings: Settings, kafka_answers: bool) -> dict[str, Any]:
     """End to end, of all pipelines together."""
-    from onefold.operate import facts
+    from onefold.operate import server_settings
 
-    found = facts.of_all(settings) if kafka_answers else facts.without_kafka(settings)
+    found = server_settings.of_all(settings) if kafka_answers else server_settings.without_kafka(settings)
     judged = judge(found, settings.allowed())
     return {**judged.as_data(), "lines": judged.lines(END_TO_END)}
 
@@ -237,6 +237,6 @@ def _partitions(settings: Settings, lag: dict[str, Any]) -> dict[str, str]:
 
 
 def _missing_topics(settings: Settings) -> dict[str, list[str]]:
-    from onefold.operate import positions
+    from onefold.operate import offsets
 
-    return positions.missing_topics(settings) or {}
+    return offsets.missing_topics(settings) or {}

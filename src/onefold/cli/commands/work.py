@@ -54,10 +54,10 @@ def command(
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     logs.configure(settings.log_format)
     if len(names) != 1:
-        from onefold.stack import together
+        from onefold.stack import foreground
 
         path = Path(status or settings.home / "run" / f"work-{instance}.json")
-        together.work(names, instance, path, settings.metrics_port)
+        foreground.work(names, instance, path, settings.metrics_port)
         return
     from onefold.jobs import service
     from onefold.jobs.worker import Limits

@@ -16,8 +16,8 @@ from onefold.processor.core.fold import fold
 from onefold.processor.core.parking import inner
 from onefold.processor.core.values import Record, Transaction
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.runtime.keeping import Keeping
-from onefold.processor.runtime.store import Store
+from onefold.processor.runtime.state_manager import Keeping
+from onefold.processor.runtime.state_store import Store
 
 
 def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> Iterator[tuple[Letter, str]]:

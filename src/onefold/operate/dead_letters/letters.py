@@ -19,7 +19,7 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.reading import NoPlace, Place
+from onefold.operate.record_reader import NoPlace, Place
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError, Rejected
@@ -196,7 +196,7 @@ class DeadLetters:
 
     def select(self, wanted: Wanted) -> Iterator[Letter]:
         """The dead letters that are wanted, in the order of their places within a partition."""
-        from onefold.processor.io import admin, kafka_errors, reading
+        from onefold.processor.io import admin, kafka_errors, range_reader
 
         topics = self._topics(wanted.topic)
         receipts = self.receipts() if wanted.open else None
@@ -214,7 +214,7 @@ class DeadLetters:
                 for topic in topics
                 for partition in range(there[topic])
             }
-            for message in reading.between(self.client, ranges):
+            for message in range_reader.between(self.client, ranges):
                 letter = _letter(message)
                 is_wanted = self._is_own(letter) and wanted.takes(letter, self._state_key)
                 if is_wanted and self.receipt(letter.source, receipts) is None:
@@ -222,11 +222,11 @@ class DeadLetters:
 
     def one(self, at: Place) -> Letter:
         """The dead letter at a place, or the one of the record there. Raises UserError when there is none."""
-        from onefold.processor.io import reading
+        from onefold.processor.io import range_reader
 
         if at.topic in self.topology.dead.values():
             with said(self.client):
-                found = reading.fetch(self.client, [at])
+                found = range_reader.fetch(self.client, [at])
             letters = [letter for letter in map(_letter, found.values()) if self._is_own(letter)]
         else:
             letters = list(self.select(Wanted(topic=at.topic, places=frozenset({at}))))
@@ -240,14 +240,16 @@ class DeadLetters:
 
     def again(self, letters: Iterable[Letter]) -> list[Letter]:
         """The same dead letters, with what they hold; those that are gone meanwhile are left out."""
-        from onefold.processor.io import reading
+        from onefold.processor.io import range_reader
 
         with said(self.client):
-            return [_letter(message) for message in reading.fetch(self.client, [one.place for one in letters]).values()]
+            return [
+                _letter(message) for message in range_reader.fetch(self.client, [one.place for one in letters]).values()
+            ]
 
     def originals(self, letters: Iterable[Letter]) -> dict[Place, Original | str]:
         """By dead letter the record that it is of, or one sentence that says why it cannot be had."""
-        from onefold.processor.io import admin, reading
+        from onefold.processor.io import admin, range_reader
 
         letters = list(letters)
         with said(self.client):
@@ -257,7 +259,7 @@ class DeadLetters:
                 for letter in letters
                 if letter.source is not None and letter.source.partition < there.get(letter.source.topic, 0)
             ]
-            found = reading.fetch(self.client, sources)
+            found = range_reader.fetch(self.client, sources)
             gone = {source for source in sources if source not in found}
             kafka = admin.connect(self.client)
             starts = {place: admin.identity(kafka, *place).start for place in {(one[0], one[1]) for one in gone}}

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Wanted, said
-from onefold.operate.reading import Place
+from onefold.operate.record_reader import Place
 from onefold.processor.core.parking import Parked, is_parked
-from onefold.processor.io import admin, reading
+from onefold.processor.io import admin, range_reader
 from onefold.processor.runtime.changelog import STATE, Progress
 
 # Between two looks at the progress; and so long it may stand still before the command says so and ends.
@@ -182,7 +182,7 @@ def _states(letters: DeadLetters, parks: Mapping[Park, int]) -> dict[Park, Parke
             )
             for partition in {*parks.values()}
         }
-        for message in reading.between(letters.client, ranges):
+        for message in range_reader.between(letters.client, ranges):
             if (key := keys.get(message.key() or b"")) is not None:
                 states[key] = message.value()
     decode = letters.codec.decode_state

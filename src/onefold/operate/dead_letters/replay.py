@@ -31,7 +31,7 @@ from onefold.error_codes import Code
 from onefold.operate import pipelines, producing
 from onefold.operate.dead_letters import parked
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, said
-from onefold.operate.reading import Place
+from onefold.operate.record_reader import Place
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.values import (
     DROPPED_HEADER,

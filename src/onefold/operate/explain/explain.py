@@ -15,12 +15,12 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate import merges, pipelines, positions
+from onefold.operate import merge_sql, offsets, pipelines
 from onefold.operate.explain import pending, rows, transactions
 from onefold.operate.explain.explanation import Cause, Explanation, Folded, History, Shown, Step
 from onefold.operate.explain.rows import Identity, Row
-from onefold.operate.reading import BYTES_MAX, RECORDS_MAX, Bounds, LogReader, Place, Silent, Stored
-from onefold.operate.values import Values, differences, header, readable
+from onefold.operate.record_reader import BYTES_MAX, RECORDS_MAX, Bounds, LogReader, Place, Silent, Stored
+from onefold.operate.shown_values import Values, differences, header, readable
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.owner import Owner
@@ -76,8 +76,8 @@ def explain(
         raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     with rows.reading(dsn, role) as connection:
         row = rows.find(connection, schema, name, key)
-        landed = positions.last_batches(connection, topology.name)
-        if why := positions.from_decision_log(topology, landed):
+        landed = offsets.last_batches(connection, topology.name)
+        if why := offsets.from_decision_log(topology, landed):
             raise UserError(Code.TABLES_OF_OTHER_TOPICS, why, f"Run `onefold rebuild {pipeline_name}`.", REFUSED)
         rejected = rows.rejected(connection, topology.name)
         topic_id = landed[row.origin[:2]].topic_id if row.origin and row.origin[:2] in landed else None
@@ -92,7 +92,7 @@ def explain(
         return told
     with closing(LogReader(client, patience_s)) as reader:
         log = _Log(topology, values, reader)
-        ask = pending.Pending(reader, values, merges.feeding(pipeline, table, topology.outputs), landed, rejected)
+        ask = pending.Pending(reader, values, merge_sql.feeding(pipeline, table, topology.outputs), landed, rejected)
         try:
             if row.values is None:
                 told.notes += [f"{table} has no such row", *ask.of_row(Identity.of(row), None)]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
-from onefold.operate import lag, positions
+from onefold.operate import lag, offsets
 from onefold.operate.dead_letters.letters import DeadLetters
 from onefold.operate.explain.rows import REJECTED_MAX, Identity, Rejected
-from onefold.operate.reading import LogReader, Place, Silent, Stored
-from onefold.operate.values import Values, header
+from onefold.operate.record_reader import LogReader, Place, Silent, Stored
+from onefold.operate.shown_values import Values, header
 from onefold.printable import printable
 from onefold.processor.core.values import SOURCE_HEADER
 from onefold.processor.runtime.dead_letters import REASON_HEADER
@@ -35,7 +35,7 @@ class Pending:
         reader: LogReader,
         values: Values,
         topics: Sequence[str],
-        landed: Mapping[positions.Place, positions.LastBatch],
+        landed: Mapping[offsets.Place, offsets.LastBatch],
         rejected: Sequence[Rejected],
     ) -> None:
         self._reader = reader

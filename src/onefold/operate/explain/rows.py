@@ -16,8 +16,8 @@ from onefold.config.errors import UserError, first_line
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.explain.explanation import Batch
-from onefold.operate.merges import ORIGIN
-from onefold.operate.reading import Place, Stored
+from onefold.operate.merge_sql import ORIGIN
+from onefold.operate.record_reader import Place, Stored
 
 #: Columns of a table or view: name, type, whether it may be NULL, and its place in the key or NULL. The key is the primary key,
 #: or else the first unique index of columns alone.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 
 from onefold.operate.explain.explanation import Folded
-from onefold.operate.reading import LogReader, Place
+from onefold.operate.record_reader import LogReader, Place
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.runtime.changelog import STATE, Progress

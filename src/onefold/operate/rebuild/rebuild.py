@@ -27,15 +27,15 @@ from onefold.config.errors import UserError, of_postgres
 from onefold.config.settings import Settings
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED
-from onefold.operate import merges, pausing, pipelines, positions
+from onefold.operate import merge_sql, offsets, pausing, pipelines
 from onefold.operate.dead_letters.letters import said
-from onefold.operate.merges import ORIGIN
-from onefold.operate.positions import Place
+from onefold.operate.merge_sql import ORIGIN
+from onefold.operate.offsets import Place
 from onefold.operate.rebuild.table_diff import Replaced, Table, described, part_of, replace_rows, same
 from onefold.processor import loading
 from onefold.processor.io import admin
 from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.landing import landed_batches, ledger
+from onefold.spark_sink.landing import batch_history, ledger
 
 # A sink that lands beside needs a second or two for what has just arrived; it is waited for with the live one held up.
 _LEVEL_S = 20.0
@@ -104,7 +104,7 @@ class Rebuild:
     @cached_property
     def _reads(self) -> list[str]:
         """The topics that fill the tables."""
-        return positions.landed_topics(self.name)
+        return offsets.landed_topics(self.name)
 
     @contextmanager
     def beside(self) -> Iterator[str]:
@@ -209,7 +209,7 @@ class Rebuild:
                 # One moment of all tables and of the ledger.
                 with other.transaction():
                     other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    at = positions.landed_over(other, self.name)
+                    at = offsets.landed_over(other, self.name)
                     if all(at.get(place, 0) >= end for place, end in goal.items()):
                         return self._write(live, other, tables), kept
                 if time.monotonic() > deadline:
@@ -230,19 +230,19 @@ class Rebuild:
         rejected = replace(rejected, begun=begun)
         every += [rejected, part_of(known, known.names, mine)]
         done = [replace_rows(live, other, table, number) for number, table in enumerate(every)]
-        landed_batches.add_rebuilt(live, self.name, before)
+        batch_history.add_rebuilt(live, self.name, before)
         return tuple(done[:-1])
 
     def _goal(self, live: psycopg.Connection[Any] | None = None) -> Mapping[Place, int]:
         """Per partition the offset that has to have been landed: what the live tables have, and what was there at the start."""
         if self._ends is None:
             with said(self._kafka):
-                self._ends = positions.stable_ends(self._kafka, self._reads)
+                self._ends = offsets.stable_ends(self._kafka, self._reads)
         if live is None:
             with _postgres(self._dsn) as connection:
-                held = positions.last_batches(connection, self.name)
+                held = offsets.last_batches(connection, self.name)
         else:
-            held = positions.last_batches(live, self.name)
+            held = offsets.last_batches(live, self.name)
         ids = self._ids()
         # Of a topic that was made anew nothing has to be there but what it holds.
         same_log = {place: at.next_offset for place, at in held.items() if ids.get(place[0]) == at.topic_id}
@@ -260,8 +260,8 @@ class Rebuild:
         """
         if self._since_ms is None:
             return ()
-        held, ids = positions.last_batches(live, self.name), self._ids()
-        if why := positions.from_decision_log(self._topology, held):
+        held, ids = offsets.last_batches(live, self.name), self._ids()
+        if why := offsets.from_decision_log(self._topology, held):
             raise UserError(Code.TABLES_OF_OTHER_TOPICS, why, f"Replace all rows: onefold rebuild {self.name}", REFUSED)
         for (topic, _), at in held.items():
             if ids.get(topic) != at.topic_id:
@@ -272,7 +272,7 @@ class Rebuild:
                     REFUSED,
                 )
         with said(self._kafka):
-            found = positions.since(self._kafka, self._reads, self._since_ms)
+            found = offsets.since(self._kafka, self._reads, self._since_ms)
         reached = {place: at.next_offset for place, at in held.items()}
         return tuple(
             (*place, reached.get(place, 0) if offset < 0 else min(offset, reached.get(place, 0)))
@@ -309,12 +309,12 @@ class Rebuild:
         if self._ends is not None:
             return 0
         with _postgres(self._dsn) as connection:
-            held = positions.last_batches(connection, self.name)
+            held = offsets.last_batches(connection, self.name)
         ids = self._ids()
         same = all(ids.get(topic) == at.topic_id for (topic, _), at in held.items() if topic in ids)
-        if same and not positions.from_decision_log(self._topology, held):
+        if same and not offsets.from_decision_log(self._topology, held):
             return 0
-        found = positions.behind(self._topology, self._settings).inputs
+        found = offsets.behind(self._topology, self._settings).inputs
         if found is None:
             return 1
         if self._inputs is None:
@@ -328,16 +328,16 @@ class Rebuild:
             UserError: exit code 3: a table has rows that can be told apart only by themselves, or rows of another pipeline.
         """
         others = [one for one in pipelines.found().pipelines.values() if one.name != self.name]
-        shared = {merges.parts(name): other.name for other in others for name in merges.written(other)}
-        for name in merges.written(self._pipeline):
-            if (writer := shared.get(merges.parts(name))) is not None:
+        shared = {merge_sql.parts(name): other.name for other in others for name in merge_sql.written(other)}
+        for name in merge_sql.written(self._pipeline):
+            if (writer := shared.get(merge_sql.parts(name))) is not None:
                 raise UserError(
                     Code.SHARED_DATA,
                     f"{writer} writes to {name} too, and its rows would be deleted",
                     "Nothing was changed.",
                     REFUSED,
                 )
-        found = [described(connection, name) for name in merges.written(self._pipeline)]
+        found = [described(connection, name) for name in merge_sql.written(self._pipeline)]
         there = [table for table in found if table.columns]
         for table in there:
             if not table.key and set(ORIGIN) <= set(table.names):
@@ -374,7 +374,7 @@ def _make_database(keeper: psycopg.Connection[Any], name: str) -> None:
 def _landed(dsn: str, sink: str) -> dict[Place, int]:
     """{} before the sink has made its tables."""
     try:
-        return positions.landed(dsn, sink)
+        return offsets.landed(dsn, sink)
     except psycopg.Error as error:
         raise of_postgres(error, "PostgreSQL does not answer", "Nothing was changed; run it again.") from None
 

@@ -18,7 +18,7 @@ from psycopg import sql
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate.merges import ORIGIN
+from onefold.operate.merge_sql import ORIGIN
 
 #: Rows of each table that a report shows.
 EXAMPLES_MAX = 5

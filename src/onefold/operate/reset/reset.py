@@ -35,16 +35,16 @@ from onefold.config.errors import UserError, of_postgres
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
-from onefold.operate import pausing, pipelines, positions, replicas
+from onefold.operate import offsets, pausing, pipelines, replicas
 from onefold.operate.dead_letters.letters import DeadLetters, said
 from onefold.operate.dead_letters.parked import half_released
-from onefold.operate.reset import emptying
+from onefold.operate.reset import empty_tables
 from onefold.operate.reset.plan import Jobs, Plan
 from onefold.operate.reset.session import AGAIN, Session, alone, refuse_beside_others
 from onefold.postgres import HeldUp
 from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
-from onefold.processor.core.stored import RESETTING
+from onefold.processor.core.changelog_format import RESETTING
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import unanswered
@@ -138,10 +138,10 @@ class Reset:
             receipts = {receipt for place, receipt in withdrawn.items() if place[0] in self._own_inputs()}
             dropped = sum(receipt.dropped is not None for receipt in receipts)
         with self._postgres() as connection:
-            tables = emptying.written(connection, self.name)
-            mine = emptying.of_schema(connection, self.name)
-            jobs = emptying.jobs(connection, self._queues)
-            landed = positions.landed(self._dsn, self.name)
+            tables = empty_tables.written(connection, self.name)
+            mine = empty_tables.of_schema(connection, self.name)
+            jobs = empty_tables.jobs(connection, self._queues)
+            landed = offsets.landed(self._dsn, self.name)
         deleted = [topic for topic in self._derived() if topic in sizes]
         kept = [topic for topic in self._own_inputs() if topic in sizes]
         return Plan(
@@ -174,7 +174,7 @@ class Reset:
                 REFUSED,
             )
         with self._postgres() as connection:
-            if sinks := positions.sinks_without_lock(connection):
+            if sinks := offsets.sinks_without_lock(connection):
                 raise UserError(
                     Code.STILL_RUNNING,
                     f"a sink that starts, or is of an older release, has a session in the database: {', '.join(sinks)}",
@@ -397,7 +397,7 @@ class Reset:
         """Empty the tables, and forget what was landed and done; or only see whether that can be done."""
         try:
             with session.connection.transaction(force_rollback=not really):
-                emptying.empty(session.connection, self.name, keep_tables=self._keep_tables, queues=self._queues)
+                empty_tables.empty(session.connection, self.name, keep_tables=self._keep_tables, queues=self._queues)
         except psycopg.Error as error:
             hint = AGAIN if really else _NOTHING_YET
             unknown = isinstance(error, HeldUp) and error.unknown
@@ -405,4 +405,4 @@ class Reset:
             raise of_postgres(error, what, hint) from None
 
     def _postgres(self) -> AbstractContextManager[psycopg.Connection[Any]]:
-        return emptying.transaction(self._dsn, AGAIN)
+        return empty_tables.transaction(self._dsn, AGAIN)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.error_codes import Code, CodedError
-from onefold.verify.audit.following import Following
+from onefold.verify.audit.log_follower import Following
 from onefold.verify.audit.pace import PACE, Pace
 from onefold.verify.audit.tables import Ledger, Tables
 from onefold.verify.checkpoints import Checkpoints

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from onefold.verify.audit.sums import Added
+from onefold.verify.audit.derived_rows import Added
 from onefold.verify.audit.versions import Place, Versions
 from onefold.verify.expect import Workload
 from onefold.verify.invariants import invariants

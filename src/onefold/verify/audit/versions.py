@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from onefold.verify.audit.sums import Added, Together
+from onefold.verify.audit.derived_rows import Added, Together
+from onefold.verify.derived_tables import Gathered, Sums
 from onefold.verify.expect import Table, Workload
 from onefold.verify.matching import told_of
 from onefold.verify.outputs import Written
 from onefold.verify.record import Source
-from onefold.verify.summed import Gathered, Sums
 from onefold.verify.tables import Key, Wanted
 
 #: (topic, partition)

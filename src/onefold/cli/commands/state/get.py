@@ -10,11 +10,11 @@ import typer
 from onefold import exit_codes
 from onefold.config.settings import load
 from onefold.operate.progress import Progress
-from onefold.operate.values import moment
+from onefold.operate.shown_values import moment
 from onefold.printable import printable
 
 if TYPE_CHECKING:
-    from onefold.operate.states import State
+    from onefold.operate.key_state import State
 
 
 def command(
@@ -31,11 +31,11 @@ def command(
 
     Example: onefold state get campaigns 1 --at 3:1200
     """
-    from onefold.operate import states  # with Kafka's client, which `--help` does not need
+    from onefold.operate import key_state  # with Kafka's client, which `--help` does not need
 
     progress = Progress()
     try:
-        found = states.get(
+        found = key_state.get(
             load(), domain, key, at, lambda what, records: progress.say(f"reading {what}: {records:,} records")
         )
     finally:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
-from onefold.verify import moments
+from onefold.verify import dates
 from onefold.verify.verdict import CannotTell
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 def _read(carrier: str, logical: str) -> Callable[[Any], Any]:
     """Output records are read as the numbers and texts that are really written."""
-    return functools.partial(moments.read, {"type": carrier, "logicalType": logical})
+    return functools.partial(dates.read, {"type": carrier, "logicalType": logical})
 
 
 def _number(value: Any) -> Any:

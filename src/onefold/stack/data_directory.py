@@ -33,7 +33,7 @@ _NUMBERED = ("processor", "worker", "sink", "auditor", "rebuild")
 _SERVICES = (*_KNOWN, *(f"{name}-*" for name in _NUMBERED))
 _LOGS = tuple(f"{service}.log{end}" for service in _SERVICES for end in ("", ".[1-9]"))
 _LOGS_BEFORE = tuple(f"{service}.log.before{end}" for service in _SERVICES for end in ("", ".[1-9]"))
-# A task's number, of files beside those in use `<task>.<number>`, and the lock of each (processor/io/disk.py).
+# A task's number, of files beside those in use `<task>.<number>`, and the lock of each (processor/io/state_files.py).
 _TASKS = tuple(f"*/{'[0-9]' * digits}{beside}" for digits in range(1, 5) for beside in ("", ".[0-9]", ".[0-9][0-9]"))
 _ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]* [0-9]*.log [0-9]*.sst rocksdict-config.json"
 _STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onefold.operate import merges, pipelines
+from onefold.operate import merge_sql, pipelines
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 
@@ -40,5 +40,5 @@ def of(name: str) -> Shape | None:
         return Shape(problem=str(fault))
     outputs = tuple(topology.outputs)
     landed = tuple(topic for topic in outputs if topic not in pipeline.kafka_only)
-    tables = [(name, *merges.parts(table))[-2:] for table in merges.written(pipeline)]
+    tables = [(name, *merge_sql.parts(table))[-2:] for table in merge_sql.written(pipeline)]
     return Shape(tuple(topology.reads), outputs, landed, [(schema, table) for schema, table in tables])

@@ -16,11 +16,11 @@ import psycopg
 from onefold import postgres
 from onefold.config.errors import first_line, is_silent
 from onefold.config.settings import Settings
-from onefold.operate import answering, pipelines
+from onefold.operate import ping, pipelines
 from onefold.pipelines import Faulty
 from onefold.processor import loading
+from onefold.processor.core.changelog_format import other_partitions
 from onefold.processor.core.errors import Forbidden, ProcessorError, Unauthenticated
-from onefold.processor.core.stored import other_partitions
 from onefold.processor.core.topology import Topology
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Be
     if missing is None:
         return None
     found = behind_of([name for name in pipelines.domains() if name not in missing], settings, ask_database)
-    hidden = answering.hidden(missing, settings)
+    hidden = ping.hidden(missing, settings)
     return found | {name: Behind(None, None, why, why, refused=(why,)) for name, why in hidden.items()}
 
 

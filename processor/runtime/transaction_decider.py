@@ -11,8 +11,8 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress
 from onefold.processor.runtime.compute import Prepared
-from onefold.processor.runtime.keeping import Keeping
-from onefold.processor.runtime.store import DiskStore, Store
+from onefold.processor.runtime.state_manager import Keeping
+from onefold.processor.runtime.state_store import DiskStore, Store
 from onefold.processor.runtime.task import Decided, Decider, TopicIds
 
 

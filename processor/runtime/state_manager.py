@@ -24,7 +24,7 @@ from onefold.processor.core.values import Change
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.changelog import Progress, fitting, in_memory, told
 from onefold.processor.runtime.checkpoint import Checkpoint, decode, unfit
-from onefold.processor.runtime.store import CHECKPOINT, STATE, DiskStore, Store, memory_of
+from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStore, Store, memory_of
 
 # A changelog record of a state, as whoever has it spells it.
 _Written = TypeVar("_Written")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from onefold.verify.expect import Workload
-from onefold.verify.fed import Fed, Open
+from onefold.verify.feedback import Fed, Open
 from onefold.verify.verdict import Finding
 
 #: By topic and partition.

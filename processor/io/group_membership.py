@@ -11,7 +11,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import group_of
-from onefold.processor.io.away import Away
+from onefold.processor.io.broker_watch import Away
 from onefold.processor.io.static_member import StaticMember
 
 # A broker that is there answers in milliseconds; the loop that asks has other things to do.

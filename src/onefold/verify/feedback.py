@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from onefold.verify.placement import Layout, misplaced
+from onefold.verify.partitioner import Layout, misplaced
 from onefold.verify.record import Source
 from onefold.verify.verdict import Check, Finding
 

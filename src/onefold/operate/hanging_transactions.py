@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onefold import kafka_reader
 from onefold.config.settings import Settings
-from onefold.operate import pipelines, positions, reading
-from onefold.operate.positions import Place
+from onefold.operate import offsets, pipelines, record_reader
+from onefold.operate.offsets import Place
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
@@ -177,12 +177,12 @@ def _transactional(topology: Topology) -> Collection[str]:
 
 def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]) -> list[Held]:
     # In this order: what ends after that and is not stable yet is held, and not just written in between.
-    ends = positions.high_watermarks(kafka, topics)
-    stable = positions.stable_ends(kafka, topics)
+    ends = offsets.high_watermarks(kafka, topics)
+    stable = offsets.stable_ends(kafka, topics)
     held_at = {place: at for place, at in stable.items() if at < ends.get(place, at)}
     if not held_at:
         return []
-    with closing(reading.consumer(client, **{"isolation.level": "read_uncommitted"})) as consumer:
+    with closing(record_reader.consumer(client, **{"isolation.level": "read_uncommitted"})) as consumer:
         sent_ms = _sent(consumer, held_at)
         now_ms = time.time() * 1000
         # Senders choose these times. Of one from the future nothing is known, and the log of transactions is asked.
@@ -199,7 +199,7 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
     if not found:
         return []
     # Times that senders chose may be old, and the transaction short: then it has ended meanwhile.
-    still = positions.stable_ends(kafka, {one.topic for one in found})
+    still = offsets.stable_ends(kafka, {one.topic for one in found})
     return [one for one in found if still.get((one.topic, one.partition)) == one.offset]
 
 

@@ -13,8 +13,8 @@ from onefold import postgres
 from onefold.config.errors import UserError, of_postgres
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
-from onefold.operate import merges, pipelines
-from onefold.spark_sink.landing import known_contracts, ledger
+from onefold.operate import merge_sql, pipelines
+from onefold.spark_sink.landing import known_schemas, ledger
 
 # A table that somebody reads for so long is said to be in use.
 _LOCK_TIMEOUT = "10s"
@@ -46,7 +46,7 @@ def written(connection: psycopg.Connection[Any], name: str) -> dict[str, int]:
     cannot be emptied.
     """
     found = []
-    for written_to in merges.written(pipelines.found()[name]):
+    for written_to in merge_sql.written(pipelines.found()[name]):
         for table, is_table in connection.execute(_NAMED, (written_to,)).fetchall():
             if not is_table:
                 raise UserError(
@@ -91,7 +91,7 @@ def empty(connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, 
     if _is_there(connection, "onefold.applied"):
         if not keep_tables:
             ledger.forget(connection, name)
-        known_contracts.forget(connection, name)
+        known_schemas.forget(connection, name)
         connection.execute("DELETE FROM onefold.verdict WHERE domain = %s", (name,))
     if queues and _is_there(connection, "onefold.done"):
         connection.execute("DELETE FROM onefold.pending WHERE queue = ANY(%s)", (list(queues),))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from onefold.lineage import HEADER_BYTES, SINGLE_OBJECT
+from onefold.schema_history import HEADER_BYTES, SINGLE_OBJECT
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import Connection, transaction

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from onefold.dashboard import shapes
+from onefold.dashboard import pipeline_shape
+from onefold.dashboard.pipeline_status import Dead, Facts, Rank, Service, Standing, Waiting, of
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Snapshot, is_conclusive, where_it_arose
-from onefold.dashboard.standing import Dead, Facts, Rank, Service, Standing, Waiting, of
 from onefold.dashboard.tasks import Task
 from onefold.dashboard.words import whole
 from onefold.operate.lag import UNKNOWN
@@ -121,7 +121,7 @@ def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime)
 
 def _is_of(name: str, topic: str) -> bool:
     """Whether a pipeline waits for it."""
-    shape = shapes.of(name)
+    shape = pipeline_shape.of(name)
     return topic.startswith(f"{name}.") or (shape is not None and topic in (*shape.inputs, *shape.outputs))
 
 

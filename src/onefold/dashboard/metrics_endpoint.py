@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from onefold.config.metrics_server import METRICS_TYPE, Exposed
 from onefold.dashboard.answers import HEADERS
-from onefold.dashboard.movement import Movement, Seen
 from onefold.dashboard.observer import NOTHING, Observer
+from onefold.dashboard.stall import Movement, Seen
 from onefold.operate import pipelines
-from onefold.operate.held import Held
+from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import UNKNOWN
 from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND
 

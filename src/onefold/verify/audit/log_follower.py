@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from onefold.error_codes import Code
-from onefold.verify.audit.gate import Gate
-from onefold.verify.audit.owed import Owed
+from onefold.verify.audit.frontier import Gate
 from onefold.verify.audit.pace import PACE, Pace
+from onefold.verify.audit.pending_feedback import Owed
 from onefold.verify.audit.versions import Versions
 from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.expect import Workload
-from onefold.verify.fates import Fate
 from onefold.verify.kafka import KAFKA, Kafka
 from onefold.verify.log import Place
 from onefold.verify.models import Making
 from onefold.verify.objects import Store
-from onefold.verify.owner import SOURCE_HEADER
+from onefold.verify.outcomes import Fate
 from onefold.verify.record import Record, Source, source_of
 from onefold.verify.registry import Registry
 from onefold.verify.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
 from onefold.verify.verdict import CannotTell, Finding, beyond_progress
+from onefold.verify.writer_identity import SOURCE_HEADER
 
 # Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
 _WAITING_MAX = 200_000

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.dashboard.failures import by_reason
-from onefold.dashboard.standing import Dead
-from onefold.operate import pipelines, positions
+from onefold.dashboard.pipeline_status import Dead
+from onefold.operate import offsets, pipelines
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
-from onefold.operate.positions import Ranges
-from onefold.operate.reading import Place
+from onefold.operate.offsets import Ranges
+from onefold.operate.record_reader import Place
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 
@@ -45,7 +45,7 @@ class DeadCounts:
         """By pipeline. One whose topics are missing, or cannot be read, is left out; all are as before when Kafka is silent."""
         topologies = dict(_topologies())
         wanted = [topic for one in topologies.values() for topic in (*one.dead.values(), one.replays)]
-        ranges = positions.readable(wanted, self._settings)
+        ranges = offsets.readable(wanted, self._settings)
         if ranges is not None:
             for name, topology in topologies.items():
                 self._look(name, topology, ranges)

@@ -14,7 +14,7 @@ from onefold.dashboard.engine import Verdict
 from onefold.dashboard.failures import Failure
 from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.words import age, counted, whole
-from onefold.operate.held import Held
+from onefold.operate.hanging_transactions import Held
 from onefold.printable import sentence
 
 # What stands still for less than that may be a large batch on a busy machine, however old it is.

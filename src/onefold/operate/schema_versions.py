@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from onefold import lineage, postgres
+from onefold import postgres, schema_history
 from onefold.config.errors import UserError, of_postgres
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
@@ -19,7 +19,7 @@ from onefold.operate import pipelines
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import Contract, Domain, load_domain
-from onefold.spark_sink.landing import known_contracts
+from onefold.spark_sink.landing import known_schemas
 
 TODAY, EARLIER, UNKNOWN = "today's", "earlier", "not in avro/"
 
@@ -83,7 +83,7 @@ def restore(name: str, found: list[Version]) -> list[Path]:
             f"`onefold reset {name}`.",
             USAGE,
         )
-    folder = pipelines.found()[name].contracts / lineage.FOLDER
+    folder = pipelines.found()[name].contracts / schema_history.FOLDER
     written = {folder / f"{version.contract}.{version.fingerprint[:8]}.avsc": version.schema for version in unknown}
     try:
         for path, schema in written.items():
@@ -100,7 +100,7 @@ def restore(name: str, found: list[Version]) -> list[Path]:
 
 def _version(topic: str, contract: Contract, header: bytes, schema: str, standing: str) -> Version:
     raw = json.loads(schema)
-    lost = lineage.differences(raw, json.loads(contract.schema)) if standing == UNKNOWN else ()
+    lost = schema_history.differences(raw, json.loads(contract.schema)) if standing == UNKNOWN else ()
     return Version(topic, contract.name, header[2:].hex(), standing, raw, tuple(lost))
 
 
@@ -111,12 +111,12 @@ def _domain(pipeline: Pipeline) -> Domain:
         raise UserError(error.code, str(error), f"`onefold check {pipeline.name}` says more.") from None
 
 
-def _stored(name: str, settings: Settings) -> known_contracts.Schemas:
+def _stored(name: str, settings: Settings) -> known_schemas.Schemas:
     try:
         with closing(
             postgres.connect(settings.postgres(), "onefold contracts", settings=postgres.READ_ONLY)
         ) as connection:
-            return known_contracts.stored(connection, name)
+            return known_schemas.stored(connection, name)
     except psycopg.errors.UndefinedTable:
         return {}  # no sink of a version that keeps them has run here
     except psycopg.OperationalError as error:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
+from onefold.verify.column_types import taking
+from onefold.verify.derived_tables import Gathered, Key, Row, Sums
 from onefold.verify.expect import Table, Workload
-from onefold.verify.kinds import taking
-from onefold.verify.summed import Gathered, Key, Row, Sums
 
 
 class Added:

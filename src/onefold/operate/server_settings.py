@@ -18,7 +18,7 @@ from onefold import kafka_ask, kafka_client
 from onefold.config.errors import first_line
 from onefold.config.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
 from onefold.config.settings import Settings
-from onefold.operate import merges, pipelines
+from onefold.operate import merge_sql, pipelines
 from onefold.pipelines import Faulty, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
@@ -69,7 +69,7 @@ def of_sink(
 ) -> Facts:
     """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
     kafka = of_topics([(topic, Role.OUTPUT) for topic in topics], settings.client())
-    postgres = of_postgres(connection, merges.written(pipeline))
+    postgres = of_postgres(connection, merge_sql.written(pipeline))
     return Facts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
 
 
@@ -79,7 +79,7 @@ def of_all(settings: Settings, names: Collection[str] | None = None) -> Facts:
     tables: list[str] = []
     for pipeline, topology in _loaded(names):
         roles += roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
-        tables += merges.written(pipeline)
+        tables += merge_sql.written(pipeline)
     kafka = of_topics(roles, settings.client())
     postgres, unknown = _asked(settings, tables)
     known = [pipeline.name for pipeline, _ in _loaded(names)]
@@ -98,7 +98,7 @@ def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
 def without_kafka(settings: Settings, names: Collection[str] | None = None) -> Facts:
     """What PostgreSQL says, where Kafka cannot be asked. `names` as of `of_all`."""
     postgres, unknown = _asked(
-        settings, [table for pipeline, _ in _loaded(names) for table in merges.written(pipeline)]
+        settings, [table for pipeline, _ in _loaded(names) for table in merge_sql.written(pipeline)]
     )
     return Facts(postgres=postgres, unknown={"it cannot be asked": ["Kafka"], **unknown})
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from onefold.config.errors import UserError
-from onefold.operate.reading import Stored
+from onefold.operate.record_reader import Stored
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.fold import tombstone_key
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io import contracts
-from onefold.processor.io.logical import spelled
+from onefold.processor.io.logical_types import spelled
 from onefold.processor.io.serde import AvroCodec
 
 if TYPE_CHECKING:

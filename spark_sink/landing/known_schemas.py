@@ -9,13 +9,13 @@ a sink could read is kept in Postgres.
 from collections.abc import Iterable
 
 from onefold.error_codes import Code
-from onefold.lineage import SINGLE_OBJECT
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.values import SOURCE_HEADER
+from onefold.schema_history import SINGLE_OBJECT
 from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.protocols import Records
-from onefold.spark_sink.landing.stage import Opened
+from onefold.spark_sink.landing.staging_tables import Opened
 from onefold.spark_sink.postgres.connection import Connection
 
 # Of so many records of a batch it asks who wrote them, each of which takes some milliseconds. With more, a person decides.
