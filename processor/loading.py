@@ -17,7 +17,7 @@ def topology_of(name: str) -> Topology:
     """
     try:
         return load_topology(pipelines.find()[name])
-    except (pipelines.Faulty, Refused) as fault:
+    except (pipelines.InvalidDeclaration, Refused) as fault:
         raise Misconfigured(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault)) from fault
 
 
@@ -25,11 +25,11 @@ def load_topology(pipeline: pipelines.Pipeline) -> Topology:
     """The topology, which is one, and of that name. Raises `pipelines.Faulty`."""
     topology = pipeline.load_topology()
     if not isinstance(topology, Topology):
-        raise pipelines.Faulty(
+        raise pipelines.InvalidDeclaration(
             f"{pipeline.declared_in}: {pipeline.topology} is a {type(topology).__name__}, and no Topology"
         )
     if topology.name != pipeline.name:
-        raise pipelines.Faulty(
+        raise pipelines.InvalidDeclaration(
             f"{pipeline.declared_in}: the pipeline {pipeline.name} has a topology that is called {topology.name}; "
             f"give both one name"
         )
@@ -37,12 +37,12 @@ def load_topology(pipeline: pipelines.Pipeline) -> Topology:
     own = own_topics(pipeline, topology)
     for topic in (*topology.inputs, *topology.outputs):
         if topic in own:
-            raise pipelines.Faulty(
+            raise pipelines.InvalidDeclaration(
                 f"{where}: the topic {topic} is {own[topic]}; give the topic of {pipeline.topology} another name"
             )
     for topic in (*topology.inputs, *topology.outputs, *own):
         if fault := names.fault_of_topic(topic):
-            raise pipelines.Faulty(f"{where}: the topic {topic} {fault}")
+            raise pipelines.InvalidDeclaration(f"{where}: the topic {topic} {fault}")
     return topology
 
 
@@ -68,7 +68,7 @@ def codec_of(topology: Topology, schema_registry_url: str | None = None) -> Avro
     try:
         folder = pipelines.find()[topology.name].contracts
         found = contracts.load(folder, (*topology.inputs, *topology.outputs))
-    except (pipelines.Faulty, Refused) as fault:
+    except (pipelines.InvalidDeclaration, Refused) as fault:
         raise Misconfigured(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault)) from fault
     missing = [topic for topic in (*topology.inputs, *topology.outputs) if topic not in found]
     if missing:

@@ -20,7 +20,7 @@ from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import TAKEOVER_S, Publishing
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.state_manager import MEMORY, Keeping
+from onefold.processor.runtime.state_manager import MEMORY, StateManager
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Decider, Task
 from onefold.processor.runtime.transaction_decider import TransactionDecider
@@ -89,15 +89,15 @@ class Tasks:
         kept = self._keeping(codec, partition, beat)
         return Task(topology, inputs, codec, decider, step, beat, lock, keeping=kept, clock=time.monotonic)
 
-    def _keeping(self, codec: Codec, partition: int, beat: Callable[[], None]) -> Keeping:
+    def _keeping(self, codec: Codec, partition: int, beat: Callable[[], None]) -> StateManager:
         """The states of one task. Its share of the memory is as if the process had all tasks, which it may come to have."""
         states, topology = self._states, self._topology
         if states.kind == MEMORY:
-            return Keeping(topology, codec, partition, beat=beat)
+            return StateManager(topology, codec, partition, beat=beat)
         from onefold.processor.io.state_files import RocksDisk  # the library takes time to load
 
         share = states.memory_bytes // self._partitions
-        return Keeping(
+        return StateManager(
             topology,
             codec,
             partition,

@@ -26,7 +26,7 @@ _BATCH = re.compile(r"(?<!:):batch\b")
 
 
 @dataclass(frozen=True)
-class Column:
+class StagingColumn:
     """A column of a staging table. `millis`: of a time of day, that it is counted in milliseconds and not microseconds."""
 
     name: str
@@ -35,11 +35,11 @@ class Column:
 
 
 # Every staged row says which output record it came from.
-ORIGIN = (Column("topic", "text"), Column("partition", "integer"), Column("offset", "bigint"))
+ORIGIN = (StagingColumn("topic", "text"), StagingColumn("partition", "integer"), StagingColumn("offset", "bigint"))
 
 
 @dataclass(frozen=True)
-class Contract:
+class StagedRecord:
     """A record type. `header` is the 10 bytes that open each of its single-object values.
 
     `earlier` are the schemas that it had before, each by the header of its values: they are read as the type of today.
@@ -48,7 +48,7 @@ class Contract:
     name: str
     schema: str
     header: bytes
-    columns: tuple[Column, ...]
+    columns: tuple[StagingColumn, ...]
     required: tuple[str, ...]
     earlier: Mapping[bytes, str] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class Target:
     """
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[StagingColumn, ...]
     merge: tuple[str, ...]
     reduced: bool = False
     reads: str = ""
@@ -85,7 +85,7 @@ class Domain:
     """
 
     name: str
-    contracts: dict[str, Contract]
+    contracts: dict[str, StagedRecord]
     targets: dict[str, Target]
     reductions: tuple[Reduction, ...] = ()
 
@@ -97,7 +97,12 @@ class Domain:
 
 # Records that cannot be landed are rows too: they are staged and merged like all others, in the same transaction.
 REJECTED = "onefold.rejected"
-_REJECTED_COLUMNS = (Column("sink", "text"), Column("reason", "text"), Column("value", "bytea"), *ORIGIN)
+_REJECTED_COLUMNS = (
+    StagingColumn("sink", "text"),
+    StagingColumn("reason", "text"),
+    StagingColumn("value", "bytea"),
+    *ORIGIN,
+)
 
 
 def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
@@ -127,7 +132,7 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
     return Domain(name, contracts, targets, reductions)
 
 
-def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> None:
+def _check_names(path: Path, columns: tuple[StagingColumn, ...], *, reduced: bool) -> None:
     """Raises Misconfigured when the fields of a contract cannot be columns by their names.
 
     The fields of a topic that is reduced are columns in Spark alone, where `Offset` is `offset`.
@@ -145,7 +150,7 @@ def _check_names(path: Path, columns: tuple[Column, ...], *, reduced: bool) -> N
         )
 
 
-def _contract(path: Path, schema: dict[str, Any]) -> Contract:
+def _contract(path: Path, schema: dict[str, Any]) -> StagedRecord:
     """The contract in a file. Raises Misconfigured when it is not a flat record that the sink can land."""
     try:
         before = schema_history.earlier(path.parent, schema)
@@ -158,7 +163,7 @@ def _contract(path: Path, schema: dict[str, Any]) -> Contract:
         raise Misconfigured(
             Code.SCHEMA_WRONG, f"{path}: at least one field must not be nullable, it tells a record from garbage"
         )
-    return Contract(
+    return StagedRecord(
         name=contract_files.full_name(schema),
         schema=json.dumps(schema),
         header=schema_history.header(schema),
@@ -172,7 +177,7 @@ def _may_be_null(kind: Any) -> bool:
     return "null" in kind if isinstance(kind, list) else kind == "null"
 
 
-def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
+def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> StagingColumn:
     """`["null", T]` and `T` are the same column: any staging column may be null. `named`: the types that have a name."""
     kind = field["type"]
     if isinstance(kind, list):
@@ -194,7 +199,7 @@ def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> Column:
         raise _unlandable(path, field, f"has {kind['precision']} digits", advice)
     if (plain, logical) not in avro_types.TYPES:
         raise _unlandable(path, field, f"has the type {plain!r}", "give it one that a column can have")
-    return Column(field["name"], avro_types.TYPES[plain, logical].postgres, millis=logical == "time-millis")
+    return StagingColumn(field["name"], avro_types.TYPES[plain, logical].postgres, millis=logical == "time-millis")
 
 
 def _unlandable(path: Path, field: dict[str, Any], what: str, advice: str) -> Misconfigured:
@@ -228,7 +233,7 @@ def _reduction(path: Path, merges: set[str]) -> Reduction:
     return Reduction(name, topic, pieces)
 
 
-def read_target(name: str, columns: tuple[Column, ...], sql_root: Path, reads: str = "") -> Target:
+def read_target(name: str, columns: tuple[StagingColumn, ...], sql_root: Path, reads: str = "") -> Target:
     """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`.
 
     Args:

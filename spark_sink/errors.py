@@ -42,7 +42,7 @@ class Stopped(Refused):
     """
 
 
-class Verdict(Enum):
+class ErrorReaction(Enum):
     """The reaction to an error of PostgreSQL."""
 
     RETRY = "it passes by itself"
@@ -53,41 +53,41 @@ class Verdict(Enum):
 
 # By the first two characters of the SQLSTATE (PostgreSQL's appendix A). A class that is not listed is UNKNOWN.
 _BY_CLASS = {
-    "08": Verdict.RETRY,  # the connection
-    "09": Verdict.ROW,  # a trigger's action
-    "0A": Verdict.STOP,  # a feature that the server does not have
-    "20": Verdict.ROW,  # PL/pgSQL: CASE without a branch
-    "21": Verdict.ROW,  # two rows of one statement for one key
-    "22": Verdict.ROW,  # a value
-    "23": Verdict.ROW,  # a constraint; a partition that does not exist
-    "25": Verdict.RETRY,  # the state of the transaction: a server that is read-only during a failover
-    "26": Verdict.RETRY,  # a prepared statement that a pooler has dropped
-    "27": Verdict.ROW,  # a trigger that changes the row under its statement
-    "28": Verdict.RETRY,  # the login
-    "2F": Verdict.ROW,  # a function
-    "38": Verdict.ROW,  # a function in another language
-    "39": Verdict.ROW,  # the result of a function in another language
-    "3D": Verdict.RETRY,  # the database
-    "3F": Verdict.STOP,  # a schema that does not exist
-    "40": Verdict.RETRY,  # deadlock, serialization
-    "42": Verdict.STOP,  # a statement that does not fit the tables, a missing privilege
-    "44": Verdict.ROW,  # WITH CHECK OPTION
-    "53": Verdict.RETRY,  # memory, disk, connections
-    "54": Verdict.ROW,  # a limit: a text that no index entry holds, a value that is nested too deep
-    "55": Verdict.RETRY,  # a lock
-    "57": Verdict.RETRY,  # a time-out, a shutdown
-    "58": Verdict.RETRY,  # the operating system
-    "P0": Verdict.ROW,  # RAISE EXCEPTION, ASSERT
+    "08": ErrorReaction.RETRY,  # the connection
+    "09": ErrorReaction.ROW,  # a trigger's action
+    "0A": ErrorReaction.STOP,  # a feature that the server does not have
+    "20": ErrorReaction.ROW,  # PL/pgSQL: CASE without a branch
+    "21": ErrorReaction.ROW,  # two rows of one statement for one key
+    "22": ErrorReaction.ROW,  # a value
+    "23": ErrorReaction.ROW,  # a constraint; a partition that does not exist
+    "25": ErrorReaction.RETRY,  # the state of the transaction: a server that is read-only during a failover
+    "26": ErrorReaction.RETRY,  # a prepared statement that a pooler has dropped
+    "27": ErrorReaction.ROW,  # a trigger that changes the row under its statement
+    "28": ErrorReaction.RETRY,  # the login
+    "2F": ErrorReaction.ROW,  # a function
+    "38": ErrorReaction.ROW,  # a function in another language
+    "39": ErrorReaction.ROW,  # the result of a function in another language
+    "3D": ErrorReaction.RETRY,  # the database
+    "3F": ErrorReaction.STOP,  # a schema that does not exist
+    "40": ErrorReaction.RETRY,  # deadlock, serialization
+    "42": ErrorReaction.STOP,  # a statement that does not fit the tables, a missing privilege
+    "44": ErrorReaction.ROW,  # WITH CHECK OPTION
+    "53": ErrorReaction.RETRY,  # memory, disk, connections
+    "54": ErrorReaction.ROW,  # a limit: a text that no index entry holds, a value that is nested too deep
+    "55": ErrorReaction.RETRY,  # a lock
+    "57": ErrorReaction.RETRY,  # a time-out, a shutdown
+    "58": ErrorReaction.RETRY,  # the operating system
+    "P0": ErrorReaction.ROW,  # RAISE EXCEPTION, ASSERT
 }
 _BY_STATE = {
-    "25001": Verdict.STOP,  # CREATE INDEX CONCURRENTLY, VACUUM: a schema file is one transaction, at every start
-    "55006": Verdict.STOP,  # an object in use: by others, or by the statements before in the same schema file
-    "55P04": Verdict.STOP,  # a value of an enum that the same schema file has added
-    "XX001": Verdict.STOP,  # a damaged page of a table, not the fault of the batch's rows
-    "XX002": Verdict.STOP,  # a damaged page of an index
-    "58P01": Verdict.STOP,  # a missing file, as of an extension that the server lacks
-    "2200H": Verdict.STOP,  # a sequence has no number left, for no row
-    "55000": Verdict.UNKNOWN,  # an object in a wrong state: for a moment, or until a fix
+    "25001": ErrorReaction.STOP,  # CREATE INDEX CONCURRENTLY, VACUUM: a schema file is one transaction, at every start
+    "55006": ErrorReaction.STOP,  # an object in use: by others, or by the statements before in the same schema file
+    "55P04": ErrorReaction.STOP,  # a value of an enum that the same schema file has added
+    "XX001": ErrorReaction.STOP,  # a damaged page of a table, not the fault of the batch's rows
+    "XX002": ErrorReaction.STOP,  # a damaged page of an index
+    "58P01": ErrorReaction.STOP,  # a missing file, as of an extension that the server lacks
+    "2200H": ErrorReaction.STOP,  # a sequence has no number left, for no row
+    "55000": ErrorReaction.UNKNOWN,  # an object in a wrong state: for a moment, or until a fix
 }
 # Functions of PostgreSQL's source, which an error names in every language of the server. RAISE may use any SQLSTATE;
 # 42501 means a row that a policy refuses, and also a missing privilege.
@@ -95,30 +95,30 @@ _RAISE = "exec_stmt_raise"
 _POLICY = "ExecWithCheckOptions"
 
 
-def verdict(error: psycopg.Error) -> Verdict:
+def verdict(error: psycopg.Error) -> ErrorReaction:
     """The reaction to `error`, by the table of SQLSTATEs."""
     import psycopg  # an error of psycopg implies psycopg; `onefold check` runs without
 
     state = error.sqlstate
     if state is None:  # an error of the client's side
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        return Verdict.RETRY if lost else Verdict.UNKNOWN
-    found = _BY_STATE.get(state) or _BY_CLASS.get(state[:2], Verdict.UNKNOWN)
-    if error.diag.source_function in (_RAISE, _POLICY) and found is not Verdict.RETRY:
-        return Verdict.ROW
+        return ErrorReaction.RETRY if lost else ErrorReaction.UNKNOWN
+    found = _BY_STATE.get(state) or _BY_CLASS.get(state[:2], ErrorReaction.UNKNOWN)
+    if error.diag.source_function in (_RAISE, _POLICY) and found is not ErrorReaction.RETRY:
+        return ErrorReaction.ROW
     return found
 
 
 def blames_a_row(error: psycopg.Error) -> bool:
     """Whether a row causes the error: a repetition is useless, and the sink has to find and reject the row."""
-    return verdict(error) is Verdict.ROW
+    return verdict(error) is ErrorReaction.ROW
 
 
 def may_blame_a_row(error: psycopg.Error) -> bool:
     """Whether a row may cause the error. For a trigger, or an unknown class, only a test of single rows decides."""
     found = verdict(error)
     inside_a_function = error.diag.context is not None
-    return found in (Verdict.ROW, Verdict.UNKNOWN) or (found is Verdict.STOP and inside_a_function)
+    return found in (ErrorReaction.ROW, ErrorReaction.UNKNOWN) or (found is ErrorReaction.STOP and inside_a_function)
 
 
 # Java wraps the exception of Kafka's client; the reason comes last.

@@ -34,7 +34,7 @@ class Landing(Protocol):
         """Up to which offset of each partition everything has landed; {} before it has begun."""
 
 
-class Standing:
+class LagMonitor:
     """Of one query.
 
     Args:
@@ -80,7 +80,7 @@ class Standing:
         tell.stands(domain, "", self._moved_at, "; ".join(filter(None, (self.trouble, self._why))))
 
 
-def watch(standings: Mapping[str, Standing], stop: threading.Event) -> None:
+def watch(standings: Mapping[str, LagMonitor], stop: threading.Event) -> None:
     """Ask about all of them again and again, in a thread of its own, until asked to stop. Others may come meanwhile."""
 
     def ask() -> None:

@@ -26,7 +26,7 @@ class Logins(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryConfig:
     """Configuration of one streaming query. `java_options` are those of Kafka's Java client.
 
     `interval_s` lies between the starts of two batches; 0: the next batch starts at once.

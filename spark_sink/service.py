@@ -20,17 +20,17 @@ from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped, sentence
 from onefold.spark_sink.kafka.client import java_client_options
-from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.lag_monitor import Standing, watch
+from onefold.spark_sink.kafka.topics import KafkaTopics
+from onefold.spark_sink.lag_monitor import LagMonitor, watch
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.postgres.connection import Connection, connect
-from onefold.spark_sink.query_config import Logins, Plan
+from onefold.spark_sink.query_config import Logins, QueryConfig
 from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.cluster import Cluster
 from onefold.spark_sink.spark.options import LOCAL, SparkSettings
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.status_file import LEFT_OUT
 from onefold.telemetry import SILENT, Telemetry
@@ -81,7 +81,7 @@ def run(
         writer: the name of this sink in the ledger.
         map_fails: asked for each batch whether its tasks should fail on purpose.
         patience_s: seconds until the sink gives up if no query can start, or Spark has no executors.
-        guarantee, unknown_contracts, interval_s: see `Plan`.
+        guarantee, unknown_contracts, interval_s: see `QueryConfig`.
         spark: the master, and Spark's settings.
         lacks: see `QuerySupervisor`; called with the name of a pipeline.
         logins: asked at each start of a query; None: the first logins stay.
@@ -94,10 +94,10 @@ def run(
     """
     left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
-    with ServiceProcess(status_file) as process, closing(Topics(bootstrap_servers, kafka_options)) as topics:
+    with ServiceProcess(status_file) as process, closing(KafkaTopics(bootstrap_servers, kafka_options)) as topics:
         process.status.write("starting", "starting Spark")
         make = partial(
-            Plan,
+            QueryConfig,
             postgres_dsn=postgres_dsn, writer=writer,
             java_options=java_client_options(bootstrap_servers, kafka_options, spark_kafka),
             checkpoint_root=checkpoint.scratch(checkpoint_root),
@@ -130,8 +130,13 @@ def run(
 
 
 def _renewed(
-    plan: Plan, *, logins: Callable[[], Logins] | None, servers: str, spark_kafka: dict[str, str], topics: Topics
-) -> Plan:
+    plan: QueryConfig,
+    *,
+    logins: Callable[[], Logins] | None,
+    servers: str,
+    spark_kafka: dict[str, str],
+    topics: KafkaTopics,
+) -> QueryConfig:
     """The plan with the logins that count now. A certificate that cannot be read changes nothing: it may be half written."""
     if logins is None:
         return plan
@@ -144,7 +149,7 @@ def _renewed(
     return replace(plan, java_options=java, postgres_dsn=now.postgres_dsn)
 
 
-def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: str) -> Plan:
+def _planned(make: Callable[..., QueryConfig], by_name: Mapping[str, Pipeline], name: str) -> QueryConfig:
     """Read the files of a pipeline, at every call. Raises `Misconfigured`."""
     pipeline = by_name[name]
     domain = load_domain(name, pipeline.contracts, pipeline.sql)
@@ -167,7 +172,7 @@ class Holdups:
         self._sentences: dict[str, str] = {}
 
     def tell(self, name: str, sentence: str) -> None:
-        """See `Plan.held`; called in the thread that waits for the answer."""
+        """See `QueryConfig.held`; called in the thread that waits for the answer."""
         if sentence and name not in self._sentences:
             log.warning(f"{name}: {sentence}")
         elif not sentence:
@@ -256,24 +261,24 @@ class LeftOut:
 
 def _land(
     cluster: Cluster,
-    plans: Sequence[Plan],
-    planned: Callable[[str], Plan],
+    plans: Sequence[QueryConfig],
+    planned: Callable[[str], QueryConfig],
     left_out: LeftOut,
     held: Holdups,
     paused: Switches,
     process: ServiceProcess,
     patience_s: float,
     lacks: Callable[[str], str],
-    topics: Topics,
-    renewed: Callable[[Plan], Plan],
+    topics: KafkaTopics,
+    renewed: Callable[[QueryConfig], QueryConfig],
 ) -> None:
-    watched: dict[str, Standing] = {}
+    watched: dict[str, LagMonitor] = {}
     bounds: dict[str, Bound] = {}
 
-    def supervised(plan: Plan) -> QuerySupervisor:
-        query = Query(cluster.session, plan, topics, bounds.setdefault(plan.domain.name, Bound()), renewed)
+    def supervised(plan: QueryConfig) -> QuerySupervisor:
+        query = SinkQuery(cluster.session, plan, topics, bounds.setdefault(plan.domain.name, Bound()), renewed)
         if plan.telemetry.listens:
-            watched[query.name] = Standing(query, topics.ends, plan.telemetry)
+            watched[query.name] = LagMonitor(query, topics.ends, plan.telemetry)
         return QuerySupervisor(query, patience_s, time.monotonic, partial(lacks, query.name))
 
     supervisors = [supervised(plan) for plan in _by_backlog(plans, topics.ends)]
@@ -283,7 +288,7 @@ def _land(
     _serve(supervisors, left_out, held, paused, process, cluster, watched, lambda name: supervised(planned(name)))
 
 
-def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
+def _by_backlog(plans: Sequence[QueryConfig], ends: EndOffsets) -> Sequence[QueryConfig]:
     """Sort the plans, the largest backlog first. If PostgreSQL or Kafka does not answer, the order stays."""
     try:
         with closing(connect(plans[0].postgres_dsn, plans[0].writer)) as connection:
@@ -292,7 +297,7 @@ def _by_backlog(plans: Sequence[Plan], ends: EndOffsets) -> Sequence[Plan]:
     except (CodedError, psycopg.Error):
         return plans
 
-    def backlog(plan: Plan) -> int:
+    def backlog(plan: QueryConfig) -> int:
         written = {place: position.next_offset for place, position in stored[plan.domain.name].items()}
         return sum(end - written.get(place, 0) for place, end in end_offsets.items() if place[0] in plan.reads)
 
@@ -306,7 +311,7 @@ def _serve(
     paused: Switches,
     process: ServiceProcess,
     cluster: Cluster,
-    watched: Mapping[str, Standing],
+    watched: Mapping[str, LagMonitor],
     again: Callable[[str], QuerySupervisor],
 ) -> None:
     def look() -> tuple[str, str]:

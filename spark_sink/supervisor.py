@@ -9,7 +9,7 @@ import structlog
 from onefold.error_codes import Code, CodedError
 from onefold.postgres import NoConnect, NoLogin
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
-from onefold.spark_sink.errors import Verdict, sentence, verdict
+from onefold.spark_sink.errors import ErrorReaction, sentence, verdict
 
 log = structlog.get_logger()
 
@@ -21,7 +21,7 @@ _LONGEST_PAUSE_S = 2.0
 _LONGEST_UNKNOWN_PAUSE_S = 60.0
 
 
-class Query(Protocol):
+class SupervisedQuery(Protocol):
     """What a supervisor needs of a query."""
 
     @property
@@ -49,7 +49,11 @@ class QuerySupervisor:
     """Starts a query, and starts it again when it ended, until its trouble has lasted too long."""
 
     def __init__(
-        self, query: Query, patience_s: float, clock: Callable[[], float], lacks: Callable[[], str] = lambda: ""
+        self,
+        query: SupervisedQuery,
+        patience_s: float,
+        clock: Callable[[], float],
+        lacks: Callable[[], str] = lambda: "",
     ) -> None:
         """Begin with no query.
 
@@ -149,5 +153,5 @@ class QuerySupervisor:
 def _longest_pause_s(failure: BaseException) -> float:
     """Between two starts, after what `failure` or its cause is."""
     cause = failure.__cause__ if isinstance(failure, Retriable) else failure
-    known = not isinstance(cause, psycopg.Error) or verdict(cause) is Verdict.RETRY
+    known = not isinstance(cause, psycopg.Error) or verdict(cause) is ErrorReaction.RETRY
     return _LONGEST_PAUSE_S if known else _LONGEST_UNKNOWN_PAUSE_S

@@ -37,7 +37,7 @@ _EXACT = Context(prec=18, traps=[Inexact, InvalidOperation])
 _SUM = Context(prec=28, traps=[Inexact, InvalidOperation])
 
 
-class Sum(Struct, frozen=True, gc=False):
+class MinuteSum(Struct, frozen=True, gc=False):
     """The count and the total of a window's numbers."""
 
     numbers: int
@@ -47,7 +47,7 @@ class Sum(Struct, frozen=True, gc=False):
 class Channel(Struct, frozen=True):
     """The state of a name: its open windows, and the latest time of each stream in milliseconds since 1970."""
 
-    minutes: Open[Sum]
+    minutes: Open[MinuteSum]
     left_ms: int | None
     right_ms: int | None
 
@@ -57,8 +57,8 @@ def handle(channel: Channel | None, event: Event) -> tuple[Channel, Outputs]:
     number = event.value
     value, at_ms = _admit(number), number.at_ms
 
-    def add(before: Sum | None) -> Sum:
-        return Sum(1, value) if before is None else Sum(before.numbers + 1, _SUM.add(before.total, value))
+    def add(before: MinuteSum | None) -> MinuteSum:
+        return MinuteSum(1, value) if before is None else MinuteSum(before.numbers + 1, _SUM.add(before.total, value))
 
     minutes = MINUTES.add(channel.minutes if channel else None, at_ms, add)
     left_ms, right_ms = (channel.left_ms, channel.right_ms) if channel else (None, None)
@@ -66,13 +66,13 @@ def handle(channel: Channel | None, event: Event) -> tuple[Channel, Outputs]:
         left_ms = at_ms if left_ms is None else max(left_ms, at_ms)
     else:
         right_ms = at_ms if right_ms is None else max(right_ms, at_ms)
-    over: list[Closed[Sum]] = []
+    over: list[Closed[MinuteSum]] = []
     if left_ms is not None and right_ms is not None:
         minutes, over = MINUTES.close(minutes, min(left_ms, right_ms))
     return Channel(minutes, left_ms, right_ms), _told(number.name, over, minutes.late)
 
 
-def _told(name: str, over: list[Closed[Sum]], late: int) -> Outputs:
+def _told(name: str, over: list[Closed[MinuteSum]], late: int) -> Outputs:
     told: list[tuple[str, dict[str, Any]]] = []
     for minute in over:
         numbers, total = minute.value.numbers, minute.value.total

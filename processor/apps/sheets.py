@@ -61,7 +61,7 @@ Run = tuple[int, int, int]
 
 
 # States contain no reference cycles. Untracked by the garbage collector (gc=False), each state needs less memory.
-class State(Struct, frozen=True, omit_defaults=True, gc=False):
+class SheetState(Struct, frozen=True, omit_defaults=True, gc=False):
     """The state of a sheet or of an object. Fields of the other kind keep their defaults and are not stored.
 
     Attributes:
@@ -86,21 +86,21 @@ class State(Struct, frozen=True, omit_defaults=True, gc=False):
     decisions: int = 0
 
 
-def handle(state: State | None, event: Event) -> tuple[State | None, Outputs]:
+def handle(state: SheetState | None, event: Event) -> tuple[SheetState | None, Outputs]:
     """Process an event of a sheet (edits, imports and reports) or of an object (uploads)."""
     value = event.value
     if not _SHEET_ID.fullmatch(value.sheet_id):
         raise Rejected("sheet_id must be 1 to 64 of A-Z, a-z, 0-9, _ . and -")
     if event.topic == "sheets.edits":
-        return _entered(state or State(), value.sheet_id, "edit", _edited(value))
+        return _entered(state or SheetState(), value.sheet_id, "edit", _edited(value))
     if event.topic == "sheets.uploads":
         return _uploaded(state, value)
     if event.topic == "sheets.imports":
-        return _entered(state or State(), value.sheet_id, "import", {"object_id": value.object_id})
+        return _entered(state or SheetState(), value.sheet_id, "import", {"object_id": value.object_id})
     return _finished(state, value)
 
 
-def _entered(sheet: State, sheet_id: str, kind: str, fields: dict[str, Any]) -> tuple[State, Outputs]:
+def _entered(sheet: SheetState, sheet_id: str, kind: str, fields: dict[str, Any]) -> tuple[SheetState, Outputs]:
     """The sheet after a new entry, and after a snapshot entry with its job if a snapshot is due."""
     number = sheet.entries + 1
     after = replace(sheet, entries=number, edits=sheet.edits + 1)
@@ -122,7 +122,7 @@ def _entry(sheet_id: str, number: int, kind: str, fields: dict[str, Any]) -> tup
 _NOTHING = dict.fromkeys(("cell", "row", "col", "number", "text", "formula", "object_id"))
 
 
-def _standing(sheet_id: str, sheet: State) -> tuple[str, Any]:
+def _standing(sheet_id: str, sheet: SheetState) -> tuple[str, Any]:
     names = ("entries", "edits", "asked", "finished", "root")
     return "sheets.sheets", {"sheet_id": sheet_id, **{name: getattr(sheet, name) for name in names}}
 
@@ -168,12 +168,12 @@ def _exact(number: Decimal) -> Decimal:
     return found
 
 
-def _uploaded(state: State | None, value: Any) -> tuple[State | None, Outputs]:
+def _uploaded(state: SheetState | None, value: Any) -> tuple[SheetState | None, Outputs]:
     if not _PATH.fullmatch(value.object_id):
         raise Rejected("object_id must be a path of a-z, 0-9 and /, with at least one / and up to 128 characters")
     if value.cells < 0 or value.size < 0:
         raise Rejected("cells and size must not be negative")
-    found = state or State()
+    found = state or SheetState()
     upload = {"object_id": value.object_id, "sheet_id": value.sheet_id}
     if value.action == "complete":
         if found.decided == "completed":
@@ -187,14 +187,14 @@ def _uploaded(state: State | None, value: Any) -> tuple[State | None, Outputs]:
     return after, (job,)
 
 
-def _decided(found: State, decided: str, object_id: str) -> tuple[State, tuple[str, Any]]:
+def _decided(found: SheetState, decided: str, object_id: str) -> tuple[SheetState, tuple[str, Any]]:
     """The object after a further decision, and the decision's job."""
     after = replace(found, decided=decided, decisions=found.decisions + 1)
     job = {"log_id": object_id, "segment": 0, "entry": after.decisions, "keep": decided == "completed"}
     return after, ("sheets.objects", job)
 
 
-def _finished(sheet: State | None, value: Any) -> tuple[State | None, Outputs]:
+def _finished(sheet: SheetState | None, value: Any) -> tuple[SheetState | None, Outputs]:
     """Process the report of a finished snapshot. The first report for a snapshot entry counts."""
     number = value.entry
     if number < 1 or value.segment != _segment(number):
@@ -203,7 +203,7 @@ def _finished(sheet: State | None, value: Any) -> tuple[State | None, Outputs]:
         raise Rejected("root must be a path of a-z, 0-9 and /, with at least one / and up to 128 characters")
     if not 0 <= value.shared <= value.chunks or value.cells < 0 or value.size < 0:
         raise Rejected("cells, size, chunks and shared must not be negative, nor shared above chunks")
-    found = sheet or State()
+    found = sheet or SheetState()
     waiting = _without(found.waiting, number)
     if waiting is None:
         if number > found.finished:
@@ -253,7 +253,7 @@ TOPOLOGY = Topology(
         "sheets.imports": lambda found: found.sheet_id,
         "sheets.finished": lambda report: report.sheet_id,
     },
-    state=State,
+    state=SheetState,
     handle=handle,
     outputs={
         "sheets.entries": None,

@@ -8,7 +8,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Headers, Record
 
 
-class Identity(NamedTuple):
+class PartitionIdentity(NamedTuple):
     """Which topic a name stands for now, and what one of its partitions holds: offsets [start, end)."""
 
     topic_id: str
@@ -50,7 +50,7 @@ class Inputs(Protocol):
     def partition_of(self, key: str) -> int:
         """The partition of the inputs where all records of `key` belong: Kafka's default, whoever produced them."""
 
-    def identities(self) -> Mapping[str, Identity]:
+    def identities(self) -> Mapping[str, PartitionIdentity]:
         """Per input topic."""
 
     def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
@@ -142,7 +142,7 @@ class Transactions(Protocol):
         """Leave; an open transaction is aborted."""
 
 
-class Session(Inputs, Transactions, Protocol):
+class TransactionSession(Inputs, Transactions, Protocol):
     """All that a task needs of the log when it decides by Kafka transactions."""
 
 
@@ -179,7 +179,7 @@ class Codec(Protocol):
         """The state; raises `Corrupted` when the bytes are not a state of this topology."""
 
 
-class Engine(Protocol):
+class KeyValueEngine(Protocol):
     """Files of one task's states: a sorted map of bytes on disk. Every method may raise `Damaged`.
 
     What was written is there after the process was killed; after a power cut it may have gone back to what it was after an
@@ -208,7 +208,7 @@ class Disk(Protocol):
     def exists(self) -> bool:
         """Whether there are files of before."""
 
-    def open(self) -> Engine:
+    def open(self) -> KeyValueEngine:
         """The engine, with what was in it, or empty. Raises `Damaged`, and `Refused` for a folder that cannot be written to."""
 
     def clear(self) -> None:

@@ -42,7 +42,7 @@ log learns from the opening which offsets the changelog's owner took in between.
 
 **Where a reader may begin.** At what it stored: a position, and the offset of the log up to which that is all. Or at offset 0 of
 a log that still has it. Anything else cannot be known: a proposal that fits may have lost to one that retention has removed.
-The log holds no markers and is never compacted, so a missing offset is a missing record; `begin` and `History` refuse.
+The log holds no markers and is never compacted, so a missing offset is a missing record; `begin` and `DecisionHistory` refuse.
 """
 
 from collections.abc import Mapping
@@ -50,11 +50,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import Refused
 
 
-class Kind(StrEnum):
+class ProposalKind(StrEnum):
     """What a proposal is for."""
 
     STEP = "step"
@@ -70,14 +70,14 @@ class Range(NamedTuple):
     end: int
 
 
-class Next(NamedTuple):
+class InputPosition(NamedTuple):
     """The offset of an input to read next, and the id of the topic that it belongs to."""
 
     topic_id: str
     offset: int
 
 
-class Position(NamedTuple):
+class TaskPosition(NamedTuple):
     """Where a task stands.
 
     Attributes:
@@ -87,7 +87,7 @@ class Position(NamedTuple):
     """
 
     version: int
-    inputs: Mapping[str, Next]
+    inputs: Mapping[str, InputPosition]
     closed: bool = False
 
 
@@ -108,7 +108,7 @@ class Proposal(NamedTuple):
     inputs: Mapping[str, Range]
     proposer: str
     body: Any = None
-    kind: Kind = Kind.STEP
+    kind: ProposalKind = ProposalKind.STEP
     log_id: str = ""
 
 
@@ -117,10 +117,10 @@ class Decision(NamedTuple):
 
     offset: int
     proposal: Proposal
-    position: Position
+    position: TaskPosition
 
 
-class Standing(NamedTuple):
+class LogPosition(NamedTuple):
     """What a reader knows of a task, and stores.
 
     Attributes:
@@ -131,17 +131,17 @@ class Standing(NamedTuple):
 
     log_id: str
     offset: int
-    position: Position | None
+    position: TaskPosition | None
 
 
-def decide(position: Position | None, proposal: Proposal) -> Position | None:
+def decide(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """The position after the proposal, or None: it lost.
 
     Args:
         position: of the proposal's task. None: the task was never opened.
         proposal: the next one in the log.
     """
-    if proposal.kind is Kind.OPEN:
+    if proposal.kind is ProposalKind.OPEN:
         return _opened(position, proposal)
     if position is None or position.closed or proposal.version != position.version:
         return None
@@ -151,12 +151,12 @@ def decide(position: Position | None, proposal: Proposal) -> Position | None:
         if (topic_id, start) != position.inputs[topic] or end < start:
             return None
     reads = any(start < end for _, start, end in proposal.inputs.values())
-    if reads != (proposal.kind is Kind.STEP):
+    if reads != (proposal.kind is ProposalKind.STEP):
         return None
-    return Position(position.version + 1, _ends(proposal), closed=proposal.kind is Kind.CLOSE)
+    return TaskPosition(position.version + 1, _ends(proposal), closed=proposal.kind is ProposalKind.CLOSE)
 
 
-def _opened(position: Position | None, proposal: Proposal) -> Position | None:
+def _opened(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """Inputs may come and go while the log is closed; of one that stays the offset may not go back."""
     if any(start != end for _, start, end in proposal.inputs.values()):
         return None
@@ -167,14 +167,14 @@ def _opened(position: Position | None, proposal: Proposal) -> Position | None:
             known = position.inputs.get(topic)
             if known and (known.topic_id != topic_id or start < known.offset):
                 return None
-    return Position(proposal.version, _ends(proposal))
+    return TaskPosition(proposal.version, _ends(proposal))
 
 
-def _ends(proposal: Proposal) -> dict[str, Next]:
-    return {topic: Next(topic_id, end) for topic, (topic_id, _, end) in proposal.inputs.items()}
+def _ends(proposal: Proposal) -> dict[str, InputPosition]:
+    return {topic: InputPosition(topic_id, end) for topic, (topic_id, _, end) in proposal.inputs.items()}
 
 
-def begin(log: Identity, stored: Standing | None) -> Standing:
+def begin(log: PartitionIdentity, stored: LogPosition | None) -> LogPosition:
     """What a reader knows before it reads a partition of the decision log.
 
     Args:
@@ -191,7 +191,7 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
                 f"the decision log starts at offset {log.start}: what was decided before cannot be known from it. "
                 f"Start from a copy that knows",
             )
-        return Standing(log.topic_id, 0, None)
+        return LogPosition(log.topic_id, 0, None)
     if stored.log_id != log.topic_id:
         raise Refused(
             Code.DECISIONS_LOST,
@@ -212,14 +212,14 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
     return stored
 
 
-class History:
+class DecisionHistory:
     """What came true for a task, out of its partition of the decision log.
 
     Attributes:
         offset_next: of the log, to read next.
     """
 
-    def __init__(self, task: int, standing: Standing) -> None:
+    def __init__(self, task: int, standing: LogPosition) -> None:
         self._task = task
         self._log_id, self.offset_next, self._position = standing
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from onefold.processor.core.abc import Identity, Write
+from onefold.processor.core.abc import PartitionIdentity, Write
 from onefold.processor.core.decision import Proposal
-from onefold.processor.core.values import Counts
+from onefold.processor.core.values import RecordCounts
 
 
-class Body(NamedTuple):
+class ProposalBody(NamedTuple):
     """What a proposal does, in the bytes in which everybody takes it over.
 
     Attributes:
@@ -18,13 +18,13 @@ class Body(NamedTuple):
         ticked_ms: the time of the last tick that is folded then, or 0.
     """
 
-    counts: Counts
+    counts: RecordCounts
     states: Sequence[tuple[bytes, bytes | None]]
     writes: bytes
     ticked_ms: int = 0
 
 
-class Note(NamedTuple):
+class StatusRecord(NamedTuple):
     """A record of the decision log by which nothing is decided: a replica tells the others something.
 
     Attributes:
@@ -41,12 +41,12 @@ class Proposals(Protocol):
     """Records of a decision log, to bytes and back."""
 
     def encode(self, proposal: Proposal) -> bytes:
-        """The record's value. The proposal's body is a `Body`."""
+        """The record's value. The proposal's body is a `ProposalBody`."""
 
-    def encode_note(self, note: Note) -> bytes:
+    def encode_note(self, note: StatusRecord) -> bytes:
         """The record's value."""
 
-    def decode(self, value: bytes | None) -> Proposal | Note | None:
+    def decode(self, value: bytes | None) -> Proposal | StatusRecord | None:
         """What the bytes are; None when no version would call them a proposal. Raises `Refused` for those of a newer one."""
 
     def encode_writes(self, writes: Sequence[Write]) -> bytes:
@@ -62,7 +62,7 @@ class DecisionLog(Protocol):
     Methods may raise `Retriable` when the cluster does not answer.
     """
 
-    def identity(self) -> Identity:
+    def identity(self) -> PartitionIdentity:
         """Which topic it is now, and what it holds up to the high watermark."""
 
     def seek(self, offset: int) -> None:

@@ -29,7 +29,6 @@ from onefold.processor.core.topology import EmitChange, Tick, Topology
 from onefold.processor.core.values import (
     OWN_HEADERS,
     Change,
-    Counts,
     DeadLetter,
     Event,
     Misrouted,
@@ -37,6 +36,7 @@ from onefold.processor.core.values import (
     Outputs,
     Produced,
     Record,
+    RecordCounts,
     Transaction,
 )
 
@@ -129,7 +129,7 @@ def fold(
                 _fold_tick(topology.tick, states, record, decode, into)
     misrouted, dead_letters = into.misrouted, into.dead_letters
     accepted = into.folded - into.ignored - len(misrouted) - len(dead_letters)
-    counts = Counts(accepted, into.ignored, len(misrouted), len(dead_letters))
+    counts = RecordCounts(accepted, into.ignored, len(misrouted), len(dead_letters))
     outputs = into.every
     if topology.emit_change is not None:
         outputs += _emitted(topology.emit_change, into.befores, into.changes)

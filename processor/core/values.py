@@ -185,7 +185,7 @@ class DeadLetter(NamedTuple):
     parked: bytes | None = None
 
 
-class Counts(NamedTuple):
+class RecordCounts(NamedTuple):
     """How many input records ended how. Kept with the progress, so the numbers are as exact as the state."""
 
     accepted: int = 0
@@ -193,13 +193,13 @@ class Counts(NamedTuple):
     repartitioned: int = 0
     dead: int = 0
 
-    def plus(self, other: "Counts") -> "Counts":
+    def plus(self, other: "RecordCounts") -> "RecordCounts":
         """The sums, field by field."""
-        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return RecordCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
-    def since(self, before: "Counts") -> "Counts":
+    def since(self, before: "RecordCounts") -> "RecordCounts":
         """The differences, field by field."""
-        return Counts(*(now - then for now, then in zip(self, before, strict=True)))
+        return RecordCounts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class Transaction(NamedTuple):
@@ -215,5 +215,5 @@ class Transaction(NamedTuple):
     misrouted: list[Misrouted]
     dead_letters: list[DeadLetter]
     offsets_next: dict[str, int]
-    counts: Counts
+    counts: RecordCounts
     ticked_ms: int = 0

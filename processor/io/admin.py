@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, 
 from onefold import kafka_ask, kafka_client, kafka_offsets, names, pauses
 from onefold.error_codes import Code
 from onefold.pauses import Pause
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.changelog_format import check_format
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
@@ -150,7 +150,7 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
     return found
 
 
-def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
+def identity(admin: AdminClient, topic: str, partition: int) -> PartitionIdentity:
     """Which topic the name stands for now, and what the partition holds (up to the high watermark)."""
     at = topic, partition
     try:
@@ -159,7 +159,7 @@ def identity(admin: AdminClient, topic: str, partition: int) -> Identity:
         end = kafka_offsets.high_watermarks(admin, [at], CALL_TIMEOUT_S)[at]
     except KafkaException as error:
         raise unanswered(error, f"topic {topic} cannot be described", admin) from error
-    return Identity(str(described.topic_id), start, end)
+    return PartitionIdentity(str(described.topic_id), start, end)
 
 
 def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int:
@@ -244,7 +244,7 @@ def replicas_group_of(topology: Topology) -> str:
     return f"{group_of(topology)}.replicas"
 
 
-class Standing(NamedTuple):
+class InputProgress(NamedTuple):
     """Of an input partition.
 
     Attributes:
@@ -265,7 +265,7 @@ def lag(topology: Topology, client: Mapping[str, str]) -> int:
     return sum(at.end - min(at.end, at.reached) for at in standing(topology, client).values())
 
 
-def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, int], Standing]:
+def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, int], InputProgress]:
     """How far each input partition is folded, ticks too.
 
     By the progress in the changelog, which is the truth; the group's offsets are only a courtesy. The ends are asked for after
@@ -284,21 +284,21 @@ def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, i
         check_visible(admin, [topology.changelog])
     reached = _reached(admin, topology, counts.get(topology.changelog, 0), client)
     ends = _ends(admin, inputs)
-    unread = Standing(0, 0)
+    unread = InputProgress(0, 0)
     return {at: reached.get(at, unread)._replace(end=end) for at, end in ends.items()}
 
 
 def _reached(
     admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]
-) -> dict[tuple[str, int], Standing]:
+) -> dict[tuple[str, int], InputProgress]:
     """Per input partition what the last progress record of its task says; without its end."""
-    reached: dict[tuple[str, int], Standing] = {}
+    reached: dict[tuple[str, int], InputProgress] = {}
     for partition, value in last_progresses(admin, topology, range(partitions), client).items():
         progress = json.loads(value)
         check_format(progress, topology.changelog)
         states = progress.get("partitions")
         reached |= {
-            (topic, partition): Standing(at["next_offset"], 0, states) for topic, at in progress["inputs"].items()
+            (topic, partition): InputProgress(at["next_offset"], 0, states) for topic, at in progress["inputs"].items()
         }
     return reached
 

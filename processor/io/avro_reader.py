@@ -40,7 +40,7 @@ _DECIMAL_BYTES_MAX = 256
 _SCALE_MAX = 617
 
 
-class Writer(NamedTuple):
+class WriterSchema(NamedTuple):
     """The schema of a writer.
 
     Attributes:
@@ -55,10 +55,10 @@ class Writer(NamedTuple):
     counted: Any
 
 
-def writer(raw: Any) -> Writer:
+def writer(raw: Any) -> WriterSchema:
     """The writer of a schema in JSON; raises fastavro's errors for an invalid schema."""
     schema, counted = (fastavro.parse_schema(_cleaned(raw, kept)) for kept in (("decimal",), _COUNTING))
-    return Writer(schema, _Compiler().read(schema), counted)
+    return WriterSchema(schema, _Compiler().read(schema), counted)
 
 
 def _cleaned(raw: Any, logical_types: tuple[str, ...]) -> Any:

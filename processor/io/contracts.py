@@ -18,7 +18,7 @@ from onefold import contract_files, places, schema_history
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.io import defaults, logical_types, schemas
-from onefold.processor.io.avro_reader import Writer, writer
+from onefold.processor.io.avro_reader import WriterSchema, writer
 
 #: The folder of the schemas.
 FOLDER = places.data("avro")
@@ -54,7 +54,7 @@ _TICK = {
 
 
 @dataclass(frozen=True)
-class Contract:
+class RecordSchema:
     """A record schema.
 
     Attributes:
@@ -71,21 +71,21 @@ class Contract:
 
     name: str
     schema: Any
-    writer: Writer
+    writer: WriterSchema
     reader: Any
     prefix: bytes
     type_unchecked: type[msgspec.Struct]
     type: type[msgspec.Struct]
-    earlier: Mapping[bytes, Writer] = field(default_factory=dict)
+    earlier: Mapping[bytes, WriterSchema] = field(default_factory=dict)
 
 
-def load(folder: Path = FOLDER, topics: Collection[str] | None = None) -> dict[str, Contract]:
+def load(folder: Path = FOLDER, topics: Collection[str] | None = None) -> dict[str, RecordSchema]:
     """The existing schemas of these topics; of all topics if None.
 
     Raises:
         Refused: a schema cannot be used, two schemas claim a topic, or a schema cannot read records of an earlier version.
     """
-    made: dict[int, Contract] = {}
+    made: dict[int, RecordSchema] = {}
     try:
         found = contract_files.by_topic(folder, topics)
         for path, raw in found.values():
@@ -96,7 +96,7 @@ def load(folder: Path = FOLDER, topics: Collection[str] | None = None) -> dict[s
     return {topic: made[id(raw)] for topic, (_, raw) in found.items()}
 
 
-def _read(path: Path, raw: dict[str, Any]) -> Contract:
+def _read(path: Path, raw: dict[str, Any]) -> RecordSchema:
     try:
         return _contract(raw, schema_history.earlier(path.parent, raw))
     except contract_files.Unusable:
@@ -107,12 +107,12 @@ def _read(path: Path, raw: dict[str, Any]) -> Contract:
         raise contract_files.Unusable(f"{path} is no usable schema: {error}") from error
 
 
-def of_ticks() -> Contract:
+def of_ticks() -> RecordSchema:
     """The schema of the topics of ticks."""
     return _contract(_TICK)
 
 
-def _contract(raw: dict[str, Any], before: Mapping[bytes, dict[str, Any]] = MappingProxyType({})) -> Contract:
+def _contract(raw: dict[str, Any], before: Mapping[bytes, dict[str, Any]] = MappingProxyType({})) -> RecordSchema:
     schema, name = fastavro.parse_schema(raw), contract_files.full_name(raw)
     written, earlier = writer(raw), {prefix: writer(was) for prefix, was in before.items()}
     for each in (written, *earlier.values()):
@@ -121,7 +121,7 @@ def _contract(raw: dict[str, Any], before: Mapping[bytes, dict[str, Any]] = Mapp
     whole: Any = fastavro.schema.expand_schema(raw)
     types = _struct(whole, _UNCHECKED), _struct(whole, _PRIMITIVES)
     reader = defaults.meant(fastavro.parse_schema(raw), whole)
-    return Contract(name, schema, written, reader, schema_history.header(raw), *types, earlier)
+    return RecordSchema(name, schema, written, reader, schema_history.header(raw), *types, earlier)
 
 
 def _struct(record: dict[str, Any], primitives: dict[str, Any]) -> type[msgspec.Struct]:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import Corrupted, ProcessorError, Retriable, TooMuch
 from onefold.processor.io.admin import connect, delete_before, identity, offset_at
 from onefold.processor.io.kafka_errors import TOO_MUCH, translate
@@ -110,7 +110,7 @@ class KafkaDecisionLog:
         self._consumer: Consumer | None = None
         self._appender = appender or Appender(client)
 
-    def identity(self) -> Identity:
+    def identity(self) -> PartitionIdentity:
         """Which topic it is now, and what it holds up to the high watermark."""
         return identity(self._admin, self._topic, self._partition)
 

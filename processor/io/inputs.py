@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 
 from onefold import kafka_client
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record
@@ -69,7 +69,7 @@ class KafkaInputs:
         """The partition of the inputs where all records of `key` belong."""
         return partition_of(key, self.partitions)
 
-    def identities(self) -> dict[str, Identity]:
+    def identities(self) -> dict[str, PartitionIdentity]:
         """Per input topic."""
         return {topic: identity(self._admin, topic, self.partition) for topic in self._topology.reads}
 

@@ -12,9 +12,9 @@ import fastavro
 import msgspec
 
 from onefold.processor.core.abc import Write
-from onefold.processor.core.decision import Kind, Proposal, Range
-from onefold.processor.core.decision_log import Body, Note
-from onefold.processor.core.values import Counts
+from onefold.processor.core.decision import Proposal, ProposalKind, Range
+from onefold.processor.core.decision_log import ProposalBody, StatusRecord
+from onefold.processor.core.values import RecordCounts
 from onefold.processor.io.contracts import FOLDER
 
 #: The first byte of a record, and here also that of the writes in a decoded proposal: no msgpack array begins with it.
@@ -28,7 +28,7 @@ _DECISION, _WRITES = (
 _NO_RECORD = (ValueError, TypeError, KeyError, IndexError, EOFError, AttributeError, MemoryError, RecursionError)
 
 
-def decode(value: bytes) -> Proposal | Note | None:
+def decode(value: bytes) -> Proposal | StatusRecord | None:
     """Decode a record of the decision log; None if the bytes are malformed."""
     try:
         return _decoded(value)
@@ -36,22 +36,26 @@ def decode(value: bytes) -> Proposal | Note | None:
         return None
 
 
-def _decoded(value: bytes) -> Proposal | Note:
+def _decoded(value: bytes) -> Proposal | StatusRecord:
     stream = io.BytesIO(value)
     stream.seek(1)
     found: Any = fastavro.schemaless_reader(stream, _DECISION, None)
     # Records of before 0.2 end without the id of the log.
     log_id: Any = fastavro.schemaless_reader(stream, "string", None) if stream.tell() < len(value) else ""
     if found["kind"] == "note":
-        return Note(found["task"], found["proposer"], msgspec.json.decode(found["note"], type=dict[str, Any]), log_id)
+        return StatusRecord(
+            found["task"], found["proposer"], msgspec.json.decode(found["note"], type=dict[str, Any]), log_id
+        )
     inputs = {one["topic"]: Range(one["topic_id"], one["start"], one["end"]) for one in found["inputs"]}
     states = [(state["key"], state["value"]) for state in found["states"]]
-    body = Body(Counts(*found["counts"]), states, bytes((FORMAT,)) + found["writes"], found["ticked_ms"])
-    return Proposal(found["task"], found["version"], inputs, found["proposer"], body, Kind(found["kind"]), log_id)
+    body = ProposalBody(RecordCounts(*found["counts"]), states, bytes((FORMAT,)) + found["writes"], found["ticked_ms"])
+    return Proposal(
+        found["task"], found["version"], inputs, found["proposer"], body, ProposalKind(found["kind"]), log_id
+    )
 
 
 def writes(data: bytes) -> list[Write]:
-    """Decode `Body.writes` of a proposal that `decode` returned."""
+    """Decode `ProposalBody.writes` of a proposal that `decode` returned."""
     found: Any = fastavro.schemaless_reader(io.BytesIO(data[1:]), _WRITES, None)
     return [
         (

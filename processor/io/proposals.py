@@ -14,8 +14,8 @@ from msgspec.structs import astuple
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
-from onefold.processor.core.decision import Kind, Proposal, Range
-from onefold.processor.core.decision_log import Body, Note
+from onefold.processor.core.decision import Proposal, ProposalKind, Range
+from onefold.processor.core.decision_log import ProposalBody, StatusRecord
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import previous_proposals
 
@@ -31,13 +31,13 @@ class _Proposal(Struct, array_like=True, forbid_unknown_fields=True, tag="propos
     version: int
     inputs: Mapping[str, Range]
     proposer: str
-    body: Body
-    kind: Kind
+    body: ProposalBody
+    kind: ProposalKind
     log_id: str
 
 
 class _Note(Struct, array_like=True, forbid_unknown_fields=True, tag="note"):
-    """The fields of `Note`, in the same order."""
+    """The fields of `StatusRecord`, in the same order."""
 
     task: int
     proposer: str
@@ -57,11 +57,11 @@ class MsgpackProposals:
         """The record's value."""
         return _PREFIX + msgpack.encode(_Proposal(*proposal))
 
-    def encode_note(self, note: Note) -> bytes:
+    def encode_note(self, note: StatusRecord) -> bytes:
         """The record's value."""
         return _PREFIX + msgpack.encode(_Note(note.task, note.proposer, json.encode(note.body), note.log_id))
 
-    def decode(self, value: bytes | None) -> Proposal | Note | None:
+    def decode(self, value: bytes | None) -> Proposal | StatusRecord | None:
         """What the bytes are; None when no version would call them a proposal.
 
         Raises:
@@ -81,7 +81,7 @@ class MsgpackProposals:
             record = _record_of(memoryview(value)[1:])
             if isinstance(record, _Proposal):
                 return Proposal(*astuple(record))
-            return Note(record.task, record.proposer, _note_body_of(record.body), record.log_id)
+            return StatusRecord(record.task, record.proposer, _note_body_of(record.body), record.log_id)
         except (ValueError, RecursionError):  # of msgspec, and of a text that is not UTF-8
             return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Rejected, Retriable
 from onefold.processor.io import schemas
-from onefold.processor.io.avro_reader import Writer
+from onefold.processor.io.avro_reader import WriterSchema
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema
@@ -61,11 +61,11 @@ class ConfluentRegistry:
             ) from None
         self._clock = clock
         # A schema, or the reason of a refusal.
-        self._schemas: dict[int, Writer | _Refusal] = {}
+        self._schemas: dict[int, WriterSchema | _Refusal] = {}
         # The time until which an id counts as unknown, and the reason; the oldest first.
         self._unknown: dict[int, tuple[float, str]] = {}
 
-    def schema(self, schema_id: int) -> Writer:
+    def schema(self, schema_id: int) -> WriterSchema:
         """The parsed writer schema.
 
         Raises:

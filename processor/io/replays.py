@@ -44,14 +44,14 @@ class Copied(NamedTuple):
     signature: str
 
 
-class Turn(NamedTuple):
+class ParkedTurn(NamedTuple):
     """Of a dead letter of a parked key: the signature of the pipeline that wrote it (`Owner`), and its ticket as text."""
 
     signature: str
     ticket: str
 
 
-class Receipt(NamedTuple):
+class ReplayReceipt(NamedTuple):
     """A record was replayed, or dropped.
 
     Attributes:
@@ -70,7 +70,7 @@ class Receipt(NamedTuple):
     at_ms: int
     dropped: Dropped | None = None
     copied: Copied | None = None
-    parked: Turn | None = None
+    parked: ParkedTurn | None = None
 
     def __str__(self) -> str:
         return "replayed" if self.dropped is None else f"dropped by {self.dropped.by}: {self.dropped.reason}"
@@ -93,7 +93,7 @@ class Receipt(NamedTuple):
         return _text(self.place).encode(), json.dumps(body).encode()
 
     @staticmethod
-    def decode(key: bytes | None, value: bytes | None) -> Receipt:
+    def decode(key: bytes | None, value: bytes | None) -> ReplayReceipt:
         """The receipt. Raises ValueError, with a few words, when the bytes are none."""
         try:
             place = _place((key or b"").decode())
@@ -101,7 +101,7 @@ class Receipt(NamedTuple):
             version, topic_id, letter, at_ms = (body[name] for name in ("version", "topic_id", "letter", "at_ms"))
             dropped = Dropped(*(body["dropped"][name] for name in Dropped._fields)) if "dropped" in body else None
             copied = Copied(*(body["copied"][name] for name in Copied._fields)) if "copied" in body else None
-            parked = Turn(*(body["parked"][name] for name in Turn._fields)) if "parked" in body else None
+            parked = ParkedTurn(*(body["parked"][name] for name in ParkedTurn._fields)) if "parked" in body else None
             if copied is not None:
                 copied = copied._replace(original=_place(str(copied.original)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -111,7 +111,7 @@ class Receipt(NamedTuple):
             raise ValueError("its fields are of other types")
         if version > VERSION:
             raise ValueError("it was written by a newer Onefold")
-        return Receipt(place, topic_id, letter, at_ms, dropped, copied, parked)
+        return ReplayReceipt(place, topic_id, letter, at_ms, dropped, copied, parked)
 
 
 class Receipts:
@@ -122,7 +122,7 @@ class Receipts:
         self._topic = topic
         self._admin: AdminClient = kafka.connect(client)
         self._next = 0
-        self._found: dict[tuple[Place, str], Receipt] = {}
+        self._found: dict[tuple[Place, str], ReplayReceipt] = {}
 
     def read_on(self) -> None:
         """Read what has come since, up to the high watermark.
@@ -136,7 +136,7 @@ class Receipts:
             raise self._refused(f"{self._topic} begins at offset {start}, and has lost receipts of replays")
         for message in between(self._client, {(self._topic, 0): (self._next, end)}):
             try:
-                receipt = Receipt.decode(message.key(), message.value())
+                receipt = ReplayReceipt.decode(message.key(), message.value())
             except ValueError as error:
                 at = f"{self._topic}/0/{message.offset()}"
                 raise self._refused(f"{at} is no receipt of a replay: {error}") from error
@@ -152,11 +152,11 @@ class Receipts:
             f"`onefold reset --inputs` of the pipeline",
         )
 
-    def of(self, place: Place, topic_id: str) -> Receipt | None:
+    def of(self, place: Place, topic_id: str) -> ReplayReceipt | None:
         """The receipt of a record or of a copy of it, or None while neither was replayed or dropped."""
         return self._found.get((place, topic_id))
 
-    def by_place(self, topic_ids: Mapping[str, str]) -> dict[Place, Receipt]:
+    def by_place(self, topic_ids: Mapping[str, str]) -> dict[Place, ReplayReceipt]:
         """Those of records of these very topics, and of copies of them."""
         return {place: found for (place, topic_id), found in self._found.items() if topic_ids.get(place[0]) == topic_id}
 
@@ -171,7 +171,7 @@ def _place(text: str) -> Place:
     return topic, int(partition), int(offset)
 
 
-def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, Receipt]:
+def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, ReplayReceipt]:
     """The input records that were replayed or dropped. Raises `Retriable` when the cluster does not answer, `Refused` when that
     cannot be known.
     """
@@ -188,7 +188,7 @@ def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, Rece
 class WithoutWithdrawn:
     """A codec to which the records with a receipt are dead letters: they count where they were replayed, or never."""
 
-    def __init__(self, codec: Codec, receipts: Mapping[Place, Receipt]) -> None:
+    def __init__(self, codec: Codec, receipts: Mapping[Place, ReplayReceipt]) -> None:
         self._decode, self._receipts = codec.decode, receipts
         self.encode, self.encode_state, self.decode_state = codec.encode, codec.encode_state, codec.decode_state
 

@@ -14,7 +14,7 @@ import fastavro.schema
 from onefold.avro_types import PRIMITIVES
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Rejected
-from onefold.processor.io.avro_reader import Writer, writer
+from onefold.processor.io.avro_reader import WriterSchema, writer
 
 # Kafka's default for the largest record. A user who allows larger records must allow them here too.
 INPUT_BYTES_MAX = 1024 * 1024
@@ -51,7 +51,7 @@ class _Weight(NamedTuple):
     depth: int
 
 
-def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> Writer:
+def parse(schema_id: int, text: str, referenced: Sequence[str] = ()) -> WriterSchema:
     """Parse a schema. Raises `Rejected` with the reason if the text is no schema, or exceeds a limit.
 
     Args:

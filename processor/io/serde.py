@@ -29,8 +29,8 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Fields, Record
 from onefold.processor.io import time_units
 from onefold.processor.io.avro_encoder import encoder
-from onefold.processor.io.avro_reader import Writer
-from onefold.processor.io.contracts import Contract, of_ticks
+from onefold.processor.io.avro_reader import WriterSchema
+from onefold.processor.io.contracts import RecordSchema, of_ticks
 from onefold.processor.io.logical_types import convert
 from onefold.processor.io.schemas import DEPTH_MAX, INPUT_BYTES_MAX
 from onefold.schema_history import SINGLE_OBJECT
@@ -71,17 +71,19 @@ _AVRO_ERRORS = (
 )
 
 
-class Registry(Protocol):
+class SchemaRegistry(Protocol):
     """Where Confluent schema ids are looked up."""
 
-    def schema(self, schema_id: int) -> Writer:
+    def schema(self, schema_id: int) -> WriterSchema:
         """The parsed writer schema; `Rejected` when there is none, `Retriable` when the registry does not answer."""
 
 
 class AvroCodec:
     """The codec of one topology, by the contracts of its topics."""
 
-    def __init__(self, topology: Topology, contracts: Mapping[str, Contract], registry: Registry | None = None) -> None:
+    def __init__(
+        self, topology: Topology, contracts: Mapping[str, RecordSchema], registry: SchemaRegistry | None = None
+    ) -> None:
         if topology.ticks is not None:
             contracts = {**contracts, topology.ticks: of_ticks()}
         self._decode_json = {topic: _json_decoders(contracts[topic]) for topic in topology.reads}
@@ -195,20 +197,20 @@ class AvroCodec:
             ) from None
 
 
-def decode_plain(contract: Contract, data: bytes | None) -> dict[str, Any]:
+def decode_plain(contract: RecordSchema, data: bytes | None) -> dict[str, Any]:
     """A record that a processor wrote, as plain JSON data: decimals and moments are texts, bytes base64. Raises `Rejected`."""
     plain: dict[str, Any] = msgspec.to_builtins(_single_object(contract, data or b""))
     return plain
 
 
-def decode_fields(contract: Contract, data: bytes | None) -> dict[str, Any]:
+def decode_fields(contract: RecordSchema, data: bytes | None) -> dict[str, Any]:
     """A record that a processor wrote, by this contract or an earlier one, as Python values. Raises `Rejected`."""
     kept = (bytes, datetime, date, time, UUID, Decimal)
     fields: dict[str, Any] = msgspec.to_builtins(_single_object(contract, data or b""), builtin_types=kept)
     return fields
 
 
-def _single_object(contract: Contract, data: bytes) -> Any:
+def _single_object(contract: RecordSchema, data: bytes) -> Any:
     if data.startswith(contract.prefix):
         return _convert(contract, _read(data, len(contract.prefix), contract.writer, None))
     if (was := contract.earlier.get(data[: len(contract.prefix)])) is not None:
@@ -221,7 +223,7 @@ def _single_object(contract: Contract, data: bytes) -> Any:
     )
 
 
-def _json_decoders(contract: Contract) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+def _json_decoders(contract: RecordSchema) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
     """JSON holds NUL as an escape only: text without that escape need not be searched for it again, field by field."""
     unchecked, checked = (
         msgspec.json.Decoder(kind, dec_hook=convert) for kind in (contract.type_unchecked, contract.type)
@@ -240,7 +242,7 @@ def _refuse_depth(data: bytes) -> None:
             raise Rejected(f"the JSON text is nested deeper than {DEPTH_MAX}", Code.VALUE_TOO_LARGE)
 
 
-def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
+def _read(data: bytes, start: int, writer: WriterSchema, reader: Any) -> Any:
     """The value of the Avro body that begins at `start`; with a contract as `reader`, resolved to it by Avro's rules.
 
     Raises:
@@ -259,13 +261,13 @@ def _read(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
     raise Rejected(f"the Avro body has {len(data) - end} bytes more than its value", Code.VALUE_UNREADABLE)
 
 
-def _resolved(data: bytes, start: int, writer: Writer, reader: Any) -> Any:
+def _resolved(data: bytes, start: int, writer: WriterSchema, reader: Any) -> Any:
     body = io.BytesIO(data)
     body.seek(start)
     return fastavro.schemaless_reader(body, writer.schema, reader)
 
 
-def _convert(contract: Contract, value: Any) -> Any:
+def _convert(contract: RecordSchema, value: Any) -> Any:
     try:
         return msgspec.convert(value, contract.type, dec_hook=convert)
     except msgspec.ValidationError as error:

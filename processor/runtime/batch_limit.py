@@ -24,7 +24,7 @@ from typing import Annotated
 import msgspec
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import Abortable, Corrupted
 from onefold.processor.core.values import Record
 
@@ -131,7 +131,7 @@ class BatchLimit:
         """Whether each record is tried alone, after an `attempt`."""
         return self.quarantine.level == 2
 
-    def open(self, inputs: Mapping[str, Identity]) -> None:
+    def open(self, inputs: Mapping[str, PartitionIdentity]) -> None:
         """Go on from the quarantine of the predecessor, whose crash was at a record before these ends of the inputs."""
         self._ends = {topic: identity.end for topic, identity in inputs.items()}
         self._store(self.quarantine.successor())

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Codec, Identity
+from onefold.processor.core.abc import Codec, PartitionIdentity
 from onefold.processor.core.changelog_format import DECIDED, ELASTIC, check_format
-from onefold.processor.core.decision import Decision, Kind
-from onefold.processor.core.decision_log import Body
+from onefold.processor.core.decision import Decision, ProposalKind
+from onefold.processor.core.decision_log import ProposalBody
 from onefold.processor.core.errors import Corrupted, Damaged, Refused
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.core.values import Change, Counts, Record
+from onefold.processor.core.values import Change, Record, RecordCounts
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.state_store import STATE as STATE
-from onefold.processor.runtime.state_store import Store
+from onefold.processor.runtime.state_store import MemoryStateStore
 
 # What the counts are called in the progress record, where that is not the field's name: 0.1.0 reads it, and writes it.
 _STORED_NAMES = {"repartitioned": "forwarded"}
@@ -49,7 +49,7 @@ class DecidedIn(NamedTuple):
 
 
 @dataclass
-class Progress:
+class TaskProgress:
     """Where a task stands: per topic that it reads its id and the offset to read next; how many records ended how.
 
     Attributes:
@@ -62,7 +62,7 @@ class Progress:
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     offsets_next: dict[str, int] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    counts: RecordCounts = field(default_factory=RecordCounts)
     transactions: int = 0
     decided_in: DecidedIn | None = None
     ticked_ms: int = 0
@@ -106,7 +106,7 @@ class Progress:
         return json.dumps(body).encode()
 
     @staticmethod
-    def decode(data: bytes) -> "Progress":
+    def decode(data: bytes) -> "TaskProgress":
         """The progress; fields that are not known are left out.
 
         Raises:
@@ -117,10 +117,10 @@ class Progress:
             body = json.loads(data)
             check_format(body, "the changelog")
             inputs, counts = body["inputs"], body["counts"]
-            return Progress(
+            return TaskProgress(
                 {topic: at["topic_id"] for topic, at in inputs.items()},
                 {topic: at["next_offset"] for topic, at in inputs.items()},
-                Counts(*(counts.get(_STORED_NAMES.get(name, name), 0) for name in Counts._fields)),
+                RecordCounts(*(counts.get(_STORED_NAMES.get(name, name), 0) for name in RecordCounts._fields)),
                 body["transactions"],
                 DecidedIn(**body["decided_in"]) if "decided_in" in body else None,
                 body.get("ticked_ms", 0),
@@ -129,7 +129,7 @@ class Progress:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupted(Code.CHANGELOG_WRONG, f"the changelog's progress record cannot be read: {error}") from error
 
-    def advanced(self, offsets_next: Mapping[str, int], counts: Counts, ticked_ms: int = 0) -> "Progress":
+    def advanced(self, offsets_next: Mapping[str, int], counts: RecordCounts, ticked_ms: int = 0) -> "TaskProgress":
         """The progress after one more transaction. It never goes back."""
         for topic, offset in offsets_next.items():
             if offset < self.offsets_next[topic]:
@@ -146,7 +146,7 @@ class Progress:
             ticked_ms=max(self.ticked_ms, ticked_ms),
         )
 
-    def after(self, decision: Decision) -> "Progress":
+    def after(self, decision: Decision) -> "TaskProgress":
         """The progress after a decision of the log, by which the task goes on, or leaves the log.
 
         Raises:
@@ -154,10 +154,10 @@ class Progress:
         """
         if self.decided_in is None:
             raise Corrupted(Code.CHANGELOG_WRONG, "a decision comes after the log was closed")
-        body: Body = decision.proposal.body
-        closed = decision.proposal.kind is Kind.CLOSE
+        body: ProposalBody = decision.proposal.body
+        closed = decision.proposal.kind is ProposalKind.CLOSE
         inputs = decision.position.inputs
-        return Progress(
+        return TaskProgress(
             {topic: at.topic_id for topic, at in inputs.items()},
             {topic: at.offset for topic, at in inputs.items()},
             self.counts.plus(body.counts),
@@ -178,7 +178,7 @@ class Progress:
                     f"its records are not the ones behind the stored state. See `onefold docs reset`",
                 )
 
-    def checked(self, identities: Mapping[str, Identity]) -> "Progress":
+    def checked(self, identities: Mapping[str, PartitionIdentity]) -> "TaskProgress":
         """The same progress, now known to belong to these very topics; inputs seen for the first time start at their start.
 
         Raises:
@@ -211,28 +211,28 @@ class Progress:
         )
 
 
-def behind(progress: Progress, ends: Mapping[str, Identity] | None) -> int | None:
+def behind(progress: TaskProgress, ends: Mapping[str, PartitionIdentity] | None) -> int | None:
     """How many offsets there are from the progress to these ends; None when they are not known."""
     if ends is None:
         return None
     return sum(max(0, found.end - progress.offsets_next.get(topic, found.start)) for topic, found in ends.items())
 
 
-def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Progress, Quarantine]:
+def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[TaskProgress, Quarantine]:
     """What the last records of the changelog say that are no states, by their keys.
 
     Raises:
         Corrupted: a record is not what a task writes.
         Refused: a newer Onefold wrote the changelog.
     """
-    progress, quarantine = Progress(), Quarantine()
+    progress, quarantine = TaskProgress(), Quarantine()
     # The progress first: it says whether the rest can be read at all.
     for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
         last = others[key]
         if last is None:
             raise Corrupted(Code.CHANGELOG_WRONG, f"{topology.changelog} holds a deleted {key[:20]!r} record")
         if key == PROGRESS_KEY:
-            progress = Progress.decode(last)
+            progress = TaskProgress.decode(last)
         elif key == QUARANTINE_KEY:
             quarantine = Quarantine.decode(last)
         else:
@@ -240,12 +240,14 @@ def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Prog
     return progress, quarantine
 
 
-def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -> Store:
+def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -> MemoryStateStore:
     """The store of these changelog records of states: decoded once a key, after the last record of it is known. Raises `Refused`
     for one that the topology's state cannot be.
     """
     with fitting():
-        return Store({key[len(STATE) :].decode(): codec.decode_state(topology, value) for key, value in states.items()})
+        return MemoryStateStore(
+            {key[len(STATE) :].decode(): codec.decode_state(topology, value) for key, value in states.items()}
+        )
 
 
 @contextmanager

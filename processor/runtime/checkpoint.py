@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from onefold.processor.core.abc import ChangelogIs
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, TaskProgress
 
 #: Of what is on disk: the checkpoint, and the states as the changelog has them. Another number is not read.
 VERSION = 1
@@ -23,7 +23,7 @@ VERSION = 1
 _AGE_SHARE = 0.5
 
 
-class Checkpoint(NamedTuple):
+class StateCheckpoint(NamedTuple):
     """What holds at an offset of the changelog.
 
     Attributes:
@@ -51,13 +51,13 @@ class Checkpoint(NamedTuple):
         return {PROGRESS_KEY: self.progress, QUARANTINE_KEY: self.quarantine}
 
 
-def decode(data: bytes) -> Checkpoint | str:
+def decode(data: bytes) -> StateCheckpoint | str:
     """The checkpoint, or in a few words why it is none that can be used here."""
     try:
         body: Mapping[str, Any] = json.loads(data)
         if body.get("version") != VERSION:
             return f"they are of another version of Onefold, in format {body.get('version')!r}"
-        return Checkpoint(
+        return StateCheckpoint(
             str(body["topic_id"]),
             int(body["partition"]),
             int(body["next"]),
@@ -69,7 +69,7 @@ def decode(data: bytes) -> Checkpoint | str:
         return "their checkpoint cannot be read"
 
 
-def unfit(found: Checkpoint, changelog: ChangelogIs, partition: int, progress: Progress, now_s: float) -> str:
+def unfit(found: StateCheckpoint, changelog: ChangelogIs, partition: int, progress: TaskProgress, now_s: float) -> str:
     """In a few words why states of this checkpoint cannot be gone on from; empty when they can.
 
     Args:
@@ -79,7 +79,7 @@ def unfit(found: Checkpoint, changelog: ChangelogIs, partition: int, progress: P
     if (found.topic_id, found.partition) != (changelog.topic_id, partition):
         return "they are of another changelog"
     try:
-        known = Progress.decode(found.progress)
+        known = TaskProgress.decode(found.progress)
     except ProcessorError:
         return "their checkpoint cannot be read"
     if not changelog.start <= found.next <= changelog.end:

@@ -27,7 +27,7 @@ from onefold.processor.core.values import (
     trace_of,
 )
 from onefold.processor.runtime import merge_order
-from onefold.processor.runtime.changelog import STATE, Progress
+from onefold.processor.runtime.changelog import STATE, TaskProgress
 from onefold.processor.runtime.dead_letters import headers_of, key_of, value_of
 from onefold.processor.runtime.handler_errors import NO_FAULT, Bugs
 
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
     writes: list[Write]
     states: list[Write]
     changes: Mapping[str, Change]
-    progress: Progress
+    progress: TaskProgress
 
 
 class Compute:
@@ -65,7 +65,7 @@ class Compute:
         self._bugs = Bugs()
 
     def prepare(
-        self, states: States, progress: Progress, records: Sequence[Record], rejected: Mapping[Record, str]
+        self, states: States, progress: TaskProgress, records: Sequence[Record], rejected: Mapping[Record, str]
     ) -> Prepared:
         """The transaction of these records.
 

@@ -14,16 +14,26 @@ import msgspec
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Inputs, Transactions, Write
-from onefold.processor.core.decision import Decision, History, Kind, Next, Position, Proposal, Range, Standing, begin
-from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
+from onefold.processor.core.decision import (
+    Decision,
+    DecisionHistory,
+    InputPosition,
+    LogPosition,
+    Proposal,
+    ProposalKind,
+    Range,
+    TaskPosition,
+    begin,
+)
+from onefold.processor.core.decision_log import DecisionLog, ProposalBody, Proposals, StatusRecord
 from onefold.processor.core.errors import Corrupted, Refused, Retriable, TooMuch
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.batch_limit import Quarantine
-from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.changelog import DecidedIn, TaskProgress
 from onefold.processor.runtime.compute import Prepared
 from onefold.processor.runtime.record_limits import Sizes
-from onefold.processor.runtime.state_manager import Found, Keeping
-from onefold.processor.runtime.state_store import DiskStore, Store
+from onefold.processor.runtime.state_manager import RestoredState, StateManager
+from onefold.processor.runtime.state_store import DiskStateStore, MemoryStateStore
 from onefold.processor.runtime.takeover import ProposalBackoff, TaskShares
 from onefold.processor.runtime.task import Decided, Decider, TopicIds
 from onefold.processor.runtime.transaction_decider import Transact
@@ -115,7 +125,7 @@ class LogDecider(Decider):
         """Whether the outcome of the last proposal is waited for: until it is read, or for `PENDING_S`."""
         return self._pending is not None
 
-    def open(self, keeping: Keeping) -> Store | DiskStore:
+    def open(self, keeping: StateManager) -> MemoryStateStore | DiskStateStore:
         """Restore from the changelog. The log gives next what comes after it.
 
         Raises:
@@ -133,7 +143,7 @@ class LogDecider(Decider):
         log = self._log.identity()
         standing = begin(log._replace(start=start), standing_of(progress))
         self._log.seek(standing.offset)
-        self._history, self._end = History(self.partition, standing), log.end
+        self._history, self._end = DecisionHistory(self.partition, standing), log.end
         self.restoring = standing.offset < log.end  # decisions, and notes that tell how the last life ended
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self.progress, self.published = progress, progress.transactions
@@ -158,7 +168,7 @@ class LogDecider(Decider):
         if self.pending or self._asking:
             return False
         if self.progress.decided_in is not None and not self.progress.decided_in.opened:
-            self._append(self._encoded(Kind.OPEN, self.progress, []))
+            self._append(self._encoded(ProposalKind.OPEN, self.progress, []))
             return False
         return True
 
@@ -168,7 +178,7 @@ class LogDecider(Decider):
 
     def propose(self, prepared: Prepared, topic_ids: TopicIds) -> None:
         """Append a proposal."""
-        pending = self._encoded(Kind.STEP, prepared.progress, prepared.states, prepared.writes)
+        pending = self._encoded(ProposalKind.STEP, prepared.progress, prepared.states, prepared.writes)
         self._step("before_append")
         self.progress.same_topics(topic_ids())
         try:
@@ -200,7 +210,7 @@ class LogDecider(Decider):
         for offset, value in found:
             ours = self._pending if self._pending is not None and self._pending.value == value else None
             record = self._proposals.decode(value) if ours is None else ours.proposal
-            if isinstance(record, Note):
+            if isinstance(record, StatusRecord):
                 self._hear(record)
                 record = None
             decision = self._history.take(offset, record)
@@ -212,7 +222,7 @@ class LogDecider(Decider):
     def write_quarantine(self, quarantine: Quarantine) -> None:
         """Append a note, which only this replica's next life reads."""
         body = {"quarantine": msgspec.to_builtins(quarantine)}
-        note = Note(self.partition, self._name, body, self.progress.log_id)
+        note = StatusRecord(self.partition, self._name, body, self.progress.log_id)
         self._log.append(self._proposals.encode_note(note))
 
     def check_log(self) -> None:
@@ -236,7 +246,7 @@ class LogDecider(Decider):
 
     # --- at the start
 
-    def _restored(self, keeping: Keeping) -> Found:
+    def _restored(self, keeping: StateManager) -> RestoredState:
         found = keeping.restore(self._changelog, stable=True)
         if found.progress.decided_in is None:
             self._take_over()
@@ -248,7 +258,7 @@ class LogDecider(Decider):
         """Take the task from Kafka transactions to the decision log: a fenced transaction of the changelog says so."""
         self._changelog.open()
         found = self._changelog.last_progress()
-        before = Progress.decode(found) if found else Progress()
+        before = TaskProgress.decode(found) if found else TaskProgress()
         if before.decided_in is not None:
             return  # another replica was faster; whoever publishes is fenced, and another one takes that up
         identities = self._inputs.identities()
@@ -259,7 +269,7 @@ class LogDecider(Decider):
         transact.write([], before, after)
         transact.commit()
 
-    def _refuse_other_inputs(self, progress: Progress) -> None:
+    def _refuse_other_inputs(self, progress: TaskProgress) -> None:
         """A decision reads the very inputs of the one before it. What a replica proposed that reads others would win for itself
         and for others like it, and for no publisher, sink or judge.
         """
@@ -276,17 +286,17 @@ class LogDecider(Decider):
 
     def _decided(self, decision: Decision, *, ours: bool) -> Decided:
         proposal = decision.proposal
-        body: Body = proposal.body
+        body: ProposalBody = proposal.body
         self._pending = None
         self.progress = self.progress.after(decision)
-        if proposal.kind is Kind.CLOSE:
+        if proposal.kind is ProposalKind.CLOSE:
             raise Refused(
                 Code.REPLICAS_CHANGED,
                 f"{self._topology.name} is decided by Kafka transactions again: {proposal.proposer} has taken task "
                 f"{self.partition} back. Start this one again to have replicas",
             )
         self._shares.decided(self.partition, proposal.proposer)
-        if proposal.kind is Kind.OPEN:
+        if proposal.kind is ProposalKind.OPEN:
             return Decided(body.states)
         won, decided = self.score
         self.score = won + ours, decided + 1
@@ -295,7 +305,7 @@ class LogDecider(Decider):
             self.unpublished_since = self._clock()
         return Decided(None if ours else body.states)
 
-    def _hear(self, note: Note) -> None:
+    def _hear(self, note: StatusRecord) -> None:
         if note.task != self.partition or note.log_id not in ("", self.progress.log_id):
             return
         published, quarantine = note.body.get("published"), note.body.get("quarantine")
@@ -311,10 +321,12 @@ class LogDecider(Decider):
 
     # --- what to propose
 
-    def _encoded(self, kind: Kind, after: Progress, states: Sequence[Write], writes: Sequence[Write] = ()) -> _Pending:
+    def _encoded(
+        self, kind: ProposalKind, after: TaskProgress, states: Sequence[Write], writes: Sequence[Write] = ()
+    ) -> _Pending:
         counts = after.counts.since(self.progress.counts)
         written = [(key or b"", value) for _, _, key, value, _ in states]
-        body = Body(counts, written, self._proposals.encode_writes(writes), after.ticked_ms)
+        body = ProposalBody(counts, written, self._proposals.encode_writes(writes), after.ticked_ms)
         proposal = proposal_of(self.progress, self.partition, self._name, kind, after.offsets_next, body)
         return _Pending(self._proposals.encode(proposal), proposal, 0.0)
 
@@ -323,19 +335,21 @@ class LogDecider(Decider):
         self._pending = pending._replace(since=self._clock())
 
 
-def standing_of(progress: Progress) -> Standing:
+def standing_of(progress: TaskProgress) -> LogPosition:
     """Where a reader goes on that has what the changelog has. Raises `Corrupted` when no log has the task."""
     if progress.decided_in is None:
         raise Corrupted(Code.REPLICAS_CHANGED, "the changelog says that the task is decided by Kafka transactions")
     log_id, offset, opened = progress.decided_in
-    inputs = {topic: Next(progress.topic_ids[topic], at) for topic, at in progress.offsets_next.items()}
+    inputs = {topic: InputPosition(progress.topic_ids[topic], at) for topic, at in progress.offsets_next.items()}
     if opened:
-        return Standing(log_id, offset, Position(progress.transactions, inputs))
+        return LogPosition(log_id, offset, TaskPosition(progress.transactions, inputs))
     # The opening names the version that the changelog has now: whatever was appended to the log before has a lower one.
-    return Standing(log_id, offset, Position(progress.transactions - 1, inputs, closed=True))
+    return LogPosition(log_id, offset, TaskPosition(progress.transactions - 1, inputs, closed=True))
 
 
-def proposal_of(progress: Progress, task: int, name: str, kind: Kind, ends: Mapping[str, int], body: Body) -> Proposal:
+def proposal_of(
+    progress: TaskProgress, task: int, name: str, kind: ProposalKind, ends: Mapping[str, int], body: ProposalBody
+) -> Proposal:
     """What a replica of that name proposes to come next: the inputs up to these offsets."""
     inputs = {
         topic: Range(progress.topic_ids[topic], offset, ends[topic]) for topic, offset in progress.offsets_next.items()

@@ -12,8 +12,8 @@ import structlog
 
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, ProcessorError, Refused, Retriable, TooMuch
 from onefold.processor.runtime.backoff import backoff_s
-from onefold.processor.runtime.changelog import Progress
-from onefold.processor.runtime.state_manager import Standing
+from onefold.processor.runtime.changelog import TaskProgress
+from onefold.processor.runtime.state_manager import StateLocation
 from onefold.processor.runtime.task import Task
 from onefold.processor.runtime.task_metrics import Figures
 from onefold.processor.runtime.thread import LifeThread
@@ -71,13 +71,13 @@ class TaskLoop:
         self.caught_up = False
         self.score: tuple[int, int] | None = None
         self.lag: int | None = None
-        self.kept: Standing | None = None
+        self.kept: StateLocation | None = None
         self.fenced = False
         self.failure: BaseException | None = None
         self._clock = clock
         self.turned_at = self.moved_at = clock()
         self._figures = figures or Figures()
-        self._told = Progress()
+        self._told = TaskProgress()
         self._make = make
         self._restored = 0
         self._aborts = 0

@@ -18,12 +18,12 @@ transaction, and the readers nothing.
 from collections.abc import Callable, Iterator, Sequence
 
 from onefold.processor.core.abc import Transactions, Write
-from onefold.processor.core.decision import Decision, History, Kind, Proposal, begin
-from onefold.processor.core.decision_log import Body, DecisionLog, Note, Proposals
+from onefold.processor.core.decision import Decision, DecisionHistory, Proposal, ProposalKind, begin
+from onefold.processor.core.decision_log import DecisionLog, ProposalBody, Proposals, StatusRecord
 from onefold.processor.core.errors import Abortable
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Counts
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.core.values import RecordCounts
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.processor.runtime.log_decider import proposal_of, read_on, standing_of
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.transaction_decider import Transact
@@ -64,7 +64,7 @@ class Publisher:
         self._proposals = proposals
         self._transact = Transact(transactions, topology.changelog, partition, step)
         self._retention = retention
-        self.progress = Progress()
+        self.progress = TaskProgress()
         self.written = 0  # records in other topics than the changelog, since it was made
         self._before = self.progress  # what whoever reads the changelog finds at least
 
@@ -80,9 +80,9 @@ class Publisher:
 
     def _begin(self) -> None:
         found = self._transactions.last_progress()
-        self.progress = self._before = Progress.decode(found) if found else Progress()
+        self.progress = self._before = TaskProgress.decode(found) if found else TaskProgress()
         standing = begin(self._log.identity(), standing_of(self.progress))
-        self._history = History(self.partition, standing)
+        self._history = DecisionHistory(self.partition, standing)
         self._log.seek(standing.offset)
 
     def turn(self) -> int:
@@ -92,7 +92,7 @@ class Publisher:
             self._retention.turn(self._log, self._before)
         return published
 
-    def take_back(self, beat: Callable[[], object] = lambda: None) -> Progress:
+    def take_back(self, beat: Callable[[], object] = lambda: None) -> TaskProgress:
         """Give the task back to Kafka transactions: close the log, and publish all that was decided before that.
 
         Args:
@@ -124,7 +124,7 @@ class Publisher:
         decisions: list[Decision] = []
         for offset, value in found:
             record = self._proposals.decode(value)
-            decision = self._history.take(offset, None if isinstance(record, Note) else record)
+            decision = self._history.take(offset, None if isinstance(record, StatusRecord) else record)
             if decision is not None:
                 decisions.append(decision)
         for some in _pieces(decisions):
@@ -141,10 +141,10 @@ class Publisher:
             states += len(decision.proposal.body.states)
         self._commit(writes, progress)
         self.written += len(writes) - states
-        note = Note(self.partition, self._name, {"published": progress.transactions}, progress.log_id)
+        note = StatusRecord(self.partition, self._name, {"published": progress.transactions}, progress.log_id)
         self._log.append(self._proposals.encode_note(note))
 
-    def _commit(self, writes: Sequence[Write], after: Progress) -> None:
+    def _commit(self, writes: Sequence[Write], after: TaskProgress) -> None:
         try:
             self._transact.write(writes, self.progress, after)
             self._transact.commit()
@@ -155,7 +155,7 @@ class Publisher:
         self._before, self.progress = self.progress, after
 
     def _writes(self, proposal: Proposal) -> list[Write]:
-        body: Body = proposal.body
+        body: ProposalBody = proposal.body
         changelog, partition = self._topology.changelog, self.partition
         states: list[Write] = [(changelog, partition, key, value, None) for key, value in body.states]
         return [*self._proposals.writes(body.writes), *states]
@@ -164,8 +164,8 @@ class Publisher:
         """A close where the log stands now, as far as we have read; opened first when it never was."""
         progress = self.progress
         assert progress.decided_in is not None
-        kind = Kind.CLOSE if progress.decided_in.opened else Kind.OPEN
-        body = Body(Counts(), [], self._proposals.encode_writes([]))
+        kind = ProposalKind.CLOSE if progress.decided_in.opened else ProposalKind.OPEN
+        body = ProposalBody(RecordCounts(), [], self._proposals.encode_writes([]))
         proposal = proposal_of(progress, self.partition, self._name, kind, progress.offsets_next, body)
         self._log.append(self._proposals.encode(proposal))
 

@@ -20,7 +20,7 @@ import structlog
 
 from onefold.processor.core.decision_log import DecisionLog
 from onefold.processor.core.errors import ProcessorError
-from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.changelog import DecidedIn, TaskProgress
 from onefold.processor.runtime.interval import Every
 
 log = structlog.get_logger()
@@ -53,7 +53,7 @@ class Retention:
         self._look = Every(min(LOOK_MAX_S, (kept_s or 0) / 10), clock)
         self._said = ""
 
-    def turn(self, decisions: DecisionLog, known: Progress) -> None:
+    def turn(self, decisions: DecisionLog, known: TaskProgress) -> None:
         """Delete what may go, when it is time to look. What cannot be deleted stays: that is nobody's trouble but the disk's.
 
         Args:
@@ -69,7 +69,7 @@ class Retention:
                 log.warning("decisions stay longer than they have to", reason=str(error), code=str(error.code))
                 self._said = str(error)
 
-    def _delete(self, decisions: DecisionLog, known: Progress, kept_s: float) -> None:
+    def _delete(self, decisions: DecisionLog, known: TaskProgress, kept_s: float) -> None:
         own = known.decided_in
         identity = decisions.identity()
         if own is None or identity.topic_id != own.log_id:
@@ -88,5 +88,5 @@ class Retention:
         if self._committed is None:
             return own.offset
         found = self._committed()
-        seen = Progress.decode(found).decided_in if found else None
+        seen = TaskProgress.decode(found).decided_in if found else None
         return min(own.offset, seen.offset) if seen is not None else None

@@ -17,14 +17,14 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from onefold.processor.core.abc import ChangelogIs, Codec, Disk, Engine, Transactions, Write
+from onefold.processor.core.abc import ChangelogIs, Codec, Disk, KeyValueEngine, Transactions, Write
 from onefold.processor.core.errors import Damaged, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Change
 from onefold.processor.runtime.batch_limit import Quarantine
-from onefold.processor.runtime.changelog import Progress, fitting, in_memory, told
-from onefold.processor.runtime.checkpoint import Checkpoint, decode, unfit
-from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStore, Store, memory_of
+from onefold.processor.runtime.changelog import TaskProgress, fitting, in_memory, told
+from onefold.processor.runtime.checkpoint import StateCheckpoint, decode, unfit
+from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStateStore, MemoryStateStore, memory_of
 
 # A changelog record of a state, as whoever has it spells it.
 _Written = TypeVar("_Written")
@@ -39,22 +39,22 @@ _CHUNK_BYTES, _CHUNK_RECORDS = 16 * 1024 * 1024, 40_000
 _SAMPLE = 100
 
 
-class Standing(NamedTuple):
+class StateLocation(NamedTuple):
     """Where states are, `memory` or `disk`, and why, in a few words."""
 
     kind: str
     why: str
 
 
-class Found(NamedTuple):
+class RestoredState(NamedTuple):
     """States, progress and quarantine, as restored."""
 
-    store: Store | DiskStore
-    progress: Progress
+    store: MemoryStateStore | DiskStateStore
+    progress: TaskProgress
     quarantine: Quarantine
 
 
-class Keeping:
+class StateManager:
     """Of one task.
 
     Args:
@@ -93,15 +93,15 @@ class Keeping:
         self._wall = wall
         self._step = step
         self._beat = beat
-        self._engine: Engine | None = None
+        self._engine: KeyValueEngine | None = None
         self._topic_id = ""
         self._state_bytes = 0.0  # that a state takes in memory, as far as seen
         #: Where the states are.
-        self.standing = Standing(MEMORY, "as set")
+        self.standing = StateLocation(MEMORY, "as set")
 
     # --- at the start
 
-    def restore(self, session: Transactions, *, stable: bool = False) -> Found:
+    def restore(self, session: Transactions, *, stable: bool = False) -> RestoredState:
         """The states as of the last committed transaction.
 
         Args:
@@ -126,10 +126,10 @@ class Keeping:
             self.mark(changelog.end, restored.progress, restored.quarantine)
         bound = f"{self._memory_bytes >> 20:,} MB"
         if self._engine is None:
-            self.standing = Standing(MEMORY, f"less than {bound} each")
+            self.standing = StateLocation(MEMORY, f"less than {bound} each")
         else:
             came = "restored from the changelog" if start is None else "gone on from their checkpoint"
-            self.standing = Standing(DISK, f"{'as set' if self._kind == DISK else f'more than {bound}'}, {came}")
+            self.standing = StateLocation(DISK, f"{'as set' if self._kind == DISK else f'more than {bound}'}, {came}")
         return restored
 
     def _resumed(self, session: Transactions, changelog: ChangelogIs) -> tuple[int | None, dict[bytes, bytes | None]]:
@@ -142,10 +142,10 @@ class Keeping:
                 self._clear()
             return None, {}
         found = self._found()
-        if isinstance(found, Checkpoint):
+        if isinstance(found, StateCheckpoint):
             # Of the last progress first: it says whether the rest can be read at all.
             last = session.last_progress()
-            progress = Progress.decode(last) if last else Progress()
+            progress = TaskProgress.decode(last) if last else TaskProgress()
             reason = unfit(found, changelog, self._partition, progress, self._wall())
             if not reason:
                 return found.next, found.others
@@ -169,9 +169,9 @@ class Keeping:
                 code=str(reason.code),
             )
             self._disk = None
-            self.standing = Standing(MEMORY, "there is no folder for them on disk")
+            self.standing = StateLocation(MEMORY, "there is no folder for them on disk")
 
-    def _found(self) -> Checkpoint | str:
+    def _found(self) -> StateCheckpoint | str:
         """The checkpoint of the files there are; or why they cannot be used, empty when there are none."""
         assert self._disk is not None
         if self._engine is None and not self._disk.exists():
@@ -191,7 +191,7 @@ class Keeping:
         self._disk.clear()
         self._step("after_clear")
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> KeyValueEngine:
         if self._engine is None:
             assert self._disk is not None
             self._engine = self._disk.open()
@@ -206,7 +206,7 @@ class Keeping:
             self._clear()
             raise
 
-    def _read(self, records: Iterable[tuple[bytes, bytes | None]], others: dict[bytes, bytes | None]) -> Found:
+    def _read(self, records: Iterable[tuple[bytes, bytes | None]], others: dict[bytes, bytes | None]) -> RestoredState:
         """Read changelog records, in order; what is too much for memory goes to disk.
 
         Args:
@@ -232,10 +232,10 @@ class Keeping:
         progress, quarantine = told(self._topology, others)
         if self._engine is not None:
             self._flush(pending)
-            return Found(self._on_disk(), progress, quarantine)
+            return RestoredState(self._on_disk(), progress, quarantine)
         self._state_bytes = held / len(pending) if pending else 0.0
         states = {key: value for key, value in pending.items() if value is not None}
-        return Found(in_memory(self._topology, self._codec, states), progress, quarantine)
+        return RestoredState(in_memory(self._topology, self._codec, states), progress, quarantine)
 
     def _flush(self, pending: dict[bytes, bytes | None]) -> None:
         engine = self._opened()
@@ -246,8 +246,8 @@ class Keeping:
             self._beat()
         pending.clear()
 
-    def _on_disk(self) -> DiskStore:
-        store = DiskStore(self._opened(), self._decode, self._memory_bytes // 2, self._clear)
+    def _on_disk(self) -> DiskStateStore:
+        store = DiskStateStore(self._opened(), self._decode, self._memory_bytes // 2, self._clear)
         with fitting():
             next(store.items(), None)  # all of them would be read for that: the first one is like the others
         return store
@@ -265,13 +265,13 @@ class Keeping:
 
     def apply(
         self,
-        store: Store | DiskStore,
+        store: MemoryStateStore | DiskStateStore,
         changes: Mapping[str, Change],
         needed: Sequence[Write],
         at: int | None,
-        progress: Progress,
+        progress: TaskProgress,
         quarantine: Quarantine,
-    ) -> Store | DiskStore:
+    ) -> MemoryStateStore | DiskStateStore:
         """Take over what a transaction changed, only after its commit. Returns the store to go on with.
 
         Args:
@@ -281,7 +281,7 @@ class Keeping:
         Raises:
             Damaged: files are torn, or cannot be written to. They are deleted.
         """
-        if isinstance(store, Store):
+        if isinstance(store, MemoryStateStore):
             store.apply(changes)
             if not self._outgrown(store, needed):
                 return store
@@ -293,7 +293,7 @@ class Keeping:
             store.apply(changes, needed, self._checkpoint(at, progress, quarantine))
         return store
 
-    def mark(self, at: int | None, progress: Progress, quarantine: Quarantine) -> None:
+    def mark(self, at: int | None, progress: TaskProgress, quarantine: Quarantine) -> None:
         """Note that the states on disk are as of that place; the arguments are those of `apply`."""
         checkpoint = self._checkpoint(at, progress, quarantine)
         if self._engine is not None and checkpoint is not None:
@@ -301,13 +301,13 @@ class Keeping:
             self._engine.write([(CHECKPOINT, checkpoint)])
             self._step("after_checkpoint")
 
-    def _checkpoint(self, at: int | None, progress: Progress, quarantine: Quarantine) -> bytes | None:
+    def _checkpoint(self, at: int | None, progress: TaskProgress, quarantine: Quarantine) -> bytes | None:
         if at is None or self._replicas:
             return None
         told = progress.encode(), quarantine.encode()
-        return Checkpoint(self._topic_id, self._partition, at, self._wall(), *told).encode()
+        return StateCheckpoint(self._topic_id, self._partition, at, self._wall(), *told).encode()
 
-    def _outgrown(self, store: Store, sample: Sequence[Write]) -> bool:
+    def _outgrown(self, store: MemoryStateStore, sample: Sequence[Write]) -> bool:
         if not sample:
             return False
         seen = sum(memory_of(len(key or b"") + len(value or b"")) for _, _, key, value, _ in sample) / len(sample)
@@ -315,7 +315,7 @@ class Keeping:
         self._state_bytes = (self._state_bytes + seen) / 2 if self._state_bytes else seen
         return len(store) * self._state_bytes > self._memory_bytes
 
-    def _move(self, store: Store) -> DiskStore:
+    def _move(self, store: MemoryStateStore) -> DiskStateStore:
         """Take states from memory to disk. They have no checkpoint until one is written."""
         self._clear()
         pending: dict[bytes, bytes | None] = {}
@@ -324,7 +324,7 @@ class Keeping:
             if len(pending) == _CHUNK_RECORDS:
                 self._flush(pending)
         self._flush(pending)
-        self.standing = Standing(DISK, f"more than {self._memory_bytes >> 20:,} MB, taken there while it ran")
+        self.standing = StateLocation(DISK, f"more than {self._memory_bytes >> 20:,} MB, taken there while it ran")
         log.info("states are on disk from now on", partition=self._partition, keys=len(store))
         return self._on_disk()
 
@@ -337,7 +337,7 @@ class Keeping:
             self._disk.close()
 
 
-def told_of(standings: Iterable[Standing]) -> str:
+def told_of(standings: Iterable[StateLocation]) -> str:
     """Of several tasks, in a few words: where their states are, and why."""
     by_kind: dict[str, list[str]] = {}
     for standing in standings:

@@ -1,13 +1,13 @@
 """The states of one task, as of the last committed transaction. The changelog is their durable form.
 
-In memory, where they fit (`Store`); else on disk, with those at hand that were used lately (`DiskStore`). Which of them a task
-has, `keeping` decides.
+`MemoryStateStore` keeps all states in memory. `DiskStateStore` keeps them on disk, and recently used states in memory too. The
+module `state_manager` decides which store a task has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from onefold.processor.core.abc import Engine, Write
+from onefold.processor.core.abc import KeyValueEngine, Write
 from onefold.processor.core.errors import Damaged
 from onefold.processor.core.values import Change
 
@@ -26,7 +26,7 @@ def memory_of(stored: int) -> int:
     return _ENTRY_BYTES + _BYTES_A_BYTE * stored
 
 
-class Store:
+class MemoryStateStore:
     """State by key, in memory."""
 
     def __init__(self, states: dict[str, Any] | None = None) -> None:
@@ -54,7 +54,7 @@ class Store:
         return dict(self._states)
 
 
-class DiskStore:
+class DiskStateStore:
     """State by key, on disk, with a cache of decoded states.
 
     The cache is in two halves. What is used is put into the young one; when that is full it becomes the old one, and what was
@@ -69,7 +69,7 @@ class DiskStore:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: KeyValueEngine,
         decode: Callable[[bytes], Any],
         cache_bytes: int,
         spoil: Callable[[], None] = lambda: None,

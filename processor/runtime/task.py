@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from onefold.processor.core.abc import Codec, Identity, Inputs, Write
+from onefold.processor.core.abc import Codec, Inputs, PartitionIdentity, Write
 from onefold.processor.core.errors import Abortable, TooMuch
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Change, Counts, Record
+from onefold.processor.core.values import Change, Record, RecordCounts
 from onefold.processor.runtime.batch_limit import BATCH, BatchLimit, Quarantine
-from onefold.processor.runtime.changelog import Progress, behind, changes_of
+from onefold.processor.runtime.changelog import TaskProgress, behind, changes_of
 from onefold.processor.runtime.compute import Compute, Prepared
 from onefold.processor.runtime.input_buffer import InputBuffer
 from onefold.processor.runtime.interval import Every
-from onefold.processor.runtime.state_manager import Keeping, Standing
-from onefold.processor.runtime.state_store import DiskStore, Store
-from onefold.processor.runtime.task_metrics import Done
+from onefold.processor.runtime.state_manager import StateLocation, StateManager
+from onefold.processor.runtime.state_store import DiskStateStore, MemoryStateStore
+from onefold.processor.runtime.task_metrics import TaskMetrics
 
 # Three questions to the broker, 5 ms together.
 CHECK_EVERY_S = 1.0
@@ -61,9 +61,9 @@ class Decider(ABC):
     unpublished_since: float | None = None
 
     def __init__(self) -> None:
-        self.progress = Progress()
+        self.progress = TaskProgress()
         self.quarantine = Quarantine()
-        self.done = Done()
+        self.done = TaskMetrics()
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class Decider(ABC):
         """Whether the outcome of the last proposal is still to come."""
 
     @abstractmethod
-    def open(self, keeping: Keeping) -> Store | DiskStore:
+    def open(self, keeping: StateManager) -> MemoryStateStore | DiskStateStore:
         """Take the task over. Returns the states.
 
         Raises:
@@ -152,13 +152,13 @@ class Task:
         beat: Callable[[], None] = lambda: None,
         compute_lock: AbstractContextManager[Any] | None = None,
         check_every_s: float = CHECK_EVERY_S,
-        keeping: Keeping | None = None,
+        keeping: StateManager | None = None,
         *,
         clock: Callable[[], float],
     ) -> None:
         self.topology = topology
         self.decider = decider
-        self.store: Store | DiskStore = Store()
+        self.store: MemoryStateStore | DiskStateStore = MemoryStateStore()
         self.done = decider.done
         self._inputs = inputs
         self._codec = codec
@@ -168,10 +168,10 @@ class Task:
         self._clock = clock
         self._check = Every(check_every_s, clock)
         self._compute_lock = compute_lock or nullcontext()
-        self._keeping = keeping or Keeping(topology, codec, inputs.partition, beat=beat)
+        self._keeping = keeping or StateManager(topology, codec, inputs.partition, beat=beat)
         self._buffer = InputBuffer(inputs, decider.wait_s)
         self._limit = BatchLimit(decider.write_quarantine, decider.records_max)
-        self._ends: Mapping[str, Identity] | None = None
+        self._ends: Mapping[str, PartitionIdentity] | None = None
         self._read_at = clock()
         # What was proposed last: the records, the states that they change, and what of these goes to disk.
         self._proposed: Sequence[Record] = ()
@@ -179,12 +179,12 @@ class Task:
         self._needed: Sequence[Write] = ()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> TaskProgress:
         """How far it is."""
         return self.decider.progress
 
     @property
-    def kept(self) -> Standing:
+    def kept(self) -> StateLocation:
         """Where its states are, and why."""
         return self._keeping.standing
 
@@ -257,7 +257,7 @@ class Task:
             if records:
                 self._propose_records(records, topic_ids)
             else:
-                self._propose((), Prepared([], [], {}, self.progress.advanced(ends or {}, Counts())), topic_ids)
+                self._propose((), Prepared([], [], {}, self.progress.advanced(ends or {}, RecordCounts())), topic_ids)
 
     def _propose_records(self, records: Sequence[Record], topic_ids: TopicIds) -> None:
         rejected = self._limit.rejected(records)

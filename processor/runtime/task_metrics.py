@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.telemetry import (
     ABORTED,
     DEAD_LETTERS,
@@ -19,7 +19,7 @@ from onefold.telemetry import (
 _KEPT = 1_000
 
 
-class Done:
+class TaskMetrics:
     """What a task has done beside its progress, until whoever drives it takes it. One thread may add while another takes.
 
     Attributes:
@@ -39,7 +39,7 @@ class Figures:
         self._telemetry = telemetry
         self._domain = domain
 
-    def turned(self, before: Progress, after: Progress, done: Done) -> None:
+    def turned(self, before: TaskProgress, after: TaskProgress, done: TaskMetrics) -> None:
         """A turn has come to its end; `before`: the progress that was told last."""
         tell, domain = self._telemetry, self._domain
         while done.written:

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from itertools import chain
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Session, Transactions, Write
+from onefold.processor.core.abc import Transactions, TransactionSession, Write
 from onefold.processor.core.errors import Abortable, Corrupted, Refused, TooMuch
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.runtime.batch_limit import Quarantine
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, Progress
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, TaskProgress
 from onefold.processor.runtime.compute import Prepared
-from onefold.processor.runtime.state_manager import Keeping
-from onefold.processor.runtime.state_store import DiskStore, Store
+from onefold.processor.runtime.state_manager import StateManager
+from onefold.processor.runtime.state_store import DiskStateStore, MemoryStateStore
 from onefold.processor.runtime.task import Decided, Decider, TopicIds
 
 
@@ -31,7 +31,7 @@ class Transact:
         self._step = step
 
     def write(
-        self, writes: Iterable[Write], before: Progress, after: Progress, topic_ids: TopicIds | None = None
+        self, writes: Iterable[Write], before: TaskProgress, after: TaskProgress, topic_ids: TopicIds | None = None
     ) -> None:
         """Open a transaction and put everything into it, the progress last.
 
@@ -63,10 +63,10 @@ class Transact:
         self._transactions.commit()
         self._step("after_commit")
 
-    def _still_ours(self, known: Progress) -> None:
+    def _still_ours(self, known: TaskProgress) -> None:
         """A re-initialised producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
         found = self._transactions.last_progress()
-        committed = Progress.decode(found) if found else Progress()
+        committed = TaskProgress.decode(found) if found else TaskProgress()
         # The place in the decision log may move without a version: it must not go back either.
         if (committed.transactions, committed.decided_in) != (known.transactions, known.decided_in):
             raise Corrupted(
@@ -87,7 +87,7 @@ class TransactionDecider(Decider):
     def __init__(
         self,
         topology: Topology,
-        session: Session,
+        session: TransactionSession,
         step: Callable[[str], None] = lambda name: None,
         take_back: Callable[[], object] | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class TransactionDecider(Decider):
         self._take_back = take_back
         self._open = False  # a transaction
         self._asking = False  # whether the cluster takes anything: it has refused the last transaction
-        self._after: Progress | None = None  # the open transaction is committed
+        self._after: TaskProgress | None = None  # the open transaction is committed
         self._writing = 0
 
     @property
@@ -107,7 +107,7 @@ class TransactionDecider(Decider):
         """Whether a transaction waits for its commit."""
         return self._after is not None
 
-    def open(self, keeping: Keeping) -> Store | DiskStore:
+    def open(self, keeping: StateManager) -> MemoryStateStore | DiskStateStore:
         """Fence the predecessor, restore up to the high watermark, and check that the logs are the same logs."""
         self._session.open()
         self._step("after_open")
@@ -163,12 +163,12 @@ class TransactionDecider(Decider):
         """Leave; a transaction that is open is aborted."""
         self._session.close()
 
-    def _write(self, writes: Iterable[Write], after: Progress, topic_ids: TopicIds | None = None) -> None:
+    def _write(self, writes: Iterable[Write], after: TaskProgress, topic_ids: TopicIds | None = None) -> None:
         self._open = True
         with self._aborting():
             self._transact.write(writes, self.progress, after, topic_ids)
 
-    def _commit(self, after: Progress) -> None:
+    def _commit(self, after: TaskProgress) -> None:
         with self._aborting():
             self._transact.commit()
         self._open = False

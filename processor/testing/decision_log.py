@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.testing.log import SimulatedLog
 
@@ -29,7 +29,7 @@ class SimulatedDecisionLog:
         self.refuses: Callable[[bytes], bool] = lambda value: False
         self._answers: list[int] = []  # how many reads each of the refusals is away
 
-    def identity(self) -> Identity:
+    def identity(self) -> PartitionIdentity:
         """Which topic it is now, and what it holds."""
         return self._log.identity(self._topic, self._partition)
 

@@ -23,12 +23,12 @@ from onefold.processor.core.steps import STEPS
 from onefold.processor.core.ticks import tick_record
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers, Record
-from onefold.processor.io.contracts import Contract, load
+from onefold.processor.io.contracts import RecordSchema, load
 from onefold.processor.io.logical_types import spelled
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.serde import AvroCodec, decode_fields
 from onefold.processor.runtime.publisher import Publisher
-from onefold.processor.runtime.state_manager import Keeping
+from onefold.processor.runtime.state_manager import StateManager
 from onefold.processor.runtime.task import Task
 from onefold.processor.runtime.transaction_decider import TransactionDecider
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -61,7 +61,7 @@ class TopologyDriver:
         self,
         topology: Topology,
         *,
-        contracts: Path | str | Mapping[str, Contract] | None = None,
+        contracts: Path | str | Mapping[str, RecordSchema] | None = None,
         partitions: int = 1,
         log: SimulatedLog | None = None,
     ) -> None:
@@ -200,7 +200,7 @@ class TopologyDriver:
             self._tasks[partition] = task
         return self._tasks[partition]
 
-    def _keeping(self, partition: int) -> Keeping | None:
+    def _keeping(self, partition: int) -> StateManager | None:
         """Where a task's states are; None: in memory."""
         return None
 
@@ -219,7 +219,7 @@ class TopologyDriver:
         if hits == 1:
             raise Crash(step)
 
-    def _value(self, contract: Contract, data: bytes) -> dict[str, Any]:
+    def _value(self, contract: RecordSchema, data: bytes) -> dict[str, Any]:
         if not data.startswith(contract.prefix):
             return decode_fields(contract, data)
         body = io.BytesIO(data[len(contract.prefix) :])
@@ -239,5 +239,5 @@ def _declared(name: str, folder: Path) -> Path:
     """The folder of a pipeline's contracts. Looked up once: a property-based test makes thousands of drivers."""
     try:
         return pipelines.find(folder)[name].contracts
-    except pipelines.Faulty as fault:
+    except pipelines.InvalidDeclaration as fault:
         raise Refused(Code.SCHEMA_MISSING, f"{fault}; or say contracts=") from fault

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import Fenced, Refused
 from onefold.processor.core.values import Headers
 from onefold.processor.testing.partition import partition_of
@@ -52,7 +52,7 @@ class _Topic:
 
 
 @dataclass
-class _Producer:
+class _TestProducer:
     epoch: int = 0
     open: int | None = None
     touched: set[tuple[str, int]] = field(default_factory=set)
@@ -64,7 +64,7 @@ class SimulatedLog:
     def __init__(self, cluster_id: str = "") -> None:
         self.cluster_id = cluster_id
         self._topics: dict[str, _Topic] = {}
-        self._producers: dict[str, _Producer] = {}
+        self._producers: dict[str, _TestProducer] = {}
         self._state: dict[int, str] = {0: "committed"}
         self._topic_ids = 0
         #: Topics that take no larger records than so many bytes; the others take any.
@@ -100,10 +100,10 @@ class SimulatedLog:
         entries.append(Entry(transaction, False, key, value, tuple(headers), timestamp_ms))
         return len(entries) - 1
 
-    def identity(self, topic: str, partition: int) -> Identity:
+    def identity(self, topic: str, partition: int) -> PartitionIdentity:
         """The topic's id and the partition's offsets, up to the high watermark."""
         found = self._topics[topic]
-        return Identity(found.topic_id, found.starts.get(partition, 0), len(found.partitions[partition]))
+        return PartitionIdentity(found.topic_id, found.starts.get(partition, 0), len(found.partitions[partition]))
 
     def truncate(self, topic: str, partition: int, start: int) -> None:
         """Retention removes what lies before that offset."""
@@ -136,7 +136,7 @@ class SimulatedLog:
 
     def init(self, transactional_id: str) -> int:
         """A new epoch; what the id had open is aborted."""
-        producer = self._producers.setdefault(transactional_id, _Producer())
+        producer = self._producers.setdefault(transactional_id, _TestProducer())
         self._finish(producer, "aborted")
         producer.epoch += 1
         return producer.epoch
@@ -185,13 +185,13 @@ class SimulatedLog:
             return False
         return True
 
-    def _current(self, transactional_id: str, epoch: int) -> _Producer:
+    def _current(self, transactional_id: str, epoch: int) -> _TestProducer:
         producer = self._producers[transactional_id]
         if producer.epoch != epoch:
             raise Fenced(Code.FENCED, f"{transactional_id} has epoch {producer.epoch}; {epoch} is over")
         return producer
 
-    def _finish(self, producer: _Producer, outcome: str) -> None:
+    def _finish(self, producer: _TestProducer, outcome: str) -> None:
         if producer.open is None:
             return
         for topic, partition in sorted(producer.touched):

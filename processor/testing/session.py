@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import ChangelogIs, Identity, Write, transactional_id
+from onefold.processor.core.abc import ChangelogIs, PartitionIdentity, Write, transactional_id
 from onefold.processor.core.errors import Corrupted, Retriable, TooMuch
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
@@ -30,7 +30,7 @@ class SimulatedInputs:
         """The partition of the inputs where all records of `key` belong."""
         return partition_of(key, self.partitions)
 
-    def identities(self) -> Mapping[str, Identity]:
+    def identities(self) -> Mapping[str, PartitionIdentity]:
         """Per input topic."""
         return {topic: self._log.identity(topic, self.partition) for topic in self._topology.reads}
 

@@ -12,13 +12,13 @@ from onefold import kafka_ask, kafka_client, kafka_offsets, kafka_reader
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
-from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.protocols import KafkaRecord, Reach
 
 # Long enough for a broker that is busy starting, short enough for a status that tells the truth.
 _PATIENCE_S = 5.0
 
 
-class Topics:
+class KafkaTopics:
     """The admin client and the consumer of a sink, for all queries and their threads. Every method raises Retriable, with the
     reason, if Kafka does not answer in `patience_s`.
     """
@@ -77,7 +77,7 @@ class Topics:
                 raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
             return kafka_offsets.stable_ends(self._admin, places, self._patience_s)
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         """The first record at `offset` or later; None when there is none."""
         place, what = (topic, partition), f"Kafka at {self._servers} does not give {topic}/{partition}@{offset}"
 
@@ -100,7 +100,7 @@ class Topics:
         at = message.offset()
         assert at is not None, "a record lies at an offset"
         headers = frozenset(header[0] for header in message.headers() or ())
-        return Record(at, message.key(), message.value(), message.timestamp()[1], headers)
+        return KafkaRecord(at, message.key(), message.value(), message.timestamp()[1], headers)
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""

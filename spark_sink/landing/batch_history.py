@@ -9,7 +9,7 @@ import psycopg
 import structlog
 
 from onefold.spark_sink.errors import sentence
-from onefold.spark_sink.landing.ledger import Batch, Contents, OffsetRange, Partition, Position
+from onefold.spark_sink.landing.ledger import BatchRange, Contents, LedgerPosition, OffsetRange, Partition
 from onefold.spark_sink.postgres.connection import Connection
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ DELETE FROM onefold.batch WHERE ctid = ANY (ARRAY(
 """
 
 
-def add(connection: Connection, batch: Batch, start_offsets: Mapping[Partition, int]) -> None:
+def add(connection: Connection, batch: BatchRange, start_offsets: Mapping[Partition, int]) -> None:
     """Note what is being landed, inside the transaction that lands it.
 
     Args:
@@ -84,7 +84,7 @@ def add(connection: Connection, batch: Batch, start_offsets: Mapping[Partition, 
     )
 
 
-def add_rebuilt(connection: Connection, sink: str, before: Mapping[Partition, Position]) -> None:
+def add_rebuilt(connection: Connection, sink: str, before: Mapping[Partition, LedgerPosition]) -> None:
     """Note what a rebuild brings along, inside the transaction in which it has moved the positions from those of `before`: for
     whoever reads the tables all of that lands at once.
     """

@@ -19,12 +19,12 @@ from onefold.spark_sink.landing import batch_history, known_schemas, ledger, top
 from onefold.spark_sink.landing.isolate import REDUCED_OFFSETS, Bound, Sifted
 from onefold.spark_sink.landing.land import land
 from onefold.spark_sink.landing.lander import Lander
-from onefold.spark_sink.landing.ledger import Batch, OffsetRange, Partition
-from onefold.spark_sink.landing.protocols import Rows, Scheduler, Topics
+from onefold.spark_sink.landing.ledger import BatchRange, OffsetRange, Partition
+from onefold.spark_sink.landing.protocols import BatchRows, Scheduler, TopicInfo
 from onefold.spark_sink.landing.stage_timer import Stages
-from onefold.spark_sink.landing.staging_tables import Stage, Staged
+from onefold.spark_sink.landing.staging_tables import Staged, StagingTables
 from onefold.spark_sink.postgres.connection import Connection
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE
 
 log = structlog.get_logger()
@@ -43,11 +43,11 @@ class Batches:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: QueryConfig,
         connection: Connection,
         reader: Connection,
-        topics: Topics,
-        stage: Stage,
+        topics: TopicInfo,
+        stage: StagingTables,
         start: dict[Partition, int],
         ids: dict[str, str],
         ends: Callable[[int], dict[Partition, int]],
@@ -90,7 +90,7 @@ class Batches:
         """Wait for the batch that is being landed. No other comes after it."""
         self._lander.close()
 
-    def on_batch(self, rows: Rows, batch_id: int) -> None:
+    def on_batch(self, rows: BatchRows, batch_id: int) -> None:
         """Called by Spark, in a thread of its own. An exception ends the query."""
         began_at = self._plan.clock()
         try:
@@ -112,7 +112,7 @@ class Batches:
             # ever; a long text overflows the stack of a regular expression that it reads errors with.
             raise RuntimeError("the batch was not written") from None
 
-    def _cover(self, ends: dict[Partition, int]) -> Batch:
+    def _cover(self, ends: dict[Partition, int]) -> BatchRange:
         """The exact ranges: from where the batch before ended to where Spark says that this one ends."""
         # A partition added while we run has no row in the ledger: landing it fails, and the next start opens one.
         ranges = [
@@ -121,9 +121,9 @@ class Batches:
         if any(part.end < part.start for part in ranges):
             raise Rewind(Code.CHECKPOINT_LOST, "Spark's checkpoint goes back behind the batch before")
         covered = tuple(part for part in ranges if part.start < part.end)
-        return Batch(self._plan.domain.name, self._plan.writer, covered)
+        return BatchRange(self._plan.domain.name, self._plan.writer, covered)
 
-    def _read_and_hand_over(self, batch: Batch, rows: Rows, began_at: float) -> None:
+    def _read_and_hand_over(self, batch: BatchRange, rows: BatchRows, began_at: float) -> None:
         measured = self._bytes_per_offset * batch.offsets > self._plan.line_bytes_max
         largest = 0.0
         with ExitStack() as stack:
@@ -143,13 +143,15 @@ class Batches:
         if largest and batch.offsets * _RECORD_BYTES > self._plan.line_bytes_max:
             self._bytes_per_offset = largest
 
-    def _in_parts(self, batch: Batch, rows: Rows) -> list[Batch]:
+    def _in_parts(self, batch: BatchRange, rows: BatchRows) -> list[BatchRange]:
         """Cut the batch until the lines of each part are few enough, or the part has one offset."""
         if batch.offsets == 1 or rows.bytes() <= self._plan.line_bytes_max:
             return [batch]
         return [part for half in batch.halves() for part in self._in_parts(half, rows.within(half.spans, half.offsets))]
 
-    def _land_part(self, part: Batch, rows: Rows, staged: Staged, began_at: float, kept: ExitStack | None) -> None:
+    def _land_part(
+        self, part: BatchRange, rows: BatchRows, staged: Staged, began_at: float, kept: ExitStack | None
+    ) -> None:
         """`kept`: what the last part of a batch lets go of."""
         with kept or nullcontext():
             self._land_all(part, rows, staged)
@@ -157,12 +159,12 @@ class Batches:
         if kept:
             self._bound.end_batch()
 
-    def _leave_to_another(self, batch: Batch, began_at: float) -> None:
+    def _leave_to_another(self, batch: BatchRange, began_at: float) -> None:
         """A concurrent sink has landed the batch."""
         self._count(batch, began_at)
         self._bound.end_batch()
 
-    def _count(self, batch: Batch, began_at: float) -> None:
+    def _count(self, batch: BatchRange, began_at: float) -> None:
         self._reached = self._reached | {part.key: part.end for part in batch.ranges}
         self.landed += batch.offsets
         tell, domain = self._plan.telemetry, self._plan.domain.name
@@ -173,7 +175,7 @@ class Batches:
     def _merged(self, rows: int) -> None:
         self._plan.telemetry.add(ROWS, rows, domain=self._plan.domain.name)
 
-    def _land_all(self, batch: Batch, rows: Rows, staged: Staged) -> None:
+    def _land_all(self, batch: BatchRange, rows: BatchRows, staged: Staged) -> None:
         """As often as a concurrent sink lands a part of it first; each time there is less left."""
         while True:
             try:
@@ -187,7 +189,7 @@ class Batches:
                 rows = rows.within(batch.spans, batch.offsets)
                 staged = Staged(self._stage, rows.to_arrow())
 
-    def _land(self, batch: Batch, rows: Rows, staged: Staged) -> None:
+    def _land(self, batch: BatchRange, rows: BatchRows, staged: Staged) -> None:
         topic_identity.same_topics(self._topics, self._ids)
         known_schemas.refuse_newer(self._connection, self._plan.domain)
         self._refuse_written(staged)
@@ -201,7 +203,7 @@ class Batches:
                 raise
             self._sift(batch, rows)
 
-    def _rows_of(self, batch: Batch, staged: Staged) -> dict[str, int]:
+    def _rows_of(self, batch: BatchRange, staged: Staged) -> dict[str, int]:
         """How many rows each table has in the batch; of a reduction whose topic has a record there, how many offsets that has."""
         reads = {part.topic for part in batch.ranges if part.last_record is not None}
         return {
@@ -212,7 +214,7 @@ class Batches:
             if not target.reduced or target.reads in reads
         }
 
-    def _sift(self, batch: Batch, rows: Rows) -> None:
+    def _sift(self, batch: BatchRange, rows: BatchRows) -> None:
         """Land what PostgreSQL does not refuse."""
         reduced = any(target.reduced for target in self._stage.targets.values())
         left = [batch]
@@ -227,7 +229,7 @@ class Batches:
                 rest = remaining(part, overlap.start_offsets)
                 left += [rest] if rest.ranges else []
 
-    def _sift_part(self, batch: Batch, rows: Rows) -> None:
+    def _sift_part(self, batch: BatchRange, rows: BatchRows) -> None:
         sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._topics, self._bound)
         topic_identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
         self._refuse_written(sifted)
@@ -243,7 +245,7 @@ class Batches:
         if not self._plan.unknown_contracts:
             known_schemas.refuse_written(self._plan.domain, staged.set_aside(), self._topics)
 
-    def _say_set_aside(self, batch: Batch, rows: int, reason: str = "") -> None:
+    def _say_set_aside(self, batch: BatchRange, rows: int, reason: str = "") -> None:
         if not rows:
             return
         self._plan.telemetry.add(SET_ASIDE, rows, domain=batch.sink)
@@ -251,13 +253,13 @@ class Batches:
         why = f", the first one because of: {reason}" if reason else ", each with its reason"
         log.warning(f"{batch.sink}: rejected {what} to onefold.rejected{why}")
 
-    def _prune(self, batch: Batch) -> None:
+    def _prune(self, batch: BatchRange) -> None:
         self._noted += len(batch.ranges)
         if self._noted >= batch_history.PRUNED_AFTER:
             self._noted = 0
             batch_history.prune(self._connection, batch.sink)
 
-    def _enter(self, batch: Batch, staged: Staged, targets: Mapping[str, Target]) -> bool:
+    def _enter(self, batch: BatchRange, staged: Staged, targets: Mapping[str, Target]) -> bool:
         """Land it, and once more when only the transaction failed: what is staged is still there. False: it had landed before.
 
         Of a deadlock or a lock that was held for too long nothing is left when it is tried again, and starting the query
@@ -273,12 +275,12 @@ class Batches:
             self._plan.telemetry.add(RETRIES, domain=batch.sink)
             return land(self._connection, batch, staged, targets, step, self._merged)
 
-    def _full(self, batch: Batch) -> bool:
+    def _full(self, batch: BatchRange) -> bool:
         """Is it as large as a batch may be? Spark rounds down in each partition."""
         return batch.offsets + len(batch.ranges) >= self._plan.max_offsets
 
 
-def remaining(batch: Batch, start_offsets: dict[Partition, int]) -> Batch:
+def remaining(batch: BatchRange, start_offsets: dict[Partition, int]) -> BatchRange:
     """The part of `batch` at and above the start offsets."""
     ranges = [
         replace(part, start=max(part.start, start_offsets[part.key]), last_record=None, contents=None)
@@ -292,7 +294,7 @@ def _may_pass(error: Exception) -> bool:
     return not isinstance(error, CodedError) and not (isinstance(error, psycopg.Error) and blames_a_row(error))
 
 
-def _with_last_records(batch: Batch, staged: Staged) -> Batch:
+def _with_last_records(batch: BatchRange, staged: Staged) -> BatchRange:
     """`batch` with the last record of each partition, and what else is known of its records. Raises Rewind when one lies outside
     the batch's ranges.
     """

@@ -23,8 +23,8 @@ from onefold.error_codes import Code
 from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.errors import Stopped, blames_a_row, may_blame_a_row, sentence
 from onefold.spark_sink.landing.land import merge
-from onefold.spark_sink.landing.protocols import Records, Rows
-from onefold.spark_sink.landing.staging_tables import Stage, Staged, by
+from onefold.spark_sink.landing.protocols import BatchRows, Records
+from onefold.spark_sink.landing.staging_tables import Staged, StagingTables, by
 from onefold.spark_sink.postgres.connection import Connection, awake
 from onefold.spark_sink.query_config import MAX_OFFSETS_PER_BATCH
 
@@ -98,8 +98,8 @@ class Sifted(Staged):
     def __init__(
         self,
         sink: str,
-        stage: Stage,
-        rows: Rows,
+        stage: StagingTables,
+        rows: BatchRows,
         targets: Mapping[str, Target],
         records: Records,
         bound: Bound,

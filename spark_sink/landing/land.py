@@ -18,7 +18,7 @@ from psycopg import sql
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Overlap
 from onefold.spark_sink.landing import batch_history, ledger
-from onefold.spark_sink.landing.ledger import Batch, Partition
+from onefold.spark_sink.landing.ledger import BatchRange, Partition
 from onefold.spark_sink.landing.staging_tables import Staged
 from onefold.spark_sink.postgres.connection import Connection, transaction
 
@@ -27,7 +27,7 @@ Step = Callable[[str], None]
 
 def land(
     connection: Connection,
-    batch: Batch,
+    batch: BatchRange,
     staged: Staged,
     targets: Mapping[str, Target],
     step: Step,

@@ -34,7 +34,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Position:
+class LedgerPosition:
     """What the ledger holds for a partition. `last_record` is None until a record of it has been landed."""
 
     next_offset: int
@@ -65,7 +65,7 @@ class OffsetRange:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchRange:
     """What one micro-batch of a sink covers."""
 
     sink: str
@@ -82,7 +82,7 @@ class Batch:
         """The offsets of each partition."""
         return {part.key: range(part.start, part.end) for part in self.ranges}
 
-    def halves(self) -> tuple["Batch", "Batch"]:
+    def halves(self) -> tuple["BatchRange", "BatchRange"]:
         """The earlier offsets of each partition, and the later ones. Of partitions with one offset every other is in the first.
 
         Of more than one offset no half is the whole.
@@ -96,19 +96,21 @@ class Batch:
         return replace(self, ranges=halves[0]), replace(self, ranges=halves[1])
 
 
-def positions(connection: Connection, sink: str) -> dict[Partition, Position]:
+def positions(connection: Connection, sink: str) -> dict[Partition, LedgerPosition]:
     """Everything that is stored for `sink`. A hint for where to read; only `advance` decides."""
     rows = connection.execute(
         "SELECT topic, partition, next_offset, topic_id, last_offset, last_fingerprint FROM onefold.ledger WHERE sink = %s",
         (sink,),
     ).fetchall()
     return {
-        (topic, partition): Position(next_offset, topic_id, None if offset is None else LastRecord(offset, fingerprint))
+        (topic, partition): LedgerPosition(
+            next_offset, topic_id, None if offset is None else LastRecord(offset, fingerprint)
+        )
         for topic, partition, next_offset, topic_id, offset, fingerprint in rows
     }
 
 
-def landed(connection: Connection, batch: Batch) -> bool:
+def landed(connection: Connection, batch: BatchRange) -> bool:
     """Does the ledger already hold all of `batch`? Only a reason to skip the reading, never to write anything."""
     stored = positions(connection, batch.sink)
     return all(part.key in stored and stored[part.key].next_offset >= part.end for part in batch.ranges)
@@ -140,7 +142,7 @@ def forget(connection: Connection, sink: str) -> None:
         connection.execute("DELETE FROM onefold.batch WHERE sink = %s", (sink,))
 
 
-def advance(connection: Connection, batch: Batch) -> dict[Partition, int] | None:
+def advance(connection: Connection, batch: BatchRange) -> dict[Partition, int] | None:
     """The contiguous compare-and-swap of every partition of `batch`, inside the caller's transaction.
 
     Returns:
@@ -158,12 +160,12 @@ def advance(connection: Connection, batch: Batch) -> dict[Partition, int] | None
     return {part.key: stored[part.key][0] for part in batch.ranges}
 
 
-def overlaps(batch: Batch, start_offsets: dict[Partition, int]) -> bool:
+def overlaps(batch: BatchRange, start_offsets: dict[Partition, int]) -> bool:
     """Was a part of `batch` landed before?"""
     return any(start_offsets[part.key] > part.start for part in batch.ranges)
 
 
-def _lock(connection: Connection, batch: Batch) -> dict[Partition, tuple[int, str]]:
+def _lock(connection: Connection, batch: BatchRange) -> dict[Partition, tuple[int, str]]:
     """Lock the rows in one order for all sinks, so that two of them queue up instead of deadlocking, and read them.
 
     A sink that waited here sees what the other one committed: this is the moment at which a race is decided.
@@ -195,7 +197,9 @@ def _continues(part: OffsetRange, stored: dict[Partition, tuple[int, str]]) -> b
     return True
 
 
-def _swap(connection: Connection, batch: Batch, ranges: list[OffsetRange], start_offsets: dict[Partition, int]) -> None:
+def _swap(
+    connection: Connection, batch: BatchRange, ranges: list[OffsetRange], start_offsets: dict[Partition, int]
+) -> None:
     """UPDATE ... WHERE next_offset = what was stored: exactly one row for each range, or the transaction fails."""
     last_records = [
         part.last_record if part.last_record and part.last_record.offset >= start_offsets[part.key] else None

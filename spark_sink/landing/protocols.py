@@ -15,7 +15,7 @@ import pyarrow as pa
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 
 
-class Rows(Protocol):
+class BatchRows(Protocol):
     """The records of one micro-batch, as rows to be staged (`spark/read.py` has their columns). Read when they are asked for."""
 
     def held(self, offsets: int, reread: bool) -> AbstractContextManager[Self]:
@@ -56,7 +56,7 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Record:
+class KafkaRecord:
     """One record as Kafka holds it. `timestamp` in milliseconds since 1970; `headers`: their names."""
 
     offset: int
@@ -73,11 +73,11 @@ class Record:
 class Records(Protocol):
     """Single records. Raises Retriable, with the reason, when Kafka does not answer."""
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         """The first record at `offset` or later; None when there is none."""
 
 
-class Topics(Records, Protocol):
+class TopicInfo(Records, Protocol):
     """What is asked of Kafka about topics. Every method raises Retriable, with the reason, when Kafka does not answer."""
 
     def ids(self, topics: list[str]) -> dict[str, str]:

@@ -45,7 +45,7 @@ class Opened(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stage:
+class StagingTables:
     """The temporary tables of one connection, which are empty outside of a transaction."""
 
     targets: Mapping[str, Target]
@@ -55,9 +55,9 @@ class Stage:
         return sql.Identifier("pg_temp", f"stage_{sorted(self.targets).index(target)}")
 
 
-def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Stage:
+def open_stage(connection: Connection, targets: Mapping[str, Target]) -> StagingTables:
     """Create the temporary tables for this connection."""
-    stage = Stage(targets)
+    stage = StagingTables(targets)
     with transaction(connection):
         # Nothing here has to survive a crash of the server: the COMMIT waits for no standby.
         connection.execute("SET LOCAL synchronous_commit = local")
@@ -112,7 +112,7 @@ class Staged:
         contents: what is known of the records of each partition.
     """
 
-    def __init__(self, stage: Stage, rows: pa.Table) -> None:
+    def __init__(self, stage: StagingTables, rows: pa.Table) -> None:
         self._stage = stage
         parts = by(rows, "target")
         self._lines = {name: part["line"] for name, part in parts.items()}

@@ -7,13 +7,13 @@ are just numbers, and readers go on in the middle of other data.
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Partition, Position
-from onefold.spark_sink.landing.protocols import Reach, Topics
+from onefold.spark_sink.landing.ledger import LedgerPosition, Partition
+from onefold.spark_sink.landing.protocols import Reach, TopicInfo
 from onefold.spark_sink.postgres.connection import Connection
 
 
 def recognise(
-    connection: Connection, sink: str, writer: str, topics: Topics, names: list[str]
+    connection: Connection, sink: str, writer: str, topics: TopicInfo, names: list[str]
 ) -> tuple[dict[Partition, int], dict[str, str]]:
     """The next offset of every partition of the topics `names`, and their ids, after every check.
 
@@ -35,7 +35,7 @@ def recognise(
     return {key: now[key].next_offset for key in reach}, ids
 
 
-def same_topics(topics: Topics, ids: dict[str, str]) -> None:
+def same_topics(topics: TopicInfo, ids: dict[str, str]) -> None:
     """Asked after a batch was read and before it is landed.
 
     An id never comes back: when it is still the old one now, every record of the batch came from the old topic.
@@ -48,7 +48,7 @@ def same_topics(topics: Topics, ids: dict[str, str]) -> None:
             raise Refused(Code.TOPIC_RECREATED, _made_anew(topic, ids[topic], topic_id))
 
 
-def _positions(connection: Connection, sink: str) -> dict[Partition, Position]:
+def _positions(connection: Connection, sink: str) -> dict[Partition, LedgerPosition]:
     """Read the positions of the output topics. An earlier Onefold could fill tables from the decision log, whose offsets do not
     compare with those of output topics: `Refused`.
     """
@@ -63,7 +63,7 @@ def _positions(connection: Connection, sink: str) -> dict[Partition, Position]:
     return stored
 
 
-def _check(key: Partition, position: Position, topic_id: str, reach: Reach | None, topics: Topics) -> None:
+def _check(key: Partition, position: LedgerPosition, topic_id: str, reach: Reach | None, topics: TopicInfo) -> None:
     name = f"{key[0]}/{key[1]}"
     if position.topic_id != topic_id:
         raise Refused(Code.TOPIC_RECREATED, _made_anew(key[0], position.topic_id, topic_id))
@@ -84,7 +84,7 @@ def _check(key: Partition, position: Position, topic_id: str, reach: Reach | Non
     _check_last(name, key, position, reach, topics)
 
 
-def _check_last(name: str, key: Partition, position: Position, reach: Reach, topics: Topics) -> None:
+def _check_last(name: str, key: Partition, position: LedgerPosition, reach: Reach, topics: TopicInfo) -> None:
     """The last record landed must still be there, unless retention or compaction may have removed it."""
     last = position.last_record
     if last is None or last.offset < reach.start:

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from onefold import postgres
-from onefold.postgres import Held, Session
+from onefold.postgres import Held, WatchedSession
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -37,9 +37,9 @@ def connect(
     *,
     patience_s: float = postgres.PATIENCE_S,
     held: Held | None = None,
-) -> Session:
+) -> WatchedSession:
     """A connection in autocommit mode, whose transactions are opened by `transaction` alone. `service` and `writer` are what
-    the server's own views show it as. `patience_s`, `held`: see `onefold.postgres.Session`.
+    the server's own views show it as. `patience_s`, `held`: see `onefold.postgres.WatchedSession`.
 
     Raises:
         onefold.postgres.Unfit: the database cannot be used.

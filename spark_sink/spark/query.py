@@ -22,17 +22,17 @@ from onefold.error_codes import Code, CodedError
 from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
-from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
+from onefold.spark_sink.errors import ErrorReaction, Rewind, sentence, verdict
 from onefold.spark_sink.landing import known_schemas, ledger, topic_identity
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.landing.protocols import Topics
-from onefold.spark_sink.landing.staging_tables import Stage, open_stage
+from onefold.spark_sink.landing.protocols import TopicInfo
+from onefold.spark_sink.landing.staging_tables import StagingTables, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.spark_sink.spark import checkpoint, read, reduce
 from onefold.spark_sink.spark.options import is_local
 from onefold.spark_sink.spark.rows import SparkRows
@@ -43,7 +43,7 @@ from onefold.telemetry import QUERY_STARTS
 _AUDIT_S = 2.0
 
 
-class Query:
+class SinkQuery:
     """Start it; ask for its `failure` now and then; start it again.
 
     Args:
@@ -55,10 +55,10 @@ class Query:
     def __init__(
         self,
         spark: Callable[[], SparkSession],
-        plan: Plan,
-        topics: Topics,
+        plan: QueryConfig,
+        topics: TopicInfo,
         bound: Bound | None = None,
-        renewed: Callable[[Plan], Plan] = lambda plan: plan,
+        renewed: Callable[[QueryConfig], QueryConfig] = lambda plan: plan,
     ) -> None:
         self._spark, self._renewed = spark, renewed
         self._plan, self._topics = plan, topics
@@ -104,10 +104,10 @@ class Query:
         except HeldUp as error:
             raise Retriable(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
-            if error.sqlstate is None and verdict(error) is Verdict.RETRY:
+            if error.sqlstate is None and verdict(error) is ErrorReaction.RETRY:
                 code = error.code if isinstance(error, CodedError) else Code.POSTGRES_SILENT
                 raise Retriable(code, f"Postgres {unopened(error)}: {sentence(error)}") from error
-            if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
+            if verdict(error) in (ErrorReaction.RETRY, ErrorReaction.UNKNOWN):
                 raise Retriable(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(
                 Code.SQL_WRONG, f"Postgres refuses a statement of sql/ or of the sink's own schemas: {sentence(error)}"
@@ -201,7 +201,7 @@ class Query:
         plan.telemetry.add(QUERY_STARTS, domain=self.name)
 
 
-def _rehearse(connection: Connection, stage: Stage) -> None:
+def _rehearse(connection: Connection, stage: StagingTables) -> None:
     """Run every merge on an empty stage: a mistake in one is found now, and by name."""
     for name, target in stage.targets.items():
         connection.execute("BEGIN")
@@ -209,7 +209,7 @@ def _rehearse(connection: Connection, stage: Stage) -> None:
             # in brackets, as `land` has it: before PostgreSQL 16 that takes an alias
             connection.execute(merge(target, sql.SQL("(SELECT * FROM {})").format(stage.table(name))))
         except psycopg.Error as error:
-            if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
+            if verdict(error) in (ErrorReaction.RETRY, ErrorReaction.UNKNOWN):
                 raise
             raise Misconfigured(Code.SQL_WRONG, f"sql/merge/{name}.sql does not work: {sentence(error)}") from error
         finally:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
 from onefold.spark_sink import contracts
-from onefold.spark_sink.contracts import ORIGIN, REJECTED, Contract, Domain
+from onefold.spark_sink.contracts import ORIGIN, REJECTED, Domain, StagedRecord
 from onefold.spark_sink.landing.ledger import Partition
 
 # The same as topics.Record.fingerprint.
@@ -127,7 +127,7 @@ def record_column(domain: Domain, topic: str) -> str:
     return _record(list(domain.contracts).index(topic))
 
 
-def no_records(spark: SparkSession, contract: Contract) -> DataFrame:
+def no_records(spark: SparkSession, contract: StagedRecord) -> DataFrame:
     """The fields of the contract as columns, and no rows."""
     nothing = sf.lit(None).cast("binary")
     return spark.range(0).select(from_avro(nothing, contract.schema, _AVRO).alias("record")).select("record.*")
@@ -139,7 +139,7 @@ def csv_line(cells: list[str]) -> str:
     return rf"concat(concat_ws(',', {filled}), '\n')"
 
 
-def cell(name: str, column: contracts.Column) -> str:
+def cell(name: str, column: contracts.StagingColumn) -> str:
     """The value of a column, or of a field of one, as it stands in CSV; as Spark SQL. The session's time zone is UTC."""
     if column.postgres_type in _TEXTS:
         return _quoted(name)
@@ -152,7 +152,7 @@ def cell(name: str, column: contracts.Column) -> str:
     return f"cast({name} AS string)"
 
 
-def _micros(name: str, column: contracts.Column) -> str:
+def _micros(name: str, column: contracts.StagingColumn) -> str:
     """Spark has no time of day: it is the number that Avro has."""
     return f"(cast({name} AS bigint) * {1000 if column.millis else 1})"
 
@@ -168,7 +168,7 @@ def _record(number: int) -> str:
     return f"record_{number}"
 
 
-def _decoded(is_of_it: Column, contract: Contract) -> Column:
+def _decoded(is_of_it: Column, contract: StagedRecord) -> Column:
     """The record, null when it is of another topic, or the value opens with no header of the contract's.
 
     What was written with an earlier schema is read with that one, and resolved by Avro's rules to that of today.
@@ -185,7 +185,7 @@ def _opens(header: bytes) -> Column:
     return sf.expr(f"substring(value, 1, {len(header)}) = X'{header.hex()}'")
 
 
-def _flaw(record: str, contract: Contract) -> Column:
+def _flaw(record: str, contract: StagedRecord) -> Column:
     """Why the record cannot be landed; null when it can."""
     texts = [sf.col(f"{record}.`{column.name}`") for column in contract.columns if column.postgres_type in _TEXTS]
     flaw = (
@@ -206,7 +206,7 @@ def _flaw(record: str, contract: Contract) -> Column:
     return flaw
 
 
-def _fields(record: str, contract: Contract) -> list[str]:
+def _fields(record: str, contract: StagedRecord) -> list[str]:
     """The record's fields as CSV cells."""
     return [cell(f"{record}.`{column.name}`", column) for column in contract.columns]
 

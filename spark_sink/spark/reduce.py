@@ -48,7 +48,7 @@ def targets(spark: SparkSession, domain: Domain, sql_root: Path) -> dict[str, Ta
     for reduction in domain.reductions:
         kinds = _kinds(spark, domain, reduction)
         _check_names(reduction, [name for name, _ in kinds])
-        columns = tuple(contracts.Column(name, _postgres_type(reduction, name, kind)) for name, kind in kinds)
+        columns = tuple(contracts.StagingColumn(name, _postgres_type(reduction, name, kind)) for name, kind in kinds)
         found[reduction.name] = read_target(reduction.name, columns, sql_root, reduction.topic)
     return found
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.spark_sink.spark.read import record_column
 
 # Batches of at most this many offsets are reduced by one task: what a query adds up is in one place then, and nothing has
@@ -33,7 +33,7 @@ class SparkRows:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: QueryConfig,
         lines: DataFrame,
         reduced: Callable[[DataFrame], DataFrame],
         parallelism: int,

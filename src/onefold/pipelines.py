@@ -78,7 +78,7 @@ def dead_of(queue: str) -> str:
     return f"{queue}.dead"
 
 
-class Faulty(Exception):
+class InvalidDeclaration(Exception):
     """A pipeline cannot be used. The message is a sentence with the file, and with the line if known."""
 
 
@@ -130,22 +130,24 @@ class Pipeline:
         return self._named(self.topology, "topology")
 
     def load_job(self, topic: str) -> Any:
-        """Load the effect of a topic of jobs, or the effect's factory. Raises `Faulty` like `load_topology`."""
+        """Load the effect of a topic of jobs, or the effect's factory. Raises `InvalidDeclaration` like `load_topology`."""
         return self._named(self.jobs[topic], f"jobs.{topic}")
 
     def load_view(self) -> Any:
-        """Load the View; None without a view. Raises `Faulty` like `load_topology`."""
+        """Load the View; None without a view. Raises `InvalidDeclaration` like `load_topology`."""
         return self._named(self.view, "view") if self.view else None
 
     def load_workload(self) -> Any:
-        """Load the module of the generator and the model; None without a module. Raises `Faulty` like `load_topology`."""
+        """Load the module of the generator and the model; None without a module. Raises `InvalidDeclaration`."""
         return self._import(self.workload, "workload") if self.workload else None
 
     def _named(self, place: str, key: str) -> Any:
         module, _, name = place.partition(":")
         loaded = self._import(module, key)
         if not name or not hasattr(loaded, name):
-            raise Faulty(f"{self.declared_in}: pipeline {self.name}: {module} has no {name or 'name after a colon'}")
+            raise InvalidDeclaration(
+                f"{self.declared_in}: pipeline {self.name}: {module} has no {name or 'name after a colon'}"
+            )
         return getattr(loaded, name)
 
     def _import(self, module: str, key: str) -> Any:
@@ -156,18 +158,20 @@ class Pipeline:
             return importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-                raise Faulty(f"{_place(error, self)}: it imports {error.name}, which is not installed") from error
-            raise Faulty(
+                raise InvalidDeclaration(
+                    f"{_place(error, self)}: it imports {error.name}, which is not installed"
+                ) from error
+            raise InvalidDeclaration(
                 f"{self.declared_in}: pipeline {self.name}: {key} names the module {module}, which cannot be found"
             ) from error
         except SyntaxError as error:
-            raise Faulty(f"{error.filename}:{error.lineno}: {error.msg}") from error
+            raise InvalidDeclaration(f"{error.filename}:{error.lineno}: {error.msg}") from error
         except (Exception, SystemExit) as error:  # a script without a guard calls sys.exit()
-            raise Faulty(f"{_place(error, self)}: {type(error).__name__}: {error}") from error
+            raise InvalidDeclaration(f"{_place(error, self)}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPipelines:
     """The usable pipelines by name, and a sentence for each unusable declaration."""
 
     pipelines: Mapping[str, Pipeline]
@@ -175,11 +179,13 @@ class Found:
 
     def __getitem__(self, name: str) -> Pipeline:
         if name not in self.pipelines:
-            raise Faulty(f"there is no pipeline {name!r}; there are {', '.join(sorted(self.pipelines)) or 'none'}")
+            raise InvalidDeclaration(
+                f"there is no pipeline {name!r}; there are {', '.join(sorted(self.pipelines)) or 'none'}"
+            )
         return self.pipelines[name]
 
 
-def find(folder: Path | None = None) -> Found:
+def find(folder: Path | None = None) -> FoundPipelines:
     """Find all pipelines of installed packages and of the project around `folder` (the working folder if None).
 
     If two declarations have the same name, both are unusable, and all remaining pipelines stay usable.
@@ -194,7 +200,7 @@ def find(folder: Path | None = None) -> Found:
         if len(claims) > 1:
             places = " and ".join(str(claim.declared_in) for claim in claims)
             faults.append(f"the pipeline {name} is declared twice, in {places}: rename one of them")
-    return Found(usable, tuple(faults))
+    return FoundPipelines(usable, tuple(faults))
 
 
 def project_file(folder: Path | None = None) -> Path | None:
@@ -222,49 +228,55 @@ class _Source:
         for name, table in self.tables.items():
             try:
                 yield self._pipeline(name, table)
-            except Faulty as fault:
+            except InvalidDeclaration as fault:
                 faults.append(str(fault))
 
     def _pipeline(self, name: str, table: Any) -> Pipeline:
         where = f"{self.file}:{_line(self.file, name)}: pipeline {name}"
         if fault := names.fault_of_pipeline(name):
-            raise Faulty(f"{where}: {fault}")
+            raise InvalidDeclaration(f"{where}: {fault}")
         if name == ENGINE:
-            raise Faulty(f"{where}: the schema and the topics of that name are the engine's own; rename the pipeline")
+            raise InvalidDeclaration(
+                f"{where}: the schema and the topics of that name are the engine's own; rename the pipeline"
+            )
         if not isinstance(table, dict):
-            raise Faulty(f"{where}: it is {table!r}, and no table")
+            raise InvalidDeclaration(f"{where}: it is {table!r}, and no table")
         if unknown := table.keys() - _KEYS:
-            raise Faulty(f"{where}: {min(unknown)} is not known; there are {', '.join(sorted(_KEYS))}")
+            raise InvalidDeclaration(f"{where}: {min(unknown)} is not known; there are {', '.join(sorted(_KEYS))}")
         kafka_only = table.get("kafka_only", [])
         if not isinstance(kafka_only, list) or not all(isinstance(topic, str) for topic in kafka_only):
-            raise Faulty(f'{where}: kafka_only is a list of topics, as in kafka_only = ["{name}.mails"]')
+            raise InvalidDeclaration(f'{where}: kafka_only is a list of topics, as in kafka_only = ["{name}.mails"]')
         jobs = table.get("jobs", {})
         if not isinstance(jobs, dict) or not all(isinstance(to, str) and ":" in to for to in jobs.values()):
-            raise Faulty(
+            raise InvalidDeclaration(
                 f'{where}: jobs says what does those of each topic, as in jobs = {{"{name}.mails" = "mails:MAILS"}}'
             )
         reports = table.get("reports")
         if reports is not None and not (isinstance(reports, list) and all(isinstance(one, str) for one in reports)):
-            raise Faulty(f'{where}: reports is a list of inputs, as in reports = ["{name}.sent"]')
+            raise InvalidDeclaration(f'{where}: reports is a list of inputs, as in reports = ["{name}.sent"]')
         if reports is not None and not jobs:
-            raise Faulty(f"{where}: reports says which inputs its workers write, and it has no jobs: leave reports out")
+            raise InvalidDeclaration(
+                f"{where}: reports says which inputs its workers write, and it has no jobs: leave reports out"
+            )
         replicas = table.get("replicas", 1)
         if type(replicas) is not int or not 1 <= replicas <= REPLICAS_MAX:
-            raise Faulty(f"{where}: replicas is {replicas!r}; it is a number from 1 to {REPLICAS_MAX}")
+            raise InvalidDeclaration(f"{where}: replicas is {replicas!r}; it is a number from 1 to {REPLICAS_MAX}")
         kept_s = table.get("decisions_kept_s", DECISIONS_KEPT_S)
         if type(kept_s) is not int or (kept_s < 1 and kept_s != FOREVER):
-            raise Faulty(f"{where}: decisions_kept_s is {kept_s!r}; it is a number of seconds from 1, or -1 for ever")
+            raise InvalidDeclaration(
+                f"{where}: decisions_kept_s is {kept_s!r}; it is a number of seconds from 1, or -1 for ever"
+            )
         texts = {key: value for key, value in table.items() if key not in _NO_TEXTS}
         if wrong := [key for key, value in texts.items() if not isinstance(value, str)]:
-            raise Faulty(f"{where}: {wrong[0]} is a text")
+            raise InvalidDeclaration(f"{where}: {wrong[0]} is a text")
         if ":" not in table.get("topology", ""):
-            raise Faulty(f'{where}: topology is missing, as in topology = "{name}:TOPOLOGY"')
+            raise InvalidDeclaration(f'{where}: topology is missing, as in topology = "{name}:TOPOLOGY"')
         if ":" not in table.get("view", ":"):
-            raise Faulty(f'{where}: view names a module and a name in it, as in view = "{name}_view:VIEW"')
+            raise InvalidDeclaration(f'{where}: view names a module and a name in it, as in view = "{name}_view:VIEW"')
         folders = {key: self._folder(table.get(key, default)) for key, default in _FOLDERS.items()}
         for key, folder in folders.items():
             if not folder.is_dir():
-                raise Faulty(f"{where}: {key} is {folder}, which is no folder")
+                raise InvalidDeclaration(f"{where}: {key} is {folder}, which is no folder")
         return Pipeline(
             name,
             self.file,

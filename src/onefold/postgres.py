@@ -179,7 +179,7 @@ class HeldUp(psycopg.OperationalError):
 Held = Callable[[str], None]
 
 
-class Session(psycopg.Connection[tuple[Any, ...]]):
+class WatchedSession(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose statements end, one way or another: a server that is silent is asked in another session what it does.
 
     Attributes:
@@ -226,7 +226,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
 class _Look:
     """What the server does about one statement."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: WatchedSession) -> None:
         self._session = session
         self._free = self._heard = time.monotonic()  # `_free`: until then nobody is known to have held it up
         self._every_s = _LOOK_S if session.patience_s is None else min(_LOOK_S, session.patience_s)
@@ -283,12 +283,12 @@ def connect(
     patience_s: float | None = PATIENCE_S,
     held: Held | None = None,
     connect_s: float = CONNECT_S,
-) -> Session:
+) -> WatchedSession:
     """A session with `SETTINGS`, and with `settings` over them.
 
     Args:
         application: what the server's own views show it as.
-        patience_s, held: see `Session`.
+        patience_s, held: see `WatchedSession`.
 
     Raises:
         Unfit: the database has another encoding than UTF8, or a pooler stands before it.
@@ -297,7 +297,7 @@ def connect(
     """
     mark = secrets.token_hex(8)
     with _naming_the_reason(dsn):
-        made = Session.connect(
+        made = WatchedSession.connect(
             dsn, autocommit=True, prepare_threshold=None, **_start(dsn, application, mark, connect_s)
         )
     made.dsn, made.patience_s, made.held = dsn, patience_s, held
@@ -344,7 +344,7 @@ def keeps(dsn: str, pid: int) -> str | None:
         psycopg.OperationalError: the server does not answer.
     """
     try:
-        with closing(Session.connect(dsn, autocommit=True, **_start(dsn, "onefold looks", "", _ASK_S))) as asked:
+        with closing(WatchedSession.connect(dsn, autocommit=True, **_start(dsn, "onefold looks", "", _ASK_S))) as asked:
             # ALTER ROLE ... SET role: whoever is of another role does not see what the login's sessions do.
             asked.execute("SET ROLE NONE")
             found = asked.execute(_ACTIVITY, (pid,)).fetchone()

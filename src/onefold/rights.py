@@ -20,7 +20,7 @@ REMEDY = "`onefold grants` prints the SQL that gives it"
 _SHOWN = 3
 
 
-class Role(Enum):
+class DatabaseRole(Enum):
     """A role of PostgreSQL that services take on. The value names it in options and documents."""
 
     OWNER = "owner"
@@ -56,14 +56,14 @@ class Right(NamedTuple):
 
 
 _READ = ("SELECT",)
-_DATABASE: Mapping[Role, tuple[str, ...]] = {
-    Role.OWNER: ("CONNECT", "CREATE", "TEMPORARY"),  # `rebuild` compares in temporary tables
-    Role.SINK: ("CONNECT", "TEMPORARY"),  # the staged rows
+_DATABASE: Mapping[DatabaseRole, tuple[str, ...]] = {
+    DatabaseRole.OWNER: ("CONNECT", "CREATE", "TEMPORARY"),  # `rebuild` compares in temporary tables
+    DatabaseRole.SINK: ("CONNECT", "TEMPORARY"),  # the staged rows
 }
 # By role what it does with the tables of the schema onefold. The owner owns them.
-_ENGINE: Mapping[Role, Mapping[str, tuple[str, ...]]] = {
-    Role.OWNER: {},
-    Role.SINK: {
+_ENGINE: Mapping[DatabaseRole, Mapping[str, tuple[str, ...]]] = {
+    DatabaseRole.OWNER: {},
+    DatabaseRole.SINK: {
         "applied": _READ,
         "version": _READ,
         "ledger": ("SELECT", "INSERT", "UPDATE"),
@@ -71,16 +71,16 @@ _ENGINE: Mapping[Role, Mapping[str, tuple[str, ...]]] = {
         "contract": ("SELECT", "INSERT", "DELETE"),
         "batch": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     },
-    Role.WORKER: {
+    DatabaseRole.WORKER: {
         "applied": _READ,
         "version": _READ,
         "pending": ("SELECT", "INSERT", "UPDATE", "DELETE"),
         "done": ("SELECT", "INSERT", "DELETE"),
     },
-    Role.READER: dict.fromkeys(
+    DatabaseRole.READER: dict.fromkeys(
         ("ledger", "rejected", "batch", "contract", "verdict", "injected", "pending", "done"), _READ
     ),
-    Role.VERIFIER: {"ledger": _READ, "rejected": _READ, "verdict": ("SELECT", "INSERT", "UPDATE")},
+    DatabaseRole.VERIFIER: {"ledger": _READ, "rejected": _READ, "verdict": ("SELECT", "INSERT", "UPDATE")},
 }
 
 _MISSING = """
@@ -97,7 +97,7 @@ ORDER BY wanted.place, class.relname
 """
 
 
-def of_engine(role: Role) -> list[Right]:
+def of_engine(role: DatabaseRole) -> list[Right]:
     """List the rights that a role needs whatever the pipelines are: on the database and on the schema onefold."""
     tables = _ENGINE[role]
     return [

@@ -18,9 +18,9 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Oracle
 from onefold.verify.order import Order
 from onefold.verify.outputs import Outputs
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.workloads import averages
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 
 
 def number(topic: str, at_s: float, value: str = "1", name: str = "n") -> Event:
@@ -110,7 +110,7 @@ def test_what_cannot_be_taken_is_refused(event: Event, says: str) -> None:
         handle(None, event)
     value = event.value
     with pytest.raises(Inadmissible):
-        averages.Model().apply(vars(value), Source(event.topic, 0, 0))
+        averages.AveragesModel().apply(vars(value), Source(event.topic, 0, 0))
 
 
 def test_a_state_is_the_same_after_it_was_stored() -> None:
@@ -123,7 +123,7 @@ def test_a_state_is_the_same_after_it_was_stored() -> None:
 def test_the_judge_agrees_on_every_minute_and_every_alarm_whatever_crashes(seed: int) -> None:
     """2,000 numbers, hostile ones among them, in the wrong partitions too; a crash in each wave."""
     driver = TopologyDriver(TOPOLOGY, partitions=2)
-    shape = Shape(hostile=0.02, keyless=0.02, late=0.05)
+    shape = StreamShape(hostile=0.02, keyless=0.02, late=0.05)
     for at, given in enumerate(averages.generate(seed, 2000, shape=shape)):
         partition = driver.task()._inputs.partition_of(given.key.decode()) if given.key else at % 2
         driver.log.append(given.topic, given.key, given.value, partition=partition)
@@ -139,7 +139,7 @@ def test_the_judge_agrees_on_every_minute_and_every_alarm_whatever_crashes(seed:
     ):
         for partition in range(2):
             for offset, entry in driver.log.read(topic, partition, 0)[0]:
-                take(Record(topic, partition, offset, entry.key, entry.value, list(entry.headers)))
+                take(ReadRecord(topic, partition, offset, entry.key, entry.value, list(entry.headers)))
     assert order.left_over() == ""
     expected = oracle.settled()
     assert list(said.judge(expected)) == []

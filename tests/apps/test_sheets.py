@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.processor.apps.sheets import SNAPSHOT_EVERY, State, handle
+from onefold.processor.apps.sheets import SNAPSHOT_EVERY, SheetState, handle
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 
@@ -38,7 +38,7 @@ def finished(entry: int, root: str = "snapshots/1", segment: int | None = None, 
     return Event("sheets.finished", 0, 0, value)
 
 
-def fold(*events: Event, state: State | None = None) -> tuple[State, list[tuple[str, dict[str, Any]]]]:
+def fold(*events: Event, state: SheetState | None = None) -> tuple[SheetState, list[tuple[str, dict[str, Any]]]]:
     """The state after all of them, and everything that was written, by topic."""
     written: list[tuple[str, dict[str, Any]]] = []
     for event in events:
@@ -156,14 +156,14 @@ def test_segments_are_a_thousand_entries() -> None:
     assert {job["entry"]: job["segment"] for job in of("sheets.jobs", written)} == {
         number: (number - 1) // 1000 for number in range(101, 2021, 101)
     }
-    _, written = fold(edit(), state=State(entries=999, edits=989, asked=899))
+    _, written = fold(edit(), state=SheetState(entries=999, edits=989, asked=899))
     assert of("sheets.jobs", written) == [{"log_id": "s", "segment": 1, "entry": 1001}]
 
 
 @pytest.mark.parametrize("late", [1, 7, 5000])
 def test_a_snapshot_that_is_missing_is_made_good_at_the_next_entry(late: int) -> None:
     """A state of an older rule, or one that was taken over: the comparison is not with just a hundred."""
-    state, written = fold(edit(), state=State(entries=99 + late, edits=99 + late))
+    state, written = fold(edit(), state=SheetState(entries=99 + late, edits=99 + late))
     assert of("sheets.jobs", written) == [{"log_id": "s", "segment": (100 + late) // 1000, "entry": 101 + late}]
     assert of("sheets.jobs", fold(*EDITS[1:], state=state)[1]) == []
     assert len(of("sheets.jobs", fold(*EDITS, state=state)[1])) == 1
@@ -245,7 +245,7 @@ def test_reports_in_any_order_are_each_taken_once(order: tuple[int, ...]) -> Non
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.data())
 def test_what_waits_is_what_was_asked_for_and_not_reported(turns: list[bool], data: st.DataObject) -> None:
     """Against a set, with states that were taken over in between: the distance then differs."""
-    state, waiting = State(), set[int]()
+    state, waiting = SheetState(), set[int]()
     for asks in turns:
         if asks or not waiting:
             jump = data.draw(st.sampled_from([0, 0, 0, 1, 30]))
@@ -275,7 +275,7 @@ def test_the_state_does_not_grow_while_no_worker_runs() -> None:
         state, _ = fold(finished(entry), state=state)
         assert len(state.waiting) <= 1
     assert state.waiting == ()
-    assert msgspec.json.decode(msgspec.json.encode(state), type=State) == state
+    assert msgspec.json.decode(msgspec.json.encode(state), type=SheetState) == state
 
 
 # --- uploads

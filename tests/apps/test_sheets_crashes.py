@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.processor.apps.sheets import TOPOLOGY, State, handle
+from onefold.processor.apps.sheets import TOPOLOGY, SheetState, handle
 from onefold.processor.core.values import Event
 from onefold.testing import STEPS, TopologyDriver
 from tests.support.crashes import crashed_at_every_hit
@@ -97,11 +97,11 @@ def test_after_any_crashes_the_numbers_have_no_gap(crashes: list[tuple[str, int]
 def test_a_law_that_holds_of_everything_says_nothing() -> None:
     """With a bug in it the rule fails the check."""
 
-    def forgetful(state: State | None, event: Event) -> Any:
+    def forgetful(state: SheetState | None, event: Event) -> Any:
         after, outputs = handle(state, event)
         return after, [output for output in outputs if output[0] != "sheets.jobs"]
 
-    def careless(state: State | None, event: Event) -> Any:
+    def careless(state: SheetState | None, event: Event) -> Any:
         after, outputs = handle(state, event)
         if after is not None and event.topic == "sheets.uploads":
             after = msgspec.structs.replace(after, decided="")

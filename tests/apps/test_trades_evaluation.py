@@ -18,7 +18,7 @@ from onefold.operate.offsets import stable_ends
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
 from onefold.trades import evaluate, evaluation
-from onefold.trades.evaluation import Plan, Run, _by_window, throughput
+from onefold.trades.evaluation import EvaluationPlan, EvaluationRun, _by_window, throughput
 from onefold.trades.feeder import Feeder
 from onefold.trades.report import latencies, write
 from onefold.workloads.trade_feed import TOPIC, Feed, Mix
@@ -75,8 +75,8 @@ def test_the_rolling_mean_is_told_at_the_end_of_every_window() -> None:
 
 
 def test_the_trades_report_is_one_page_that_needs_no_network(tmp_path: Path) -> None:
-    plan = Plan(1000, 10, Mix(), failures=True, kills=False, seed=1)
-    run = Run(
+    plan = EvaluationPlan(1000, 10, Mix(), failures=True, kills=False, seed=1)
+    run = EvaluationRun(
         plan, {"verify": "<valid>", "lost": 0, "rolling": [1000, 2]}, [_landing(0.5, 0.25, 300)], MOMENT.timestamp()
     )
     write(tmp_path / "report.html", [run], {"memory": "1 GiB"})
@@ -108,8 +108,8 @@ def test_a_run_without_and_one_with_failures_are_on_stacks_of_their_own(
         stacks.append((pipeline, partitions))
         yield None, {"memory": "1 GiB"}
 
-    def measure(place: None, plan: Plan) -> Run:
-        return Run(plan, {"rate": plan.rate, "failures": plan.failures, "kills": plan.kills})
+    def measure(place: None, plan: EvaluationPlan) -> EvaluationRun:
+        return EvaluationRun(plan, {"rate": plan.rate, "failures": plan.failures, "kills": plan.kills})
 
     monkeypatch.setattr(evaluate, "fresh_stack", stack)
     monkeypatch.setattr(evaluation, "measure", measure)

@@ -27,7 +27,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.pacing import Sender, paced, produce
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 from onefold.workloads.shaping import Input
 from tests.support.coded import code_of, raises
 from tests.support.needs import first_of
@@ -150,7 +150,7 @@ def test_only_events_committed_after_the_clock_started_count() -> None:
 def test_a_stand_leaves_nothing_behind() -> None:
     """Also not what lies outside of its folder: PostgreSQL's data when we are root."""
     with benchmark_environment("runner", 1, lambda text: None) as place:
-        folders = [place.home, Postgres(place.home / "postgres", 0).data]
+        folders = [place.home, PostgresServer(place.home / "postgres", 0).data]
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onefold.bench.follower import Follower
-from onefold.bench.hot_hot import Plan
+from onefold.bench.hot_hot import KillPlan
 from onefold.bench.rows import gaps
 from onefold.cli.commands.bench.hot_hot import command
 
@@ -19,9 +19,9 @@ def test_a_gap_is_the_longest_time_without_a_moment_of_a_partition() -> None:
 
 
 def test_longest_gaps_are_of_times_of_the_same_length() -> None:
-    assert Plan(rate=100, seconds=5.0, kills=20).untouched_s == 20 * (1 + 5)
-    assert Plan(rate=100, seconds=5.0, kills=20, stop=True).untouched_s == 20 * (3 + 5)
-    assert Plan(rate=100, seconds=5.0, kills=20, untouched=7.0).untouched_s == 7
+    assert KillPlan(rate=100, seconds=5.0, kills=20).untouched_s == 20 * (1 + 5)
+    assert KillPlan(rate=100, seconds=5.0, kills=20, stop=True).untouched_s == 20 * (3 + 5)
+    assert KillPlan(rate=100, seconds=5.0, kills=20, untouched=7.0).untouched_s == 7
 
 
 def test_who_follows_looks_at_the_clock_as_soon_as_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:

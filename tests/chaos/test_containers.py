@@ -74,7 +74,7 @@ def settings(containers: Containers, patience: float) -> Settings:
     return containers.settings(Settings(chaos_patience=patience))
 
 
-def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> chaos.Outcome:
+def check(containers: Containers, settings: Settings, workload: str, nemesis: str) -> chaos.RunOutcome:
     """One run, valid and in time; the whole outcome when it is not."""
     outcome = chaos.run(containers, settings, workload, NEMESES[nemesis], seed=SEED, say=print)
     whole = json.dumps(outcome.as_data(), indent=1)

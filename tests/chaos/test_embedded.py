@@ -17,8 +17,8 @@ from onefold.chaos.nemeses.table import POSTGRES, PROCESSOR, SINK, nemeses
 from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.stack.plan import Plan
-from onefold.stack.service import Ready, Service
+from onefold.stack.plan import StackPlan
+from onefold.stack.service import Ready, SupervisedService
 from tests.support.coded import raises
 from tests.support.waiting import eventually
 
@@ -31,9 +31,9 @@ sleep 1000 > /dev/null 2>&1 & wait"""
 NAMES = ("sink-1", "processor-orders-1", "processor-orders-2", "processor-other-1")
 
 
-def service(home: Path, name: str) -> Service:
+def service(home: Path, name: str) -> SupervisedService:
     status = home / f"{name}.status"
-    return Service(
+    return SupervisedService(
         name,
         ("/bin/sh", "-c", SCRIPT),
         home / f"{name}.log",
@@ -46,7 +46,7 @@ def service(home: Path, name: str) -> Service:
 def supervised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The home of a supervisor that runs a sink and three processors."""
     home = tmp_path_factory.mktemp("home")
-    Plan([[service(home, name) for name in NAMES]], {}).write(home)
+    StackPlan([[service(home, name) for name in NAMES]], {}).write(home)
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(home)])
     try:
         yield home

@@ -8,7 +8,7 @@ import pytest
 
 from onefold.chaos.nemeses import Nemesis, Stack
 from onefold.chaos.nemeses.table import BOUNDS_OF_REPLICAS, PROCESSOR, SERVICES, nemeses
-from onefold.chaos.progress import Stage
+from onefold.chaos.progress import StageTimes
 from onefold.chaos.run import as_it_hits, bounds_of, inflict
 from onefold.config.settings import Settings
 from onefold.processor.io.static_member import ONE_BROKER_MS
@@ -53,7 +53,7 @@ def test_every_service_suffers_every_common_fault(service: str) -> None:
 
 def test_a_stall_is_counted_by_partition() -> None:
     """The longest gap of any of them, from the moment that counts; one that never progressed was stalled all the time."""
-    stage = Stage()
+    stage = StageTimes()
     for now, first, second in ((0, 1, 1), (1, 2, 2), (4, 3, 2), (5, 4, 3), (6, 5, 4)):
         stage.note({("topic", 0): first, ("topic", 1): second}, float(now))
 
@@ -67,7 +67,7 @@ def test_a_stall_is_counted_by_partition() -> None:
 
 def test_a_partition_that_is_at_its_end_does_not_stall() -> None:
     """Of outputs that are rare: there is nothing to do, until there is."""
-    stage = Stage()
+    stage = StageTimes()
     for now, offset, end in ((0, 7, 7), (1, 7, 7), (2, 7, 7), (3, 7, 8), (4, 7, 8), (5, 8, 8)):
         stage.note({("topic", 0): offset}, float(now), {("topic", 0): end})
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from onefold.operate.progress import CLEAR, Progress
+from onefold.operate.progress import CLEAR, StageProgress
 from tests.support.command_line import ROOT
 
 # A table's style, a stage of work, and a line of a service's log.
@@ -96,7 +96,7 @@ def test_what_is_cleared_is_written_again() -> None:
 def test_elsewhere_each_stage_is_a_line() -> None:
     """However long: a file wraps nothing."""
     stream = io.StringIO()
-    progress = Progress(stream)
+    progress = StageProgress(stream)
     for number in range(3):
         progress.say(f"{'reading ' * 20}: {number}")
     assert stream.getvalue() == f"  {'reading ' * 20}: 0\n"

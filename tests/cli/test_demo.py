@@ -14,7 +14,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import offsets
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from tests.support.coded import raises
 
 
@@ -44,8 +44,8 @@ def test_the_demo_waits_as_long_as_something_is_written(
     monkeypatch.setattr(demo, "POLL_S", 0)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
     monkeypatch.setattr(offsets, "lag_of_all", lambda settings: {"runner": {"events": next(left)}})
-    demo._drain(Settings(home=tmp_path), Progress())
+    demo._drain(Settings(home=tmp_path), StageProgress())
     assert next(left, None) is None
     left = itertools.chain([9], itertools.repeat(7))
     with raises(UserError, Code.MEASUREMENT_FAILED, "180"):
-        demo._drain(Settings(home=tmp_path), Progress())
+        demo._drain(Settings(home=tmp_path), StageProgress())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onefold import pipelines
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 
 pytestmark = pytest.mark.promise("broken-pipelines-stay-alone")
 
@@ -177,12 +177,12 @@ def test_a_handler_that_does_not_load_is_one_sentence_with_file_and_line(
     orders(project, f"handler_{number}")
     if handler is not None:
         (project / f"handler_{number}.py").write_text(handler, encoding="utf-8")
-    with pytest.raises(Faulty, match=says.format(n=number)):
+    with pytest.raises(InvalidDeclaration, match=says.format(n=number)):
         pipelines.find()["orders"].load_topology()
 
 
 def test_a_pipeline_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(Faulty, match="there is no pipeline 'nobody'; there are "):
+    with pytest.raises(InvalidDeclaration, match="there is no pipeline 'nobody'; there are "):
         pipelines.find()["nobody"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from onefold.cli import logins, main
 from onefold.config.settings import load
 from onefold.spark_sink import service
-from onefold.spark_sink.query_config import Logins, Plan
+from onefold.spark_sink.query_config import Logins, QueryConfig
 from onefold.stack import jars, java
 
 
@@ -52,13 +52,13 @@ def test_a_query_starts_with_the_logins_that_its_files_have_then(
     settings = load()
     first = Logins(settings.librdkafka, settings.postgres())
     domain: Any = None
-    plan = Plan(
+    plan = QueryConfig(
         domain, {}, first.postgres_dsn, "sink-1", sql_root=tmp_path, checkpoint_root=tmp_path, step=lambda name: None
     )
     given: list[dict[str, str]] = []
     topics: Any = SimpleNamespace(renew=given.append)
 
-    def renewed() -> Plan:
+    def renewed() -> QueryConfig:
         return service._renewed(
             plan, logins=lambda: logins.now(first), servers="kafka:9092", spark_kafka={}, topics=topics
         )

@@ -14,7 +14,7 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.fold import fold
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record
-from onefold.processor.runtime.state_store import Store
+from onefold.processor.runtime.state_store import MemoryStateStore
 from onefold.processor.testing.partition import partition_of
 from tests.support.coded import raises
 
@@ -54,13 +54,15 @@ def records(*pairs: tuple[str, bytes], start: int = 0) -> list[Record]:
     return [Record("sums.in", 0, start + at, key.encode(), value) for at, (key, value) in enumerate(pairs)]
 
 
-def folded(*pairs: tuple[str, bytes], store: Store | None = None, partitions: int = 1) -> Any:
-    return fold(SUMS, store or Store(), records(*pairs), decode, partial(partition_of, partitions=partitions))
+def folded(*pairs: tuple[str, bytes], store: MemoryStateStore | None = None, partitions: int = 1) -> Any:
+    return fold(
+        SUMS, store or MemoryStateStore(), records(*pairs), decode, partial(partition_of, partitions=partitions)
+    )
 
 
 def test_later_records_of_a_batch_see_the_state_of_earlier_ones() -> None:
     """The store is not touched, and still the second record adds to the first."""
-    store = Store({"a": Total(5)})
+    store = MemoryStateStore({"a": Total(5)})
 
     transaction = folded(("a", b"1"), ("a", b"2"), store=store)
 
@@ -109,7 +111,7 @@ def test_outputs_count_also_when_the_state_stays_as_it_is() -> None:
     topology = Topology(
         "sums", ("sums.in",), SUMS.key, Total, lambda state, event: (state, [("sums.every", {"n": 1})]), SUMS.outputs
     )
-    store = Store({"a": Total(5)})
+    store = MemoryStateStore({"a": Total(5)})
     transaction = fold(topology, store, records(("a", b"1"), ("b", b"2")), decode, HERE)
 
     assert [(topic, key) for topic, key, _, _, _ in transaction.outputs] == [("sums.every", "a"), ("sums.every", "b")]
@@ -131,7 +133,7 @@ def test_the_fields_of_a_row_are_in_a_dict_or_in_an_object(make: Callable[..., A
         return total, [(output[0], make(**output[1])) for output in outputs]
 
     topology = Topology("sums", ("sums.in",), SUMS.key, Total, handle, SUMS.outputs)
-    outputs = fold(topology, Store(), records(("a", b"1"), ("b", b"2"), ("a", b"3")), decode, HERE).outputs
+    outputs = fold(topology, MemoryStateStore(), records(("a", b"1"), ("b", b"2"), ("a", b"3")), decode, HERE).outputs
 
     totals = [fields for topic, _, fields, _, _ in outputs if topic == "sums.totals"]
     assert sorted(map(str, totals)) == sorted(map(str, [make(name="a", total=4), make(name="b", total=2)]))
@@ -139,7 +141,7 @@ def test_the_fields_of_a_row_are_in_a_dict_or_in_an_object(make: Callable[..., A
 
 def test_no_state_forgets_the_key() -> None:
     """And a record after that begins anew."""
-    store = Store({"a": Total(5), "b": Total(6)})
+    store = MemoryStateStore({"a": Total(5), "b": Total(6)})
 
     transaction = folded(("a", b"-1"), ("b", b"-1"), ("b", b"2"), store=store)
     store.apply(transaction.changes)
@@ -164,7 +166,7 @@ def test_an_output_to_a_topic_that_is_not_declared_is_a_bug() -> None:
     undeclared = Topology("sums", ("sums.in",), SUMS.key, Total, add, {"sums.totals": ("name",)})
 
     with pytest.raises(KeyError, match=r"sums\.every"):
-        fold(undeclared, Store(), records(("a", b"1")), decode, HERE)
+        fold(undeclared, MemoryStateStore(), records(("a", b"1")), decode, HERE)
 
 
 def rise(key: str, before: Total | None, after: Total | None) -> Outputs:
@@ -176,7 +178,7 @@ RISES = Topology(
 )
 
 
-def risen(store: Store, *pairs: tuple[str, bytes]) -> list[Any]:
+def risen(store: MemoryStateStore, *pairs: tuple[str, bytes]) -> list[Any]:
     return [
         (fields, cause.offset) for _, _, fields, cause, _ in fold(RISES, store, records(*pairs), decode, HERE).outputs
     ]
@@ -185,13 +187,16 @@ def risen(store: Store, *pairs: tuple[str, bytes]) -> list[Any]:
 def test_a_key_emits_its_change_once_a_transaction_from_before_it_to_after_it() -> None:
     """What is caused by several records names the last of them that changed something."""
     given = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"0"), ("a", b"13")]
-    assert risen(Store({"a": Total(5)}), *given) == [({"name": "a", "by": 4}, 2), ({"name": "b", "by": 2}, 1)]
+    assert risen(MemoryStateStore({"a": Total(5)}), *given) == [
+        ({"name": "a", "by": 4}, 2),
+        ({"name": "b", "by": 2}, 1),
+    ]
 
 
 def test_the_rises_of_any_batches_add_up_to_the_same() -> None:
     given = [("a", b"1"), ("b", b"2"), ("a", b"-1"), ("a", b"7"), ("b", b"3"), ("b", b"-1")]
     for cut in range(len(given) + 1):
-        store, sums = Store(), {"a": 0, "b": 0}
+        store, sums = MemoryStateStore(), {"a": 0, "b": 0}
         for part in (given[:cut], given[cut:]):
             transaction = fold(RISES, store, records(*part), decode, HERE)
             for _, _, fields, _, _ in transaction.outputs:
@@ -201,7 +206,7 @@ def test_the_rises_of_any_batches_add_up_to_the_same() -> None:
 
 
 def test_a_key_that_came_and_went_within_a_transaction_emits_nothing() -> None:
-    assert risen(Store(), ("a", b"1"), ("a", b"-1")) == []
+    assert risen(MemoryStateStore(), ("a", b"1"), ("a", b"-1")) == []
 
 
 def giving(*outputs: Any, per_change: bool = False, rows: tuple[str, ...] | None = None) -> list[Any]:
@@ -215,7 +220,7 @@ def giving(*outputs: Any, per_change: bool = False, rows: tuple[str, ...] | None
         {"sums.out": rows},
         (lambda key, before, after: outputs) if per_change else None,
     )
-    produced = fold(topology, Store(), records(("a", b"1")), decode, HERE).outputs
+    produced = fold(topology, MemoryStateStore(), records(("a", b"1")), decode, HERE).outputs
     assert all(record.source == b"sums.in/0/0" for _, _, _, record, _ in produced)
     return [(topic, key, list(headers), fields) for topic, key, fields, _, headers in produced]
 
@@ -273,7 +278,7 @@ def test_each_input_may_have_a_key_of_its_own() -> None:
     topology = Topology("two", ("x", "y"), keys, list, handle, {})
     values = {"x": {"x": 1}, "y": {"deep": {"y": "1"}}}
     given = [Record(topic, 0, 0, None, None) for topic in ("y", "x")]
-    changes = fold(topology, Store(), given, lambda record: values[record.topic], HERE).changes
+    changes = fold(topology, MemoryStateStore(), given, lambda record: values[record.topic], HERE).changes
 
     assert {key: state for key, (state, _) in changes.items()} == {"1": ["y", "x"]}
 

@@ -16,7 +16,7 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.fold import TICK_MS_MAX, fold
 from onefold.processor.core.topology import Tick, Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record
-from onefold.processor.runtime.state_store import Store
+from onefold.processor.runtime.state_store import MemoryStateStore
 from onefold.processor.testing.partition import partition_of
 
 KEYS = "abcd"
@@ -195,7 +195,7 @@ def asked(topology: Topology, out: Outcome, record: Record, partitions: int) -> 
 
 def folded(topology: Topology, batches: Iterable[Sequence[Record]], partitions: int) -> tuple[Outcome, list[Any]]:
     """By the fold, each batch from where the one before has left the store; the outcome, and the fates as it has them."""
-    out, store, fates = Outcome(), Store(), Counter[str]()
+    out, store, fates = Outcome(), MemoryStateStore(), Counter[str]()
     aside: list[Any] = []
     for batch in batches:
         stored = store.snapshot()

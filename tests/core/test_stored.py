@@ -9,9 +9,9 @@ from onefold.error_codes import Code
 from onefold.processor.core.abc import ChangelogIs
 from onefold.processor.core.changelog_format import FORMAT, RESETTING, check_format, other_partitions
 from onefold.processor.core.errors import Refused
-from onefold.processor.core.values import Counts
-from onefold.processor.runtime.changelog import Progress
-from onefold.processor.runtime.checkpoint import Checkpoint, unfit
+from onefold.processor.core.values import RecordCounts
+from onefold.processor.runtime.changelog import TaskProgress
+from onefold.processor.runtime.checkpoint import StateCheckpoint, unfit
 from tests.support.coded import raises
 
 
@@ -38,7 +38,7 @@ def test_states_of_another_number_of_partitions_are_named(states: object, differ
     assert bool(other_partitions(states, "orders", 3)) is differ
 
 
-KNOWN = Progress(transactions=5, counts=Counts(accepted=7))
+KNOWN = TaskProgress(transactions=5, counts=RecordCounts(accepted=7))
 KEPT_S = 100.0
 
 
@@ -56,14 +56,14 @@ KEPT_S = 100.0
         ({"at_s": 999.5 - KEPT_S / 2}, "s old"),
         ({"topic_id": "another"}, "of another changelog"),
         ({"partition": 1}, "of another changelog"),
-        ({"progress": Progress(transactions=4).encode()}, ""),
-        ({"progress": Progress(transactions=5).encode()}, "has lost transactions"),
-        ({"progress": Progress(transactions=6, counts=KNOWN.counts).encode()}, "has lost transactions"),
+        ({"progress": TaskProgress(transactions=4).encode()}, ""),
+        ({"progress": TaskProgress(transactions=5).encode()}, "has lost transactions"),
+        ({"progress": TaskProgress(transactions=6, counts=KNOWN.counts).encode()}, "has lost transactions"),
         ({"progress": b"junk"}, "cannot be read"),
     ],
 )
 def test_a_checkpoint_fits_a_changelog_that_has_all_since_then(change: dict[str, Any], reason: str) -> None:
     """At the bounds of its offsets, its age and its transactions."""
-    found = Checkpoint("id", 0, 15, 990.0, KNOWN.encode(), b"")._replace(**change)
+    found = StateCheckpoint("id", 0, 15, 990.0, KNOWN.encode(), b"")._replace(**change)
     said = unfit(found, ChangelogIs("id", 10, 20, KEPT_S), 0, KNOWN, 1000.0)
     assert reason in said if reason else said == ""

@@ -14,7 +14,7 @@ from onefold.processor.core.fold import TICK_MS_MAX, fold
 from onefold.processor.core.ticks import Ticking
 from onefold.processor.core.topology import Tick, Topology
 from onefold.processor.core.values import Event, Output, Outputs, Record, Transaction
-from onefold.processor.runtime.state_store import Store
+from onefold.processor.runtime.state_store import MemoryStateStore
 from onefold.processor.testing.partition import partition_of
 from tests.support.coded import raises
 
@@ -76,9 +76,12 @@ def batch(*given: tuple[str, int] | int | bytes) -> list[Record]:
 
 
 def folded(
-    *given: tuple[str, int] | int | bytes, topology: Topology = SUMS, store: Store | None = None, ticked_ms: int = 0
+    *given: tuple[str, int] | int | bytes,
+    topology: Topology = SUMS,
+    store: MemoryStateStore | None = None,
+    ticked_ms: int = 0,
 ) -> Transaction:
-    return fold(topology, store or Store(), batch(*given), decode, HERE, ticked_ms)
+    return fold(topology, store or MemoryStateStore(), batch(*given), decode, HERE, ticked_ms)
 
 
 def told(transaction: Transaction) -> list[tuple[Any, Any, Any]]:
@@ -87,7 +90,7 @@ def told(transaction: Transaction) -> list[tuple[Any, Any, Any]]:
 
 def test_a_tick_sees_every_key_that_has_a_state_in_the_order_of_the_keys() -> None:
     """Those of transactions before, as this one has left them, and those that are new in it."""
-    store = Store({"z": Open(5), "b": Open(7), "gone": Open(1)})
+    store = MemoryStateStore({"z": Open(5), "b": Open(7), "gone": Open(1)})
     transaction = folded(("c", 2), ("z", 1), 1000, store=store)
 
     assert told(transaction) == [("b", 7, 1000), ("c", 2, 1000), ("gone", 1, 1000), ("z", 6, 1000)]
@@ -123,7 +126,7 @@ def test_an_output_of_a_tick_names_it_as_its_source_and_may_name_a_key() -> None
 @pytest.mark.parametrize("at_ms", [1000, 999, 0])
 def test_a_tick_that_is_not_later_than_the_last_one_is_ignored(at_ms: int) -> None:
     """In the same transaction, and after that of the last one."""
-    store = Store({"a": Open(1)})
+    store = MemoryStateStore({"a": Open(1)})
     assert told(folded(1000, at_ms, store=store)) == [("a", 1, 1000)]
     transaction = folded(at_ms, store=store, ticked_ms=1000)
     assert (told(transaction), transaction.changes, transaction.counts.ignored) == ([], {}, 1)
@@ -131,7 +134,7 @@ def test_a_tick_that_is_not_later_than_the_last_one_is_ignored(at_ms: int) -> No
 
 
 def test_a_tick_that_changes_nothing_is_ignored_and_its_time_has_come_all_the_same() -> None:
-    transaction = folded(1000, 500, store=Store({"a": Open(0)}))
+    transaction = folded(1000, 500, store=MemoryStateStore({"a": Open(0)}))
     assert (transaction.counts.accepted, transaction.counts.ignored, transaction.ticked_ms) == (0, 2, 1000)
     assert transaction.changes == {}
 
@@ -161,7 +164,7 @@ def test_what_is_no_tick_is_a_dead_letter(value: bytes, reason: str) -> None:
 
 def test_only_keys_that_are_due_are_called() -> None:
     """Not before their time, and never those that say so."""
-    store = Store({"now": Open(2, 2000), "late": Open(2, 3000), "never": Open(2, 0)})
+    store = MemoryStateStore({"now": Open(2, 2000), "late": Open(2, 3000), "never": Open(2, 0)})
     assert told(folded(1000, topology=WHEN_DUE, store=store)) == []
     assert told(folded(2000, topology=WHEN_DUE, store=store)) == [("now", 2, 2000)]
     assert told(folded(3000, topology=WHEN_DUE, store=store)) == [("late", 2, 3000), ("now", 2, 3000)]
@@ -179,7 +182,7 @@ def test_a_key_that_a_tick_changed_is_emitted_as_a_change() -> None:
         emit_change=lambda key, before, after: [("sums.told", {"name": key, "amount": before, "at_ms": after})],
         tick=Tick(1, lambda key, state, at_ms: (Open(state.amount + at_ms), ())),
     )
-    assert told(folded(("b", 1), 1000, topology=topology, store=Store({"a": Open(5)}))) == [
+    assert told(folded(("b", 1), 1000, topology=topology, store=MemoryStateStore({"a": Open(5)}))) == [
         ("b", None, Open(1001)),
         ("a", Open(5), Open(1005)),
     ]

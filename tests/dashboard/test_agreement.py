@@ -11,13 +11,13 @@ import pytest
 
 from onefold.dashboard import pipeline_facts, rollups
 from onefold.dashboard import snapshot as snapshots
-from onefold.dashboard.engine import DomainState, Engine, Verdict
-from onefold.dashboard.panels import Reading, Shown
-from onefold.dashboard.pipeline_facts import Asked
+from onefold.dashboard.engine import DomainState, EngineTables, LastVerdict
+from onefold.dashboard.panels import PanelReader, ShownPanel
+from onefold.dashboard.pipeline_facts import AskedKafka
 from onefold.dashboard.pipeline_status import Rank, headline
-from onefold.dashboard.reader import Reader
-from onefold.dashboard.rollups import TOO_MANY, Agreement, Level, Sum
-from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, declarations, take
+from onefold.dashboard.reader import DatabaseReader
+from onefold.dashboard.rollups import TOO_MANY, Agreement, ExactSum, Level
+from onefold.dashboard.snapshot import LagNow, OfPipeline, View, ViewSnapshot, declarations, take
 from onefold.operate.lag import Lag
 from onefold.operate.panels import Panels, Rollup
 from tests.support.floor import Floor
@@ -42,16 +42,16 @@ GRANT USAGE ON SCHEMA shop TO onefold_reader; GRANT SELECT ON shop.sales TO onef
 """
 
 
-def shown(agreements: Mapping[str, Agreement], verdict: Verdict | None = None) -> Snapshot:
+def shown(agreements: Mapping[str, Agreement], verdict: LastVerdict | None = None) -> ViewSnapshot:
     """Two pipelines with three rollups, of which these differ."""
-    engine = Engine(NOW, {name: DomainState(1, verdict=verdict) for name in ("bar", "shop")})
+    engine = EngineTables(NOW, {name: DomainState(1, verdict=verdict) for name in ("bar", "shop")})
     every = {("shop", title): agreements.get(title, RIGHT) for title in ("Sales", "Returns")}
-    return Snapshot(engine, {("bar", "Sales"): RIGHT} | every)
+    return ViewSnapshot(engine, {("bar", "Sales"): RIGHT} | every)
 
 
-def said(snapshot: Snapshot, lag: LagNow = DRAINED) -> tuple[str, str]:
+def said(snapshot: ViewSnapshot, lag: LagNow = DRAINED) -> tuple[str, str]:
     """The headline, and the sentence below it."""
-    first = headline(pipeline_facts.standings(snapshot, Asked(lag), 60.0)).standing
+    first = headline(pipeline_facts.standings(snapshot, AskedKafka(lag), 60.0)).standing
     return first.text, first.detail
 
 
@@ -67,7 +67,7 @@ def test_the_headline_is_the_worst_of_every_rollup() -> None:
 
 
 def test_what_a_verdict_says_of_the_difference_is_told() -> None:
-    valid = Verdict("valid", "", 1, NOW, 0)
+    valid = LastVerdict("valid", "", 1, NOW, 0)
     text, detail = said(shown({"Sales": replace(RIGHT, differing=1)}, valid))
     assert text == "shop differs from its producer"
     assert "1 sum is not the same in 'Sales'. Every row follows from the log" in detail
@@ -88,7 +88,7 @@ def test_what_may_be_on_the_way_is_no_headline(lag: LagNow) -> None:
 
 def test_what_is_too_large_to_be_compared_is_said() -> None:
     large = shown({"Sales": Agreement(None, problem=TOO_MANY)})
-    (found,) = (one for one in pipeline_facts.standings(large, Asked(DRAINED), 60.0)["shop"][1:])
+    (found,) = (one for one in pipeline_facts.standings(large, AskedKafka(DRAINED), 60.0)["shop"][1:])
     assert (found.rank, found.detail) == (Rank.UNCOMPARED, f"Sales: {TOO_MANY}")
 
 
@@ -101,12 +101,12 @@ def sales(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> Rollup:
     return SALES
 
 
-def taken(dsn: str, *views: View) -> list[Snapshot]:
+def taken(dsn: str, *views: View) -> list[ViewSnapshot]:
     """Snapshots of these views, of one moment."""
 
-    async def run() -> dict[View, Snapshot]:
-        reader = Reader(dsn)
-        found = await take(reader, views, Reading())
+    async def run() -> dict[View, ViewSnapshot]:
+        reader = DatabaseReader(dsn)
+        found = await take(reader, views, PanelReader())
         await reader.close()
         return found
 
@@ -114,7 +114,7 @@ def taken(dsn: str, *views: View) -> list[Snapshot]:
     return [found[view] for view in views]
 
 
-def level(snapshot: Snapshot) -> tuple[Shown, Level]:
+def level(snapshot: ViewSnapshot) -> tuple[ShownPanel, Level]:
     """The one rollup of a view."""
     (found,) = snapshot.panels
     assert isinstance(found.content, Level), found.trouble
@@ -146,7 +146,7 @@ def test_all_rollups_are_compared_in_every_snapshot(floor: Floor, database: str,
 
 def test_a_level_is_the_one_that_the_address_names(database: str, sales: Rollup) -> None:
     _, top = level(taken(database, OfPipeline("shop"))[0])
-    assert (top.node.ours, [row.name for row in top.parts], top.reported_at) == (Sum(Decimal(3), 2), ["a"], None)
+    assert (top.node.ours, [row.name for row in top.parts], top.reported_at) == (ExactSum(Decimal(3), 2), ["a"], None)
     _, below = level(taken(database, OfPipeline("shop", wanted=(("shelf", "a"),)))[0])
     assert (below.node.name, [row.name for row in below.parts]) == ("a", ["b"])
     _, elsewhere = level(taken(database, OfPipeline("shop", wanted=(("of", "2"), ("shelf", "a"))))[0])
@@ -166,7 +166,7 @@ def test_one_that_takes_too_long_leaves_the_others_and_the_page(
     monkeypatch.setattr(rollups, "_comparison", slow)
     (one,) = taken(database, OfPipeline("shop"))
     assert one.agreements == {("shop", "Sales"): Agreement(None, problem=TOO_MANY), RISK: Agreement(True)}
-    assert level(one)[1].node.ours == Sum(Decimal(3), 2)
+    assert level(one)[1].node.ours == ExactSum(Decimal(3), 2)
 
 
 def test_one_whose_query_fails_leaves_the_others_and_the_page(

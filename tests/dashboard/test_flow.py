@@ -12,8 +12,8 @@ import pytest
 
 from onefold.dashboard import flow
 from onefold.dashboard.flow import Flow
-from onefold.dashboard.panels import Reading
-from onefold.dashboard.reader import Reader
+from onefold.dashboard.panels import PanelReader
+from onefold.dashboard.reader import DatabaseReader
 from tests.support.floor import Floor
 from tests.support.site import SOON_S, LivePage, Site
 from tests.support.waiting import eventually
@@ -36,10 +36,10 @@ def note(connection: psycopg.Connection[Any], *batches: Noted, sink: str = "runn
 
 def of_batches(dsn: str, sink: str = "runner", span_s: int = flow.SPAN_S) -> Flow | None:
     async def fetch() -> Flow | None:
-        reader = Reader(dsn)
+        reader = DatabaseReader(dsn)
         try:
             async with reader.snapshot() as connection:
-                return (await flow.fetch(connection, sink, None, Reading(), datetime.now(UTC), math.inf, span_s))[0]
+                return (await flow.fetch(connection, sink, None, PanelReader(), datetime.now(UTC), math.inf, span_s))[0]
         finally:
             await reader.close()
 

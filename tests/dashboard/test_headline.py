@@ -7,10 +7,10 @@ from decimal import Decimal
 import pytest
 
 from onefold.dashboard import words
-from onefold.dashboard.engine import DomainState, Engine, Verdict
-from onefold.dashboard.panels import Shown
-from onefold.dashboard.rollups import Agreement, Level, Row, Sum
-from onefold.dashboard.snapshot import Compared, LagNow, Snapshot, comparison
+from onefold.dashboard.engine import DomainState, EngineTables, LastVerdict
+from onefold.dashboard.panels import ShownPanel
+from onefold.dashboard.rollups import Agreement, ExactSum, Level, LevelRow
+from onefold.dashboard.snapshot import LagNow, SumComparison, ViewSnapshot, comparison
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.panels import Rollup
 
@@ -25,21 +25,23 @@ DRAINED = LagNow({"shop": Lag(0, 0.0, 0, 0.0)}, NOW - timedelta(seconds=2), NOW 
 
 
 def snapshot(
-    ours: str, expected: str | None, *, reported_s: float = 60, verdict: Verdict | None = None
-) -> tuple[Snapshot, Shown]:
+    ours: str, expected: str | None, *, reported_s: float = 60, verdict: LastVerdict | None = None
+) -> tuple[ViewSnapshot, ShownPanel]:
     """Ours and the producer's sum, of one piece each; the producer reported that long ago."""
-    reported = Sum(Decimal(expected), 1) if expected is not None else None
-    level = Level((), Row("", Sum(Decimal(ours), 1), reported), [], 0, NOW - timedelta(seconds=reported_s))
+    reported = ExactSum(Decimal(expected), 1) if expected is not None else None
+    level = Level((), LevelRow("", ExactSum(Decimal(ours), 1), reported), [], 0, NOW - timedelta(seconds=reported_s))
     agreements = {("shop", "Sales"): Agreement(adds_up=True)}
-    return Snapshot(Engine(NOW, {"shop": DomainState(verdict=verdict)}), agreements), Shown(1, ROLLUP, NOW, level)
+    return ViewSnapshot(EngineTables(NOW, {"shop": DomainState(verdict=verdict)}), agreements), ShownPanel(
+        1, ROLLUP, NOW, level
+    )
 
 
-def verdict(outcome: str, since: int = 0) -> Verdict:
+def verdict(outcome: str, since: int = 0) -> LastVerdict:
     """A word of the judge."""
-    return Verdict(outcome, "3 differences", 10, NOW, since)
+    return LastVerdict(outcome, "3 differences", 10, NOW, since)
 
 
-def compared(found: tuple[Snapshot, Shown], lag: LagNow = DRAINED) -> Compared:
+def compared(found: tuple[ViewSnapshot, ShownPanel], lag: LagNow = DRAINED) -> SumComparison:
     """What comes of comparing, where there is something to compare."""
     made = comparison(found[0], "shop", found[1], lag)
     assert made is not None
@@ -61,9 +63,9 @@ def test_the_levels_come_before_all_else() -> None:
 
 
 def test_where_nothing_has_landed_nothing_is_compared() -> None:
-    empty = Level((), Row("", None, None), [], 0, None)
+    empty = Level((), LevelRow("", None, None), [], 0, None)
     for content in (empty, None):
-        assert comparison(Snapshot(Engine(NOW)), "shop", Shown(1, ROLLUP, NOW, content), DRAINED) is None
+        assert comparison(ViewSnapshot(EngineTables(NOW)), "shop", ShownPanel(1, ROLLUP, NOW, content), DRAINED) is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from onefold.dashboard import words
 from onefold.dashboard.engine import DomainState
-from onefold.dashboard.pipeline_status import Facts, of
+from onefold.dashboard.pipeline_status import PipelineFacts, of
 from onefold.dashboard.snapshot import LagNow
 from onefold.dashboard.words import NONE
 from onefold.operate.hanging_transactions import Held
@@ -21,7 +21,7 @@ def cells(lag: Lag | None, *held: Held) -> tuple[str, str]:
     domains = {"shop": DomainState()}
     found = LagNow({"shop": lag} if lag else {}, NOW, NOW, "", held)
     page = words.templates().get_template("pipelines.html").render(
-        lag=found, domains=domains, dead={}, standings={"shop": of(Facts("shop", NOW), 60.0)}
+        lag=found, domains=domains, dead={}, standings={"shop": of(PipelineFacts("shop", NOW), 60.0)}
     )  # fmt: skip
     text = " ".join(re.sub(r"<[^>]+>", "", page).replace("\N{NARROW NO-BREAK SPACE}", " ").split())
     row, _, below = text.partition("has no rows yet ")[2].partition("never")

@@ -12,10 +12,10 @@ from typing import Literal
 import pytest
 
 from onefold.dashboard import panels
-from onefold.dashboard.panels import NOT_YET, REST, ROWS_MAX, Bar, Reading, Shown, Table, bars, points
-from onefold.dashboard.reader import TOO_LARGE, Reader
+from onefold.dashboard.panels import NOT_YET, REST, ROWS_MAX, Bar, PanelContent, PanelReader, ShownPanel, bars, points
+from onefold.dashboard.reader import TOO_LARGE, DatabaseReader
 from onefold.dashboard.words import figure
-from onefold.operate.panels import Panel, Rows, Stat, load
+from onefold.operate.panels import Panel, PanelRows, Stat, load
 from onefold.pipelines import find
 from tests.support.floor import Floor
 from tests.support.site import READERS, SOON_S, LivePage, Site
@@ -162,15 +162,15 @@ class Asker:
         self.clock = 0.0
         self._dsn = dsn
         self._panels = panels
-        self._reading = Reading(clock or (lambda: self.clock))
+        self._reading = PanelReader(clock or (lambda: self.clock))
         self._asked = 0
 
-    def ask(self) -> list[Shown]:
+    def ask(self) -> list[ShownPanel]:
         """Those of a snapshot of its own."""
         return asyncio.run(self._ask())
 
-    async def _ask(self) -> list[Shown]:
-        reader = Reader(self._dsn)
+    async def _ask(self) -> list[ShownPanel]:
+        reader = DatabaseReader(self._dsn)
         self._asked += 1
         at = FIRST + timedelta(seconds=self._asked)
         try:
@@ -183,9 +183,9 @@ class Asker:
             await reader.close()
 
 
-def rows(kind: Literal["bar", "table", "line"], query: str) -> Rows:
+def rows(kind: Literal["bar", "table", "line"], query: str) -> PanelRows:
     """A panel of that query."""
-    return Rows(kind=kind, title=query, query=query)
+    return PanelRows(kind=kind, title=query, query=query)
 
 
 @pytest.mark.slow  # waits for a time-out
@@ -214,8 +214,8 @@ def test_a_query_that_takes_long_or_does_not_work_costs_its_own_panel_alone(floo
         "The query has no column b, for which a value is expected.",
     ]  # fmt: skip
     first, many = found[0].content, found[5].content
-    assert isinstance(first, Table)
-    assert isinstance(many, Table)
+    assert isinstance(first, PanelContent)
+    assert isinstance(many, PanelContent)
     assert len(first.rows) == 10
     assert [bar.share for bar in bars(many)] == [0.0] * ROWS_MAX["bar"]
 
@@ -248,9 +248,9 @@ def test_what_does_not_fit_into_a_snapshot_comes_with_the_next_one(
 
 
 def test_how_points_and_bars_are_drawn() -> None:
-    table = Table(("at", "n"), [(FIRST, Decimal("1.5")), (FIRST.date(), None), (7, 2)])
+    table = PanelContent(("at", "n"), [(FIRST, Decimal("1.5")), (FIRST.date(), None), (7, 2)])
     assert points(table) == [[FIRST.timestamp(), FIRST.timestamp(), 7.0], [1.5, None, 2.0]]
-    assert bars(Table(("a", "n"), [("x", 4), ("y", 1)])) == [Bar("x", 100.0, (4,)), Bar("y", 25.0, (1,))]
+    assert bars(PanelContent(("a", "n"), [("x", 4), ("y", 1)])) == [Bar("x", 100.0, (4,)), Bar("y", 25.0, (1,))]
 
 
 def test_how_anything_is_written() -> None:

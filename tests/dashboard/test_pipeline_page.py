@@ -23,11 +23,11 @@ from onefold.config.settings import Settings
 from onefold.dashboard import batches
 from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.dead_letter_counts import SELDOM_S, DeadCounts
-from onefold.dashboard.history import History
-from onefold.dashboard.panels import Reading
+from onefold.dashboard.history import RecentSums
+from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.pipeline_status import Dead
 from onefold.dashboard.pipeline_view import BOXES_MAX, Box, Stage
-from onefold.dashboard.reader import Reader
+from onefold.dashboard.reader import DatabaseReader
 from onefold.operate import offsets
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
@@ -237,7 +237,7 @@ def test_dead_letters_are_read_only_when_some_have_come(
 
 
 def test_how_fast_a_sum_grows() -> None:
-    history = History()
+    history = RecentSums()
     history.add(999.0, {})
     assert history.a_second("shop") is None
     for second in range(31):
@@ -318,10 +318,10 @@ def test_what_was_not_written_is_nothing_and_what_is_not_known_is_left_out(floor
 
 def day_of(dsn: str, sink: str = "runner") -> Sequence[Slot]:
     async def fetch() -> Sequence[Slot]:
-        reader = Reader(dsn)
+        reader = DatabaseReader(dsn)
         try:
             async with reader.snapshot() as connection:
-                return (await batches.day(connection, sink, Reading(), datetime.now(UTC), math.inf))[0]
+                return (await batches.day(connection, sink, PanelReader(), datetime.now(UTC), math.inf))[0]
         finally:
             await reader.close()
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from onefold.dashboard import rollups
-from onefold.dashboard.reader import Connection, Reader, connect
+from onefold.dashboard.reader import Connection, DatabaseReader, connect
 from onefold.operate.panels import load
 from onefold.pipelines import find
 from tests.support.floor import Floor
@@ -24,7 +24,7 @@ def read(dsn: str, fetch: Callable[[Connection], Coroutine[Any, Any, Any]]) -> A
     """What `fetch` finds in one snapshot."""
 
     async def run() -> Any:
-        reader = Reader(dsn)
+        reader = DatabaseReader(dsn)
         async with reader.snapshot() as connection:
             found = await fetch(connection)
         await reader.close()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onefold.dashboard.engine import Verdict
+from onefold.dashboard.engine import LastVerdict
 from onefold.dashboard.failures import Failure
-from onefold.dashboard.jobs import Jobs
-from onefold.dashboard.pipeline_status import Dead, Facts, Headline, Rank, Service, Waiting, headline, of
+from onefold.dashboard.jobs import ShownQueue
+from onefold.dashboard.pipeline_status import Dead, Headline, PipelineFacts, Rank, StackService, Waiting, headline, of
 from onefold.operate.hanging_transactions import Held
 
 pytestmark = pytest.mark.promise("the-worst-headline")
@@ -19,18 +19,18 @@ STALL_S = 60.0
 SP = "\N{NARROW NO-BREAK SPACE}"
 
 
-def verdict(outcome: str = "valid", since: int = 0, ago: timedelta = timedelta(minutes=1)) -> Verdict:
+def verdict(outcome: str = "valid", since: int = 0, ago: timedelta = timedelta(minutes=1)) -> LastVerdict:
     """A word of the judge."""
-    return Verdict(outcome, "3 differences", 10, NOW - ago, since)
+    return LastVerdict(outcome, "3 differences", 10, NOW - ago, since)
 
 
-WELL = Facts(
+WELL = PipelineFacts(
     "shop", NOW, landed=True, verdict=verdict(), to_fold=Waiting(0, 0.0), to_land=Waiting(0, 0.0), dead=Dead(0)
 )
 LOADER = Held("shop.sales", 1, 5, 12, "loader", 93.4)
-JOBS = Jobs("shop.mails", 3, 0, 3, 5, 9, 1, 0, "", None)
-FOLDER = Service("processor-shop-1", "running")
-KILLED = Service("processor-shop-1", "running", 2, "was killed by signal 9", NOW - timedelta(seconds=90))
+JOBS = ShownQueue("shop.mails", 3, 0, 3, 5, 9, 1, 0, "", None)
+FOLDER = StackService("processor-shop-1", "running")
+KILLED = StackService("processor-shop-1", "running", 2, "was killed by signal 9", NOW - timedelta(seconds=90))
 NO_JSON = Failure("not JSON", 2, 2, 2, NOW, NOW, "shop.sales.dead", "0/7")
 
 #: What is true, the headline, a part of the sentence below it, and where to look; the worst first.
@@ -82,7 +82,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
 ]  # fmt: skip
 
 
-def said(*facts: Facts) -> Headline:
+def said(*facts: PipelineFacts) -> Headline:
     """The headline over these pipelines."""
     return headline({one.name: of(one, STALL_S) for one in facts})
 
@@ -117,7 +117,7 @@ def test_the_others_are_counted_and_all_well_is_said_of_all() -> None:
     assert said(dead, never, replace(WELL, name="c")).others == 1
     all_well = said(WELL, replace(WELL, name="b"))
     assert (all_well.standing.text, all_well.standing.tone, all_well.others) == ("All pipelines are healthy", "good", 0)
-    assert said().standing.text == said(Facts("shop", NOW)).standing.text == "No rows yet"
+    assert said().standing.text == said(PipelineFacts("shop", NOW)).standing.text == "No rows yet"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_restart_of_long_ago_is_no_headline_but_one_that_goes_on_is() -> None:
 def test_a_service_that_all_share_is_named_itself_and_is_nothing_to_say_of_each() -> None:
     sink = KILLED._replace(name="sink-1", shared=True)
     assert said(replace(WELL, services=[sink])).standing.text == "shop is healthy"
-    together = headline({"shop": of(WELL, STALL_S), "": of(Facts("", NOW, services=[sink]), STALL_S)})
+    together = headline({"shop": of(WELL, STALL_S), "": of(PipelineFacts("", NOW, services=[sink]), STALL_S)})
     assert (together.standing.text, together.others) == ("sink-1 had to be restarted", 0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from onefold.config.guarantee import Role, Topic
+from onefold.config.guarantee import TopicRole, TopicSettings
 from onefold.dashboard import topics
 from onefold.processor.core.topology import Topology
 from tests.support.floor import Floor
@@ -115,7 +115,7 @@ def test_a_kafka_that_does_not_answer_is_a_sentence(database: str, tmp_path_fact
 def test_retention_is_said_as_a_person_reads_it() -> None:
     def kept(**config: str) -> str:
         given = {name.replace("_", "."): value for name, value in config.items()}
-        return topics.Shown("t", "input", Topic("t", Role.INPUT, 1, given)).retention
+        return topics.Shown("t", "input", TopicSettings("t", TopicRole.INPUT, 1, given)).retention
 
     assert kept(cleanup_policy="compact") == "compacted"
     assert kept(retention_ms="-1") == "for ever"

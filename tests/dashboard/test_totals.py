@@ -15,8 +15,8 @@ from starlette.requests import Request
 from onefold.config.settings import Settings
 from onefold.dashboard import observer
 from onefold.dashboard.metrics_endpoint import Totals
-from onefold.dashboard.observer import NOTHING, Looked, Observer, Offsets
-from onefold.dashboard.pipeline_facts import Asked
+from onefold.dashboard.observer import NOTHING, Observation, Observer, Offsets
+from onefold.dashboard.pipeline_facts import AskedKafka
 from onefold.dashboard.snapshot import LagNow
 from onefold.dashboard.stall import Seen
 from onefold.error_codes import Code
@@ -27,7 +27,7 @@ from onefold.operate.offsets import Place
 from onefold.processor import loading
 from onefold.processor.core.errors import Retriable
 from onefold.processor.io import admin
-from onefold.processor.io.admin import Standing
+from onefold.processor.io.admin import InputProgress
 from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAND, METRICS
 from tests.support.clock import Clock
 from tests.support.site import Site
@@ -71,8 +71,8 @@ class Shown:
         self.totals.tell()
 
 
-def behind(lags: dict[str, Lag], held: dict[str, list[Held]] | None = None) -> Looked:
-    return Looked(Asked(LagNow(lags, None, None)), held)
+def behind(lags: dict[str, Lag], held: dict[str, list[Held]] | None = None) -> Observation:
+    return Observation(AskedKafka(LagNow(lags, None, None)), held)
 
 
 class Away:
@@ -100,10 +100,10 @@ class Away:
     def missing(self, topics: dict[str, list[str]] | None) -> None:
         self._patch.setattr(offsets, "missing_topics", lambda settings: topics)
 
-    def kafka(self, answer: dict[Place, Standing] | Exception) -> None:
+    def kafka(self, answer: dict[Place, InputProgress] | Exception) -> None:
         """What the changelog says, or why it does not."""
 
-        def standing(*_: object) -> dict[Place, Standing]:
+        def standing(*_: object) -> dict[Place, InputProgress]:
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -163,7 +163,7 @@ def test_what_cannot_be_known_is_no_health(looked: Shown) -> None:
 
 def test_while_postgresql_is_away_it_is_red_after_the_usual_time(looked: Shown, away: Away) -> None:
     """A moment without it is no alarm; and when it is back and everything has landed, it is well at once."""
-    away.kafka({("orders.events", 0): Standing(5, 5)})
+    away.kafka({("orders.events", 0): InputProgress(5, 5)})
     looked.trouble(0, 0, 5)
     assert looked.after(*away.asked()) == ""
     assert looked.after(*away.asked()) == "orders to write: no progress for 80 s: PostgreSQL does not answer"
@@ -248,7 +248,7 @@ def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Shown, monkey
     monkeypatch.setattr(observer, "LOOK_S", 0.01)
     begun, found, looks = Event(), Event(), []
 
-    def look(_: Offsets) -> Looked:
+    def look(_: Offsets) -> Observation:
         looks.append(1)
         begun.set()
         assert found.wait(20)
@@ -361,7 +361,7 @@ def test_whatever_goes_wrong_is_unknown_and_no_trace(
 ) -> None:
     """What was found before does not stay as if it were true now."""
 
-    def fails(*_: object) -> Looked:
+    def fails(*_: object) -> Observation:
         raise error
 
     async def scrape(ask: Callable[[], Offsets]) -> None:

@@ -16,16 +16,16 @@ import pytest
 
 from onefold.dashboard import detail, engine, flow, invariants, jobs, panel_view, reader, rollups
 from onefold.dashboard import snapshot as snapshots
-from onefold.dashboard.engine import Engine
+from onefold.dashboard.engine import EngineTables
 from onefold.dashboard.flow import Flow
-from onefold.dashboard.invariants import Checked
-from onefold.dashboard.panels import BUDGET_S, NOT_YET, REST, Reading, Shown, Table, bars
-from onefold.dashboard.reader import TOO_LARGE, UNFIT, Connection, Reader
-from onefold.dashboard.rollups import Level, Row, Sum
-from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, is_conclusive, take
+from onefold.dashboard.invariants import InvariantCheck
+from onefold.dashboard.panels import BUDGET_S, NOT_YET, REST, PanelContent, PanelReader, ShownPanel, bars
+from onefold.dashboard.reader import TOO_LARGE, UNFIT, Connection, DatabaseReader
+from onefold.dashboard.rollups import ExactSum, Level, LevelRow
+from onefold.dashboard.snapshot import LagNow, OfPipeline, View, ViewSnapshot, is_conclusive, take
 from onefold.dashboard.words import figure, templates
 from onefold.operate.lag import Lag
-from onefold.operate.panels import Panel, Rollup, Rows, Stat
+from onefold.operate.panels import Panel, PanelRows, Rollup, Stat
 from onefold.verify.invariants import Invariant
 from tests.support import answering
 from tests.support.answering import Answering
@@ -34,7 +34,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LAG = LagNow({}, None, None)
 ROLLUP = Rollup(kind="rollup", title="r", query="SELECT 1", levels=("shelf",), value="euros", count="pieces")
 REPORTED = ROLLUP.model_copy(update={"expected": "SELECT 2"})
-TABLE = Rows(kind="table", title="t", query="SELECT 1")
+TABLE = PanelRows(kind="table", title="t", query="SELECT 1")
 
 
 def connected(answer: Callable[[str], answering.Rows]) -> tuple[Answering, Connection]:
@@ -42,16 +42,16 @@ def connected(answer: Callable[[str], answering.Rows]) -> tuple[Answering, Conne
     return made, cast(Connection, made)
 
 
-def read(*panels: Panel, answer: Callable[[str], answering.Rows]) -> list[Shown]:
+def read(*panels: Panel, answer: Callable[[str], answering.Rows]) -> list[ShownPanel]:
     """The panels of a snapshot whose statements are answered so."""
     _, connection = connected(answer)
-    reading = Reading()
+    reading = PanelReader()
     return asyncio.run(reading.fetch(connection, "shop", panels, {}, NOW, reading.ends()))
 
 
-def page(*shown: Shown, at: datetime = NOW) -> str:
+def page(*shown: ShownPanel, at: datetime = NOW) -> str:
     """The panels as the page has them."""
-    snapshot = Snapshot(Engine(at), panels=shown)
+    snapshot = ViewSnapshot(EngineTables(at), panels=shown)
     names = {"snapshot": snapshot, "checked": None, "panels": panel_view.of(snapshot, "shop", LAG)}
     return templates().get_template("panels.html").render(names)
 
@@ -94,19 +94,19 @@ def test_what_is_no_number_is_written_all_the_same() -> None:
     assert written == ["NaN", "nan", "\N{MINUS SIGN}Infinity", "(cannot be shown)", "(cannot be shown)"]
     stat = Stat(kind="stat", title="s", query="SELECT 1", expected="SELECT 1")
     shown = read(
-        TABLE, Rows(kind="bar", title="b", query="SELECT 2"), stat, answer=lambda text: [("a", 1, Decimal("NaN"))]
+        TABLE, PanelRows(kind="bar", title="b", query="SELECT 2"), stat, answer=lambda text: [("a", 1, Decimal("NaN"))]
     )
     assert [one.trouble for one in shown] == ["", "", ""]
     assert page(*shown).count("NaN") == 4
 
 
 def test_what_cannot_be_drawn_is_one_sentence_on_the_page() -> None:
-    content = Table(("a", "n"), [("x", Decimal("NaN")), ("y", Decimal(1))])
-    assert UNFIT in page(Shown(1, Rows(kind="bar", title="b", query="SELECT 1"), NOW, content))
+    content = PanelContent(("a", "n"), [("x", Decimal("NaN")), ("y", Decimal(1))])
+    assert UNFIT in page(ShownPanel(1, PanelRows(kind="bar", title="b", query="SELECT 1"), NOW, content))
 
 
 def test_the_longest_bar_is_as_long_as_its_column_for_any_number() -> None:
-    assert bars(Table(("a", "n"), [("x", 1.7e308)]))[0].share == 100.0
+    assert bars(PanelContent(("a", "n"), [("x", 1.7e308)]))[0].share == 100.0
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_latency_that_is_none_is_one_sentence(minute: tuple[Any, ...], slot: t
     def answer(text: str) -> answering.Rows:
         return [(False,)] if "to_regclass" in text else [minute] if "all_timed" in text else [slot]
 
-    assert latency(connected(answer)[1], Reading()) == (None, f"latency: {UNFIT}")
+    assert latency(connected(answer)[1], PanelReader()) == (None, f"latency: {UNFIT}")
 
 
-def latency(connection: Connection, reading: Reading, ends: float | None = None) -> tuple[Flow | None, str]:
+def latency(connection: Connection, reading: PanelReader, ends: float | None = None) -> tuple[Flow | None, str]:
     limit = reading.ends() if ends is None else ends
     return asyncio.run(flow.fetch(connection, "shop", "SELECT 1", reading, NOW, limit))
 
@@ -143,7 +143,7 @@ def test_a_latency_rests_as_a_panel_does() -> None:
         return [(Decimal(0), 1, 1, None, None, None, None)] if "all_timed" in text else []
 
     made, connection = connected(answer)
-    reading = Reading(lambda: clock)
+    reading = PanelReader(lambda: clock)
     first = latency(connection, reading)
     assert first[1] == ""
     assert latency(connection, reading) == first
@@ -163,7 +163,7 @@ def test_the_panels_of_all_views_have_one_time_together() -> None:
         return [(False,)] if "to_regclass" in text else [(1,)]
 
     made, connection = connected(answer)
-    reading = Reading(lambda: clock)
+    reading = PanelReader(lambda: clock)
     ends = reading.ends()
     names = ("shop", "bank", "trades")
     found = [asyncio.run(reading.fetch(connection, name, [TABLE], {}, NOW, ends))[0].trouble for name in names]
@@ -179,8 +179,8 @@ def test_a_snapshot_has_one_deadline_for_all_views(monkeypatch: pytest.MonkeyPat
     async def nothing(*asked: Any) -> Any:
         return {}
 
-    async def state(connection: Connection) -> Engine:
-        return Engine(NOW)
+    async def state(connection: Connection) -> EngineTables:
+        return EngineTables(NOW)
 
     found: list[float] = []
 
@@ -196,7 +196,7 @@ def test_a_snapshot_has_one_deadline_for_all_views(monkeypatch: pytest.MonkeyPat
     ticks = itertools.count()
     door = SimpleNamespace(snapshot=lambda: nullcontext(connected(lambda text: [])[1]))
     views: list[View] = [OfPipeline("shop"), OfPipeline("bank"), None]
-    asyncio.run(take(cast(Reader, door), views, Reading(lambda: float(next(ticks)))))
+    asyncio.run(take(cast(DatabaseReader, door), views, PanelReader(lambda: float(next(ticks)))))
     assert found == [1 + BUDGET_S, 1 + BUDGET_S], "the invariants before them have a time of their own"
 
 
@@ -210,7 +210,7 @@ def test_the_statements_of_a_panel_have_a_second_together(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(reader, "time", SimpleNamespace(monotonic=lambda: clock))
     made, connection = connected(answer)
-    reading = Reading()
+    reading = PanelReader()
     asyncio.run(reading.fetch(connection, "shop", [REPORTED], {}, NOW, reading.ends()))
     assert made.timeouts == [1000, 600, 200, 4000]
     made.timeouts.clear()
@@ -242,7 +242,7 @@ def test_a_level_without_a_producer_is_shown() -> None:
     found = read(ROLLUP, answer=lambda text: [(None, Decimal(3), 2), ("a", Decimal(3), 2), ("b", None, None)])
     content = found[0].content
     assert isinstance(content, Level)
-    assert content.parts == [Row("a", Sum(Decimal(3), 2), None)]
+    assert content.parts == [LevelRow("a", ExactSum(Decimal(3), 2), None)]
 
 
 class Rules:
@@ -252,9 +252,9 @@ class Rules:
         monkeypatch.setattr(invariants, "_rules", lambda name: (Invariant(f"{name}.x", f"SELECT {name}".encode()),))
         self.clock = 0.0
         self._connection = connected(lambda text: [("bank",), ("shop",)] if "nspname" in text else answer(text))[1]
-        self._reading = Reading(lambda: self.clock)
+        self._reading = PanelReader(lambda: self.clock)
 
-    def checked(self) -> Mapping[str, Checked]:
+    def checked(self) -> Mapping[str, InvariantCheck]:
         ends = self._reading.ends(snapshots.INVARIANTS_S)
         return asyncio.run(invariants.fetch(self._connection, self._reading, NOW, ends))
 
@@ -272,7 +272,7 @@ def test_an_invariant_that_gives_no_rows_is_reported_like_a_broken_one(
     def answer(text: str) -> answering.Rows:
         raise error
 
-    assert Rules(monkeypatch, answer).checked()["shop"] == Checked(1, [f"shop.x: {said}"], [])
+    assert Rules(monkeypatch, answer).checked()["shop"] == InvariantCheck(1, [f"shop.x: {said}"], [])
 
 
 def test_an_invariant_that_takes_too_long_costs_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,14 +288,14 @@ def test_an_invariant_that_takes_too_long_costs_nothing_but_itself(monkeypatch: 
 
     rules = Rules(monkeypatch, answer)
     assert rules.checked() == {
-        "bank": Checked(1, [], [f"bank.x: {TOO_LARGE}"]),
-        "shop": Checked(1, [], [f"shop.x: {NOT_YET}"]),
+        "bank": InvariantCheck(1, [], [f"bank.x: {TOO_LARGE}"]),
+        "shop": InvariantCheck(1, [], [f"shop.x: {NOT_YET}"]),
     }
-    assert rules.checked()["shop"] == Checked(1, ["shop.x: a 7"], [])
+    assert rules.checked()["shop"] == InvariantCheck(1, ["shop.x: a 7"], [])
     assert len(asked) == 2
     for seconds in (59, 2):
         rules.clock += seconds
-        assert rules.checked()["shop"] == Checked(1, ["shop.x: a 7"], []), (
+        assert rules.checked()["shop"] == InvariantCheck(1, ["shop.x: a 7"], []), (
             "also while bank takes the time of a snapshot"
         )
     assert asked[2:] == ["b'SELECT shop'", "b'SELECT bank'"]

@@ -14,7 +14,7 @@ from onefold.dashboard import live, views
 from onefold.dashboard.answers import Answers
 from onefold.dashboard.live import HANGS, Live
 from onefold.dashboard.views import LOADING, Views
-from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE, Faulty, find
+from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE, InvalidDeclaration, find
 from tests.support.waiting import PATIENCE_S
 
 #: A view of which a test puts in what stands at its top and in `routes`.
@@ -81,7 +81,7 @@ def ask(path: str) -> tuple[int, str]:
 def test_a_module_that_ends_the_process_is_the_error_of_its_page(write: Callable[..., None]) -> None:
     """So it is of every command that imports a pipeline's code."""
     write("ending_view", top="import sys; sys.exit(2)")
-    with pytest.raises(Faulty, match=r"ending_view\.py:5: SystemExit: 2"):
+    with pytest.raises(InvalidDeclaration, match=r"ending_view\.py:5: SystemExit: 2"):
         find()["orders"].load_view()
     status, text = ask("asynchronous")
     assert (status, "ending_view.py:5: SystemExit: 2." in text) == (500, True)

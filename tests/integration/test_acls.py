@@ -25,10 +25,10 @@ from onefold.exit_codes import OK, REFUSED, USAGE
 from onefold.jobs import topics as job_topics
 from onefold.jobs.loading import contract_of
 from onefold.jobs.queue import KafkaQueue
-from onefold.jobs.writer import Writer
+from onefold.jobs.writer import RecordWriter
 from onefold.names import pauses_topic
 from onefold.operate import hanging_transactions, lag, producing, server_settings
-from onefold.operate.acls import CONFIGS, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID, Acl, Service, acls_of
+from onefold.operate.acls import CONFIGS, DESCRIBE, GROUP, TOPIC, TRANSACTIONAL_ID, Acl, KafkaService, acls_of
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.server_settings import TRANSACTIONS
 from onefold.pauses import Pauses
@@ -38,7 +38,7 @@ from onefold.processor.io.group_membership import Membership
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
 from onefold.replication import AS_BROKERS
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
 from onefold.verify.verdict import CannotTell
@@ -140,7 +140,7 @@ def sink(client: dict[str, str]) -> None:
         client["bootstrap.servers"],
         {name: client[name] for name in client if name != "bootstrap.servers"},
     )
-    with closing(Topics(servers, options)) as topics:
+    with closing(KafkaTopics(servers, options)) as topics:
         topics.ids(reads)
         reach = topics.reach(reads)
         for topic, number in reach:
@@ -154,7 +154,7 @@ def worker(client: dict[str, str]) -> None:
     pipeline = find()[JOBS]
     for queue in pipeline.jobs:
         job_topics.create(admin.connect(client), queue)
-        writer = Writer(client, lambda: None)
+        writer = RecordWriter(client, lambda: None)
         # No job: the worker that reads it writes a dead letter.
         for topic in (again_of(queue), *(pipeline.reports or ())):
             writer.write(topic, b"key", b"{}", [])
@@ -169,7 +169,7 @@ def worker(client: dict[str, str]) -> None:
 
 def verifier(client: dict[str, str]) -> None:
     """Every topic is read to its end, and inputs and outputs are asked whether they are compacted."""
-    names = dict.fromkeys(acl.name for acl in acls_of(Service.VERIFIER, [find()[PIPELINE]]))
+    names = dict.fromkeys(acl.name for acl in acls_of(KafkaService.VERIFIER, [find()[PIPELINE]]))
     topology = topology_of(PIPELINE)
     with closing(Log(client, names)) as log:
         log.compacted([*topology.reads, *topology.outputs])
@@ -203,18 +203,18 @@ def producer(client: dict[str, str]) -> None:
         list(producing.produce([(topic, b"key", b"value")], client))
 
 
-PARTS: dict[Service, Callable[[dict[str, str]], None]] = {
-    Service.PROCESSOR: processor,
-    Service.SINK: sink,
-    Service.WORKER: worker,
-    Service.VERIFIER: verifier,
-    Service.READER: reader,
-    Service.PRODUCER: producer,
+PARTS: dict[KafkaService, Callable[[dict[str, str]], None]] = {
+    KafkaService.PROCESSOR: processor,
+    KafkaService.SINK: sink,
+    KafkaService.WORKER: worker,
+    KafkaService.VERIFIER: verifier,
+    KafkaService.READER: reader,
+    KafkaService.PRODUCER: producer,
 }
 
 
-def needed(service: Service) -> list[Acl]:
-    return acls_of(service, [find()[JOBS if service is Service.WORKER else PIPELINE]])
+def needed(service: KafkaService) -> list[Acl]:
+    return acls_of(service, [find()[JOBS if service is KafkaService.WORKER else PIPELINE]])
 
 
 def refusal(part: Callable[[], None]) -> str:
@@ -226,7 +226,7 @@ def refusal(part: Callable[[], None]) -> str:
 
 
 @pytest.mark.parametrize("service", PARTS)
-def test_each_service_runs_with_exactly_what_is_printed(rights: Rights, service: Service) -> None:
+def test_each_service_runs_with_exactly_what_is_printed(rights: Rights, service: KafkaService) -> None:
     rights.give(needed(service))
     PARTS[service](rights.client)
     assert server_settings.of_topics([], rights.client) is not None
@@ -234,7 +234,7 @@ def test_each_service_runs_with_exactly_what_is_printed(rights: Rights, service:
 
 @pytest.mark.long
 @pytest.mark.parametrize("service", PARTS)
-def test_each_right_that_is_missing_is_named(rights: Rights, service: Service) -> None:
+def test_each_right_that_is_missing_is_named(rights: Rights, service: KafkaService) -> None:
     """With the topic, the group or the transactional id; none is called missing, and Kafka not silent."""
     every = needed(service)
     wrong = {}
@@ -251,10 +251,10 @@ def test_each_right_that_is_missing_is_named(rights: Rights, service: Service) -
         pytest.fail(json.dumps(wrong, indent=1))
 
 
-def _said(service: Service, acl: Acl, client: dict[str, str]) -> str:
-    pipeline = find()[JOBS if service is Service.WORKER else PIPELINE]
+def _said(service: KafkaService, acl: Acl, client: dict[str, str]) -> str:
+    pipeline = find()[JOBS if service is KafkaService.WORKER else PIPELINE]
     is_setting = acl.operation in (CONFIGS, DESCRIBE) and acl.kind == TOPIC
-    if is_setting and service is not Service.VERIFIER:  # the guarantee is unknown then
+    if is_setting and service is not KafkaService.VERIFIER:  # the guarantee is unknown then
         roles = server_settings.roles_of(topology_of(PIPELINE), replicated=False)
         return str({**server_settings.of_topics(roles, client).unknown})
     if acl.operation == "Create":  # of a topic that is there
@@ -291,7 +291,7 @@ def test_the_check_of_the_servers_names_what_a_service_lacks(
         code = main.run([*words, *more])
         return code, json.loads(capsys.readouterr().out)["servers"]
 
-    every = needed(Service.PROCESSOR)
+    every = needed(KafkaService.PROCESSOR)
     rights.give(every)
     code, said = check()
     assert code == OK, said
@@ -321,7 +321,7 @@ def test_the_operators_verbs_run_and_name_a_right_that_is_missing(
 ) -> None:
     """Of a pipeline whose topics it makes by itself."""
     set_up(rights.client, tmp_path, monkeypatch, database)
-    every = acls_of(Service.OPERATOR, [find()[OPERATED]])
+    every = acls_of(KafkaService.OPERATOR, [find()[OPERATED]])
     rights.give(every)
     verbs = {
         "migrate": ["migrate", OPERATED],

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from onefold.processor.core.topology import Topology
 from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import bank, sheets
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.integration.test_sheets import worker
 from tests.support.audited import NAMED_WITHIN_S, Audited
 from tests.support.merged import land
@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 MakeDomain = Callable[..., Topology]
-SHAPE = Shape(keyless=0.02, hostile=0.02)
+SHAPE = StreamShape(keyless=0.02, hostile=0.02)
 NEVER_S = 1e9
 WAVE = 400
 

@@ -30,7 +30,7 @@ from onefold.verify.invariants import broken, invariants
 from onefold.verify.verdict import INVALID, VALID
 from onefold.verify.verifier import verify
 from onefold.workloads import bank
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 from tests.integration.test_sink_merges import _merge
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all
@@ -39,7 +39,7 @@ from tests.support.sink import CrashOnce, SinkHere, supervised
 from tests.support.waiting import eventually
 
 MakeDomain = Callable[..., Topology]
-SHAPE = Shape(keyless=0.02, hostile=0.005)
+SHAPE = StreamShape(keyless=0.02, hostile=0.005)
 
 
 def test_all_money_is_there_in_every_snapshot_while_processors_and_the_sink_are_killed(

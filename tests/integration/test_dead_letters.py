@@ -26,14 +26,14 @@ from onefold.operate import record_reader
 from onefold.operate.dead_letters import replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted
 from onefold.operate.pausing import whoami
-from onefold.operate.record_reader import Place
+from onefold.operate.record_reader import RecordPlace
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import REPLAYS_HEADER
 from onefold.processor.io.admin import connect, create_topics, identity
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.range_reader import between
 from onefold.processor.io.replays import Dropped
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.infrastructure import delete_topics
@@ -67,10 +67,10 @@ class Site:
         with instance(self.topology, self.client, self.home / "log", **options):
             drained(self.topology, self.client)
 
-    def put_back(self) -> list[Record]:
+    def put_back(self) -> list[ReadRecord]:
         return [one for one in records(self.client, "runner.updates") if one.header(REPLAYS_HEADER)]
 
-    def dead(self) -> list[Record]:
+    def dead(self) -> list[ReadRecord]:
         return records(self.client, "runner.updates.dead")
 
 
@@ -174,7 +174,7 @@ def a_dry_run_holds_no_more_than_a_batch(
     held: list[int] = []
     originals = DeadLetters.originals
 
-    def counted(self: DeadLetters, letters: Iterable[Letter]) -> dict[Place, Original | str]:
+    def counted(self: DeadLetters, letters: Iterable[Letter]) -> dict[RecordPlace, Original | str]:
         found = originals(self, letters)
         held.append(len(found))
         return found
@@ -188,7 +188,10 @@ def a_dry_run_holds_no_more_than_a_batch(
 
 
 def errors_are_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing, last = str(Place("runner.updates.dead", 0, 999)), str(Place("runner.updates.dead", 0, 2**63 - 1))
+    nothing, last = (
+        str(RecordPlace("runner.updates.dead", 0, 999)),
+        str(RecordPlace("runner.updates.dead", 0, 2**63 - 1)),
+    )
     mistakes = {
         ("list", "nobody"): Code.PIPELINE_UNKNOWN,
         ("list", "runner", "--since", "soon"): Code.ARGUMENT_WRONG,

@@ -15,7 +15,7 @@ from onefold.cli.starter import write
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate.record_reader import RECORDS_FIRST, RECORDS_MAX, LogReader, Stored
 from onefold.printable import printable
-from onefold.processor.core.decision import Kind, Proposal
+from onefold.processor.core.decision import Proposal, ProposalKind
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER
 from onefold.processor.io.admin import create_topics
@@ -339,7 +339,7 @@ def _decided(domain: Explained, partition: int) -> dict[int, Stored]:
             return found
         for stored in reader.read(log, partition, *reader.bounds(log, partition)):
             proposal = MsgpackProposals().decode(stored.value)
-            if isinstance(proposal, Proposal) and proposal.kind is Kind.STEP:
+            if isinstance(proposal, Proposal) and proposal.kind is ProposalKind.STEP:
                 found.setdefault(proposal.version, stored)
     return found
 

@@ -11,7 +11,7 @@ import pytest
 from onefold.cli.main import run
 from onefold.exit_codes import OK
 from onefold.operate.explain import explain
-from onefold.operate.explain.explanation import Batch, Explanation
+from onefold.operate.explain.explanation import Explanation, SinkBatch
 from onefold.processor.io.partitioner import partition_of
 from tests.support.explained import Explained, send
 from tests.support.infrastructure import make_anew, new_database
@@ -65,7 +65,7 @@ def test_batch_of_a_row_is_known_after_later_batches(campaigns: Explained, capsy
         ).fetchall()
     _, (writer, at, first, end), _ = noted
 
-    assert found.batch == Batch(writer, at.isoformat(), first, end)
+    assert found.batch == SinkBatch(writer, at.isoformat(), first, end)
     assert writer == WRITER
     assert len(found.history) == 3
     assert found.folded is not None

@@ -26,19 +26,19 @@ from onefold.jobs.protocols import Job, Place
 from onefold.operate import auditing, grants, offsets, ping, pipelines, queues, verdicts
 from onefold.operate.explain import rows
 from onefold.operate.rebuild import table_diff
-from onefold.pipelines import Found, Pipeline
+from onefold.pipelines import FoundPipelines, Pipeline
 from onefold.postgres import NoConnect
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused
-from onefold.rights import ALL_TABLES, Right, Role
+from onefold.rights import ALL_TABLES, DatabaseRole, Right
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.landing import batch_history, known_schemas
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.telemetry import SILENT
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.verdict import VALID, Verdict
 from tests.support import refused
 from tests.support.coded import raises
@@ -56,18 +56,18 @@ class Granted:
     """A database with all tables, whose roles have what `onefold grants` prints and nothing else."""
 
     admin: psycopg.Connection[Any]
-    names: Mapping[Role, str]
+    names: Mapping[DatabaseRole, str]
     dsn: str
     pipeline: Pipeline
-    plan: Plan
+    plan: QueryConfig
 
-    def login(self, role: Role) -> str:
+    def login(self, role: DatabaseRole) -> str:
         return psycopg.conninfo.make_conninfo(self.dsn, user=self.names[role], password=PASSWORD)
 
     def statements(self) -> list[grants.Statement]:
         return grants.statements([self.pipeline], self.names, self.admin.info.dbname)
 
-    def take(self, role: Role, right: Right) -> None:
+    def take(self, role: DatabaseRole, right: Right) -> None:
         """Take one right away."""
         (statement,) = [one.sql for one in self.statements() if right in one.rights and one.role is role]
         on = statement.partition(" ON ")[2].replace(" TO ", " FROM ")
@@ -93,7 +93,7 @@ def granted(module_database: str, checkout: Path, tmp_path_factory: pytest.TempP
     jobs = {f"{made_up.name}.mails": "shop:MAILS"}
     pipeline = Pipeline(made_up.name, root / "x.toml", "shop:TOPOLOGY", None, root / "avro", root / "sql", jobs=jobs)
     mark = uuid.uuid4().hex[:8]
-    names = {role: f"{role.value}_{mark}" for role in Role}
+    names = {role: f"{role.value}_{mark}" for role in DatabaseRole}
     with psycopg.connect(module_database, autocommit=True) as admin:
         admin.execute(f"REVOKE ALL ON DATABASE {admin.info.dbname} FROM PUBLIC".encode())
         statements = grants.statements([pipeline], names, admin.info.dbname)
@@ -101,7 +101,7 @@ def granted(module_database: str, checkout: Path, tmp_path_factory: pytest.TempP
         assert absent[:2] == ["onefold", "onefold.applied"]
         for name in names.values():
             admin.execute(f"ALTER ROLE {name} LOGIN PASSWORD '{PASSWORD}'".encode())
-        owner = psycopg.conninfo.make_conninfo(module_database, user=names[Role.OWNER], password=PASSWORD)
+        owner = psycopg.conninfo.make_conninfo(module_database, user=names[DatabaseRole.OWNER], password=PASSWORD)
         plan = plan_of(made_up, owner)  # makes all tables
         made = Granted(admin, names, module_database, pipeline, plan)
         made.give_all()
@@ -141,8 +141,8 @@ def numbered(granted: Granted, tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_the_sink_gets_the_rights_on_sequences_that_a_default_uses(granted: Granted, numbered: Pipeline) -> None:
     """And no others; a trigger is named, for nothing says what its function writes."""
-    name, dsn = numbered.name, granted.login(Role.SINK)
-    lacks = partial(grants.lacking, Role.SINK, dsn, [numbered], "onefold tests")
+    name, dsn = numbered.name, granted.login(DatabaseRole.SINK)
+    lacks = partial(grants.lacking, DatabaseRole.SINK, dsn, [numbered], "onefold tests")
     statements = grants.statements([numbered], granted.names, granted.admin.info.dbname)
     grants.apply(granted.admin, statements, granted.names)
     assert f"USAGE on the sequence {name}.other, USAGE on the sequence {name}.rows_id_seq: " in lacks()
@@ -163,7 +163,7 @@ def test_migrate_gives_the_rights_on_sequences_too(
 ) -> None:
     monkeypatch.setattr(grants, "NAMES", granted.names)
     assert grants.renew(granted.admin, [numbered]) == []
-    assert grants.lacking(Role.SINK, granted.login(Role.SINK), [numbered], "onefold tests") == ""
+    assert grants.lacking(DatabaseRole.SINK, granted.login(DatabaseRole.SINK), [numbered], "onefold tests") == ""
 
 
 def owner(granted: Granted, dsn: str) -> None:
@@ -196,7 +196,7 @@ def sink(granted: Granted, dsn: str) -> None:
     assert pipeline.places() == [(0, 101)]
 
 
-def _rehearse(landing: Sink, plan: Plan) -> None:
+def _rehearse(landing: Sink, plan: QueryConfig) -> None:
     """Of tables that the batch has no row for."""
     for name, target in plan.domain.targets.items():
         landing.connection.execute("BEGIN")
@@ -245,7 +245,7 @@ def looker(granted: Granted, dsn: str) -> None:
 def verifier(granted: Granted, dsn: str) -> None:
     """What `verify` and `audit` ask the database, and the note for the page."""
     name = granted.pipeline.name
-    with Snapshot(dsn) as snapshot:
+    with DatabaseSnapshot(dsn) as snapshot:
         snapshot.ledger(name)
         list(snapshot.rejected(name))
         list(snapshot.rows(f"{name}.notes", ("id",)))
@@ -253,24 +253,24 @@ def verifier(granted: Granted, dsn: str) -> None:
         raise Refused(Code.POSTGRES_RIGHT, said)
 
 
-PARTS: dict[Role, Callable[[Granted, str], None]] = {
-    Role.OWNER: owner,
-    Role.SINK: sink,
-    Role.WORKER: worker,
-    Role.READER: looker,
-    Role.VERIFIER: verifier,
+PARTS: dict[DatabaseRole, Callable[[Granted, str], None]] = {
+    DatabaseRole.OWNER: owner,
+    DatabaseRole.SINK: sink,
+    DatabaseRole.WORKER: worker,
+    DatabaseRole.READER: looker,
+    DatabaseRole.VERIFIER: verifier,
 }
 
 
-@pytest.mark.parametrize("role", Role)
-def test_each_service_runs_with_exactly_the_rights_that_are_printed(granted: Granted, role: Role) -> None:
+@pytest.mark.parametrize("role", DatabaseRole)
+def test_each_service_runs_with_exactly_the_rights_that_are_printed(granted: Granted, role: DatabaseRole) -> None:
     granted.fresh()
     PARTS[role](granted, granted.login(role))
 
 
 @pytest.mark.slow  # seconds a role
-@pytest.mark.parametrize("role", Role)
-def test_no_service_runs_without_one_of_its_rights(granted: Granted, role: Role) -> None:
+@pytest.mark.parametrize("role", DatabaseRole)
+def test_no_service_runs_without_one_of_its_rights(granted: Granted, role: DatabaseRole) -> None:
     """And one sentence names the role, the right, the object and the command; nothing is lost."""
     dsn, rights = granted.login(role), grants.rights_of(role, [granted.pipeline])
     for right in rights:
@@ -292,7 +292,7 @@ def test_no_service_runs_without_one_of_its_rights(granted: Granted, role: Role)
     PARTS[role](granted, dsn)
 
 
-def _said(granted: Granted, role: Role, dsn: str) -> str:
+def _said(granted: Granted, role: DatabaseRole, dsn: str) -> str:
     with suppress(NoConnect), closing(postgres.connect(dsn, "onefold tests")):
         return grants.lacking(role, dsn, [granted.pipeline], "onefold tests")
     with raises(NoConnect, Code.POSTGRES_RIGHT) as told:
@@ -319,65 +319,67 @@ class Unstarted:
 
 
 def test_a_sink_begins_no_query_without_its_rights(granted: Granted) -> None:
-    lacks = partial(grants.lacking, Role.SINK, granted.login(Role.SINK), [granted.pipeline], "onefold sink")
+    lacks = partial(
+        grants.lacking, DatabaseRole.SINK, granted.login(DatabaseRole.SINK), [granted.pipeline], "onefold sink"
+    )
     for right in (Right("INSERT", "onefold", "ledger"), Right("CONNECT")):
-        granted.take(Role.SINK, right)
+        granted.take(DatabaseRole.SINK, right)
         with raises(Refused, Code.POSTGRES_RIGHT, f"lacks {right.privilege} on the"):
             QuerySupervisor(Unstarted(), 1.0, float, lacks).tick()
         granted.give_all()
 
 
 def test_a_worker_ends_without_its_rights(granted: Granted) -> None:
-    work.prepare(granted.login(Role.WORKER), granted.pipeline)
+    work.prepare(granted.login(DatabaseRole.WORKER), granted.pipeline)
     for right in (Right("DELETE", "onefold", "done"), Right("CONNECT")):
-        granted.take(Role.WORKER, right)
+        granted.take(DatabaseRole.WORKER, right)
         with raises(Refused, Code.POSTGRES_RIGHT, f"lacks {right.privilege} on the"):
-            work.prepare(granted.login(Role.WORKER), granted.pipeline)
+            work.prepare(granted.login(DatabaseRole.WORKER), granted.pipeline)
         granted.give_all()
 
 
 def test_verify_status_audit_and_prepare_name_the_right(granted: Granted, monkeypatch: pytest.MonkeyPatch) -> None:
     """The verifier cannot tell, and everything else is refused."""
     name = granted.pipeline.name
-    monkeypatch.setattr(verdicts, "find", lambda: Found({name: granted.pipeline}))
-    monkeypatch.setattr(pipelines, "find", lambda: Found({name: granted.pipeline}))
+    monkeypatch.setattr(verdicts, "find", lambda: FoundPipelines({name: granted.pipeline}))
+    monkeypatch.setattr(pipelines, "find", lambda: FoundPipelines({name: granted.pipeline}))
 
-    def settings(role: Role) -> Settings:
+    def settings(role: DatabaseRole) -> Settings:
         return Settings(bootstrap_servers="127.0.0.1:9", postgres_dsn=granted.login(role))
 
-    assert ping.postgres(settings(Role.READER)) is None
-    granted.take(Role.READER, Right("SELECT", "onefold", "done"))
-    code, sentence = ping.postgres(settings(Role.READER)) or (None, "")
+    assert ping.postgres(settings(DatabaseRole.READER)) is None
+    granted.take(DatabaseRole.READER, Right("SELECT", "onefold", "done"))
+    code, sentence = ping.postgres(settings(DatabaseRole.READER)) or (None, "")
     assert (code, "lacks SELECT on the table onefold.done" in sentence) == (Code.POSTGRES_RIGHT, True)
 
-    granted.take(Role.VERIFIER, Right("SELECT", "onefold", "ledger"))
+    granted.take(DatabaseRole.VERIFIER, Right("SELECT", "onefold", "ledger"))
     monkeypatch.setattr(verdicts, "verify", lambda *_, **__: Verdict(name, "unknown", "the database does not answer"))
-    verdict = verdicts.ask(settings(Role.VERIFIER), name)
+    verdict = verdicts.ask(settings(DatabaseRole.VERIFIER), name)
     assert "lacks SELECT on the table onefold.ledger" in verdict.reason
     assert "does not answer" not in verdict.reason
     assert (verdict.exit_code, verdict.code) == (UNKNOWN, str(Code.POSTGRES_RIGHT))
     with ServiceProcess(None) as process, raises(UserError, Code.POSTGRES_RIGHT, "onefold.ledger") as told:
-        auditing.audit(settings(Role.VERIFIER), name, SILENT, process)
+        auditing.audit(settings(DatabaseRole.VERIFIER), name, SILENT, process)
     assert told.value.exit_code == UNKNOWN
 
-    granted.take(Role.OWNER, Right("CREATE"))
+    granted.take(DatabaseRole.OWNER, Right("CREATE"))
     (granted.plan.sql_root / "schema" / f"{name}.02.sql").write_text("CREATE SCHEMA one_more", encoding="utf-8")
     with raises(UserError, Code.POSTGRES_RIGHT, "permission denied for database") as told:
-        pipelines.migrate([name], settings(Role.OWNER))
+        pipelines.migrate([name], settings(DatabaseRole.OWNER))
     assert told.value.exit_code == REFUSED
-    assert granted.names[Role.OWNER] in str(told.value)
+    assert granted.names[DatabaseRole.OWNER] in str(told.value)
     granted.give_all()
-    assert pipelines.migrate([name], settings(Role.OWNER)) == [f"{name}.02.sql"]
+    assert pipelines.migrate([name], settings(DatabaseRole.OWNER)) == [f"{name}.02.sql"]
 
 
 def test_a_sink_of_another_role_leaves_what_is_not_its_own(granted: Granted) -> None:
     """Tables of sinks before decision 83: each role drops those that it owns."""
-    sinks = [granted.names[Role.SINK], granted.names[Role.WORKER]]
+    sinks = [granted.names[DatabaseRole.SINK], granted.names[DatabaseRole.WORKER]]
     for number, owner in enumerate(sinks):
         granted.admin.execute(f"CREATE UNLOGGED TABLE onefold_stage.s{number}_1 (); ".encode())
         granted.admin.execute(f"ALTER TABLE onefold_stage.s{number}_1 OWNER TO {owner}".encode())
     granted.admin.execute(f"GRANT USAGE ON SCHEMA onefold_stage TO {sinks[0]}".encode())
-    Sink(granted.login(Role.SINK), granted.plan).connection.close()
+    Sink(granted.login(DatabaseRole.SINK), granted.plan).connection.close()
     left = granted.admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'onefold_stage'").fetchall()
     assert left == [("s1_1",)]
 
@@ -386,7 +388,7 @@ def test_the_command_prints_what_it_applies(
     database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = uuid.uuid4().hex[:8]
-    options = [text for role in Role for text in (f"--{role.value}", f"{role.value}_{mark}")]
+    options = [text for role in DatabaseRole for text in (f"--{role.value}", f"{role.value}_{mark}")]
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
     assert main.run(["grants", "trades", *options]) == OK
     printed = capsys.readouterr().out
@@ -404,5 +406,5 @@ def test_the_command_prints_what_it_applies(
             assert f"the role sink_{mark} is a superuser" in capsys.readouterr().err
             assert main.run(["grants", "trades", "--sink", "one", "--worker", "one"]) == 2
         finally:
-            for role in Role:
+            for role in DatabaseRole:
                 admin.execute(f"DROP OWNED BY {role.value}_{mark}; DROP ROLE {role.value}_{mark}".encode())

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 from psycopg import sql
 
 from onefold.cli import guarantees
-from onefold.config.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, Facts, Role, Topic, judge
+from onefold.config.guarantee import FOLDED, LANDED, UNKNOWN_CONTRACTS, ServerFacts, TopicRole, TopicSettings, judge
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
@@ -64,7 +64,7 @@ def servers(bootstrap_servers: str, database: str) -> dict[str, Any]:
     return {"ONEFOLD_BOOTSTRAP_SERVERS": bootstrap_servers, "ONEFOLD_POSTGRES_DSN": database}
 
 
-def findings(found: Facts) -> dict[str, list[str]]:
+def findings(found: ServerFacts) -> dict[str, list[str]]:
     """By name of the rule what it concerns."""
     return {finding.name: list(finding.concerns) for finding in judge(found, ()).findings}
 
@@ -108,7 +108,9 @@ def test_a_session_is_named_by_what_holds_for_it(postgres_dsn: str, database: st
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(sql.Identifier(str(name))))
     with connect(database, "test") as connection:
-        found = Facts(postgres=server_settings.of_postgres(connection, ["mine.written", "mine.kept", "mine.missing"]))
+        found = ServerFacts(
+            postgres=server_settings.of_postgres(connection, ["mine.written", "mine.kept", "mine.missing"])
+        )
     assert findings(found) == {"unlogged_tables": ["mine.written"], "synchronous_commit_off": ["PostgreSQL"]}
 
 
@@ -345,8 +347,8 @@ def test_a_broker_that_does_not_say_how_topics_are_set_keeps_nobody_from_startin
     """What it says, as how many replicas there are, is said; the rest is unknown."""
     everything = {"bootstrap.servers": with_rights.bootstrap_servers}
     # Before the first transaction there is no log of them, and the broker says how it will be.
-    to_be = Topic(server_settings.TRANSACTIONS, Role.TRANSACTIONS, 1, {"min.insync.replicas": "1"})
-    assert server_settings.of_topics([], everything) == Facts([to_be])
+    to_be = TopicSettings(server_settings.TRANSACTIONS, TopicRole.TRANSACTIONS, 1, {"min.insync.replicas": "1"})
+    assert server_settings.of_topics([], everything) == ServerFacts([to_be])
     create_topics(topology_of(DOMAIN), 1, everything)
     options = {
         "security.protocol": "sasl_plaintext",

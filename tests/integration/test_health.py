@@ -10,9 +10,9 @@ from psycopg import conninfo
 
 from onefold.config.metrics_server import Exposed, serve
 from onefold.processor.core.topology import Topology
-from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.lag_monitor import Standing
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.kafka.topics import KafkaTopics
+from onefold.spark_sink.lag_monitor import LagMonitor
+from onefold.spark_sink.spark.query import SinkQuery
 from onefold.stack.ports import free_ports
 from onefold.telemetry import (
     BATCH_S,
@@ -93,8 +93,8 @@ def test_a_processor_without_its_topics_is_not_well(
 
 def test_a_sink_whose_database_has_stopped_answering(
     made_up: MadeUp,
-    query: Callable[..., Query],
-    sink_topics: Topics,
+    query: Callable[..., SinkQuery],
+    sink_topics: KafkaTopics,
     database: str,
     reader: "psycopg.Connection[Any]",
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_sink_whose_database_has_stopped_answering(
     serve(telemetry, "127.0.0.1", port)
     one = query(postgres_dsn=behind, telemetry=telemetry)
     one.start()
-    standing = Standing(one, sink_topics.ends, telemetry)
+    standing = LagMonitor(one, sink_topics.ends, telemetry)
     standing.running = True
 
     def well() -> bool:

@@ -14,7 +14,7 @@ from onefold.cli.commands import verify
 from onefold.cli.main import run
 from onefold.exit_codes import OK
 from onefold.operate import verdicts
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.verdict import VALID, CannotTell, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.proxy import FreezingProxy
@@ -43,13 +43,13 @@ def locked(table: str) -> Iterator[str]:
         yield table
 
 
-def insert(session: postgres.Session) -> None:
+def insert(session: postgres.WatchedSession) -> None:
     session.execute("BEGIN")
     session.execute("INSERT INTO orders VALUES (1)")
     session.execute("COMMIT")
 
 
-def raised(error: type[Exception], session: postgres.Session, statement: str) -> tuple[str, float]:
+def raised(error: type[Exception], session: postgres.WatchedSession, statement: str) -> tuple[str, float]:
     began = time.monotonic()
     with pytest.raises(error) as found:
         session.execute(statement)
@@ -134,7 +134,7 @@ def test_a_network_that_swallows_everything_is_given_up(table: str) -> None:
 
 
 def test_the_judge_cannot_tell_while_a_table_is_locked(locked: str) -> None:
-    with Snapshot(locked, patience_s=1) as snapshot, pytest.raises(CannotTell, match="a careful DBA"):
+    with DatabaseSnapshot(locked, patience_s=1) as snapshot, pytest.raises(CannotTell, match="a careful DBA"):
         list(snapshot.rows("orders", ("id",)))
 
 

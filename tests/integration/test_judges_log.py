@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from onefold.error_codes import Code
 from onefold.verify.log import Log
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.verdict import CannotTell
 from tests.support.infrastructure import delete_topics
 from tests.support.processes import produce
@@ -22,7 +22,7 @@ def test_a_record_is_handed_over_once_where_the_client_goes_back(client: dict[st
     """From the position of a verdict on; a client that begins at the beginning all the same makes no record a doubled one."""
     admin = AdminClient({**client})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
-    found: list[Record] = []
+    found: list[ReadRecord] = []
     try:
         produce(client, TOPIC, [(b"key", b"%d" % number) for number in range(10)])
         with closing(Log(client, [TOPIC])) as log:
@@ -47,7 +47,7 @@ def test_what_came_with_a_record_that_failed_is_read_as_well(client: dict[str, s
     found: list[bytes | None] = []
     failing = [b"3"]
 
-    def take(record: Record) -> None:
+    def take(record: ReadRecord) -> None:
         if record.value in failing:
             failing.clear()
             raise CannotTell(Code.KAFKA_SILENT, "somebody does not answer")

@@ -24,7 +24,7 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.partitions import check_decision_log
 from onefold.processor.loading import topology_of
 from onefold.spark_sink.kafka import topics
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
 from onefold.verify.verdict import CannotTell
@@ -182,7 +182,7 @@ def test_a_processor_ends_with_the_reason(
 def test_a_sink_and_the_judge_give_the_reason(broker: Guarded, name: str) -> None:
     client, says = settings_of(CASES[name], broker)
     options = {name: value for name, value in client.items() if name != "bootstrap.servers"}
-    with closing(Topics(client["bootstrap.servers"], options)) as looked, pytest.raises(ProcessorError) as sink:
+    with closing(KafkaTopics(client["bootstrap.servers"], options)) as looked, pytest.raises(ProcessorError) as sink:
         looked.reach(list(topology_of("runner").outputs))
     assert says in str(sink.value)
     assert isinstance(sink.value, Unauthenticated) == (CASES[name].code == REFUSED)
@@ -238,7 +238,7 @@ def test_a_topic_that_one_may_not_describe_is_not_said_to_be_missing(
     with raises(Refused, Code.KAFKA_RIGHT, USER):
         admin.create_topics(topology, 1, client, inputs=False)
     options = {name: value for name, value in client.items() if name != "bootstrap.servers"}
-    with closing(Topics(client["bootstrap.servers"], options)) as looked, pytest.raises(Refused, match=says):
+    with closing(KafkaTopics(client["bootstrap.servers"], options)) as looked, pytest.raises(Refused, match=says):
         looked.ids([topology.inputs[0]])
     with pytest.raises(CannotTell, match=says):
         Log(client, [topology.inputs[0]])

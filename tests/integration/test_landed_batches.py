@@ -11,10 +11,10 @@ import pytest
 
 from onefold.spark_sink.landing import batch_history, ledger
 from onefold.spark_sink.landing import land as landing
-from onefold.spark_sink.landing.ledger import Batch
+from onefold.spark_sink.landing.ledger import BatchRange
 from onefold.spark_sink.landing.staging_tables import Staged
 from onefold.spark_sink.postgres.connection import transaction
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from tests.support.landing import ID, SENT_MS, Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
 from tests.support.noted import noted as noted_beside_the_log
@@ -80,7 +80,7 @@ def test_of_what_another_sink_has_landed_a_part_only_the_rest_is_noted(sink: Sin
     assert noted(reader) == [(100, 104, 4, 100, "one"), (104, 108, None, None, "one")]
 
 
-def test_offsets_without_a_record_are_not_noted(sink: Sink, plan: Plan, reader: Reader, landed: Landed) -> None:
+def test_offsets_without_a_record_are_not_noted(sink: Sink, plan: QueryConfig, reader: Reader, landed: Landed) -> None:
     """Transactions that somebody else writes may come for ever, with a marker each."""
     empty = _but(sink.batch(100, 109), last_record=None, contents=None)
     assert landing.land(sink.connection, empty, sink.rows(), plan.domain.targets, lambda name: None)
@@ -89,7 +89,7 @@ def test_offsets_without_a_record_are_not_noted(sink: Sink, plan: Plan, reader: 
 
 
 def test_a_sink_of_before_may_land_beside(
-    sink: Sink, other_sink: Sink, plan: Plan, reader: Reader, landed: Landed
+    sink: Sink, other_sink: Sink, plan: QueryConfig, reader: Reader, landed: Landed
 ) -> None:
     """It moves the ledger, and notes nothing: what it landed is a gap, and not a part of the next batch."""
     sink.land(100, 102)
@@ -109,7 +109,7 @@ def test_a_ledger_that_was_set_back_does_not_stop_the_sink(sink: Sink, reader: R
     assert landed()[0] == 103
 
 
-def test_what_a_topic_of_before_has_landed_is_another(sink: Sink, plan: Plan, reader: Reader) -> None:
+def test_what_a_topic_of_before_has_landed_is_another(sink: Sink, plan: QueryConfig, reader: Reader) -> None:
     sink.land(100, 104)
     reader.execute(
         "UPDATE onefold.ledger SET next_offset = 100, topic_id = 'anew', last_offset = NULL, last_fingerprint = NULL"
@@ -163,7 +163,7 @@ def test_a_reader_may_see_it_and_not_write(sink: Sink, reader: Reader) -> None:
         reader.execute("DELETE FROM onefold.batch")
 
 
-def test_who_forgets_a_sink_forgets_its_batches(sink: Sink, plan: Plan, reader: Reader) -> None:
+def test_who_forgets_a_sink_forgets_its_batches(sink: Sink, plan: QueryConfig, reader: Reader) -> None:
     """As a reset does: the topics that come then begin at 0 again. Also where no sink has made the table yet."""
     sink.land(100, 102)
     reader.execute(MANY, ("another", 0))
@@ -175,7 +175,7 @@ def test_who_forgets_a_sink_forgets_its_batches(sink: Sink, plan: Plan, reader: 
         ledger.forget(sink.connection, plan.domain.name)
 
 
-def test_what_a_rebuild_brings_along_is_noted(sink: Sink, plan: Plan, reader: Reader) -> None:
+def test_what_a_rebuild_brings_along_is_noted(sink: Sink, plan: QueryConfig, reader: Reader) -> None:
     """What came since of the same topic, and all of one that was made anew. Also where no sink has made the table yet."""
     name = plan.domain.name
     for partition in (1, 2):
@@ -222,5 +222,5 @@ def test_spark_says_how_many_and_of_when(
     assert sum(one.records or 0 for one in found) == 2 * 40 + 1
 
 
-def _but(batch: Batch, **changes: Any) -> Batch:
+def _but(batch: BatchRange, **changes: Any) -> BatchRange:
     return replace(batch, ranges=tuple(replace(part, **changes) for part in batch.ranges))

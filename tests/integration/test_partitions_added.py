@@ -24,7 +24,7 @@ from onefold.telemetry import UNREAD
 from onefold.verify.expect import Oracle
 from onefold.verify.verdict import UNKNOWN
 from onefold.verify.verifier import verify
-from onefold.verify.writer_identity import Owner
+from onefold.verify.writer_identity import WriterIdentity
 from onefold.workloads import runner
 from tests.support.coded import raises
 from tests.support.processes import drained, instance, produce, records
@@ -91,7 +91,7 @@ def test_an_input_gets_a_partition_while_it_is_processed(
             encoding="utf-8"
         )
 
-    oracle = Oracle(runner.WORKLOAD, 2, owner=Owner(str(connect(client).list_topics().cluster_id), "runner"))
+    oracle = Oracle(runner.WORKLOAD, 2, owner=WriterIdentity(str(connect(client).list_topics().cluster_id), "runner"))
     for record in records(client, UPDATES):
         if record.partition < 2:
             oracle.feed(record)

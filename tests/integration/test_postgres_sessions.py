@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onefold import postgres
 from onefold.cli.main import run
-from onefold.dashboard.reader import Reader, connect_blocking
+from onefold.dashboard.reader import DatabaseReader, connect_blocking
 from onefold.exit_codes import REFUSED, UNKNOWN, USAGE
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
@@ -24,7 +24,7 @@ from onefold.operate.rebuild.table_diff import described
 from onefold.postgres import keeps
 from onefold.processor.core.topology import Topology
 from onefold.spark_sink.postgres.connection import connect
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.verdict import VALID, CannotTell, Verdict
 from tests.support.migrated import migrate_all
 from tests.support.proxy import PoolerProxy
@@ -134,7 +134,7 @@ def test_every_service_writes_and_reads_the_same_whatever_is_set_elsewhere(
     migrate_all(dsn, ROOT / "sql")
     write(dsn)
 
-    with Snapshot(dsn) as snapshot:
+    with DatabaseSnapshot(dsn) as snapshot:
         assert list(snapshot.rows("shop.bills", COLUMNS)) == [ROW]
     with rows.reading(dsn) as connection:
         found = rows.find(connection, "shop", "bills", {"id": "U-1"})
@@ -160,7 +160,7 @@ def test_every_service_writes_and_reads_the_same_whatever_is_set_elsewhere(
 
 
 async def _on_the_page(dsn: str) -> list[tuple[Any, ...]]:
-    reader = Reader(dsn)
+    reader = DatabaseReader(dsn)
     try:
         async with reader.snapshot() as connection:
             return await (await connection.execute("SELECT * FROM shop.bills")).fetchall()
@@ -210,9 +210,9 @@ def hidden(owner: str) -> str:
 
 
 def test_rows_that_a_policy_hides_from_verify_are_no_verdict(hidden: str) -> None:
-    with Snapshot(hidden) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
+    with DatabaseSnapshot(hidden) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
         list(snapshot.rows("shop.bills", COLUMNS))
-    with Snapshot(hidden) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
+    with DatabaseSnapshot(hidden) as snapshot, pytest.raises(CannotTell, match="by row-level security policy"):
         snapshot.count("shop.bills")
 
 

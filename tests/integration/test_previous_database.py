@@ -25,9 +25,9 @@ from onefold.processor.testing import TopologyDriver
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
-from onefold.spark_sink.landing.protocols import Record
-from onefold.spark_sink.landing.staging_tables import Stage, Staged, open_stage
+from onefold.spark_sink.landing.ledger import BatchRange, LastRecord, LedgerPosition, OffsetRange
+from onefold.spark_sink.landing.protocols import KafkaRecord
+from onefold.spark_sink.landing.staging_tables import Staged, StagingTables, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
 from tests.support import previous
 from tests.support.coded import raises
@@ -134,7 +134,7 @@ def test_no_file_that_was_ever_shipped_was_changed(before: str, checkout: Path, 
 
 
 @pytest.fixture
-def landing(before: str, checkout: Path) -> Iterator[tuple[Connection, Stage]]:
+def landing(before: str, checkout: Path) -> Iterator[tuple[Connection, StagingTables]]:
     """A sink for runner without Kafka and Spark, on the database of 0.1.0."""
     migrate_all(before, checkout / "sql")
     domain = load_domain("runner", checkout / "avro", checkout / "sql")
@@ -144,7 +144,7 @@ def landing(before: str, checkout: Path) -> Iterator[tuple[Connection, Stage]]:
 
 
 def test_landing_goes_on_from_the_old_ledger(
-    landing: tuple[Connection, Stage], driver: TopologyDriver, reader: Reader
+    landing: tuple[Connection, StagingTables], driver: TopologyDriver, reader: Reader
 ) -> None:
     """What was landed is not landed again, what is new is, and the tables are what the processor says."""
     connection, stage = landing
@@ -175,13 +175,13 @@ def test_the_last_records_of_the_old_ledger_are_recognised(domain: str, before: 
     """By their fingerprints, which this version takes of the same bytes in the same way."""
     migrate_all(before, checkout / "sql")
     with psycopg.connect(before, autocommit=True) as connection:
-        stored: dict[Any, Position] = ledger.positions(connection, domain)
+        stored: dict[Any, LedgerPosition] = ledger.positions(connection, domain)
     kept = {(r.topic, r.partition, r.offset): r for r in previous.topics(domain).records}
     last_records = {key: position.last_record for key, position in stored.items() if position.last_record is not None}
     assert last_records
     for (topic, partition), last in last_records.items():
         found = kept[topic, partition, last.offset]
-        assert Record(last.offset, found.key, found.value, found.timestamp).fingerprint() == last.fingerprint
+        assert KafkaRecord(last.offset, found.key, found.value, found.timestamp).fingerprint() == last.fingerprint
 
 
 def test_0_1_0_goes_on_with_a_database_that_it_had_migrated(before: str, checkout: Path, reader: Reader) -> None:
@@ -226,8 +226,8 @@ def test_lag_does_not_read_a_newer_changelog(client: dict[str, str]) -> None:
 
 
 def _batch(
-    driver: TopologyDriver, stage: Stage, starts: dict[Any, int], stored: dict[Any, Position]
-) -> tuple[Batch, Staged]:
+    driver: TopologyDriver, stage: StagingTables, starts: dict[Any, int], stored: dict[Any, LedgerPosition]
+) -> tuple[BatchRange, Staged]:
     """All output records of the driver from those offsets on, as Spark would stage them."""
     lines: list[dict[str, Any]] = []
     ranges = []
@@ -246,7 +246,7 @@ def _batch(
         ranges.append(OffsetRange(topic, partition, start, end, stored[topic, partition].topic_id, last))
     kinds = [("target", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
     schema = pa.schema([*kinds, ("fingerprint", pa.int64()), ("at_ms", pa.int64()), ("line", pa.string())])
-    return Batch("runner", "one", tuple(ranges)), Staged(stage, pa.Table.from_pylist(lines, schema))
+    return BatchRange("runner", "one", tuple(ranges)), Staged(stage, pa.Table.from_pylist(lines, schema))
 
 
 def _columns(reader: Reader) -> dict[tuple[str, str], tuple[str, bool]]:

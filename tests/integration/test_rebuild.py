@@ -29,7 +29,7 @@ from onefold.operate.rebuild.table_diff import replace_rows
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, delete_before
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.stack.embedded import Infrastructure
 from onefold.verify.verdict import UNKNOWN
 from onefold.verify.verifier import verify
@@ -161,7 +161,7 @@ def test_rows_of_records_that_are_gone_are_not_deleted(site: Site, capsys: pytes
     entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "runner.stats", incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
-    with closing(Topics(site.client["bootstrap.servers"], {})) as topics:
+    with closing(KafkaTopics(site.client["bootstrap.servers"], {})) as topics:
         eventually(lambda: topics.is_compacted("runner.stats"), 20, "the broker has taken it in")
     assert run(["rebuild", "runner"]) == REFUSED
     assert code_of(capsys.readouterr().err, "runner.stats") is Code.TOPIC_COMPACTED

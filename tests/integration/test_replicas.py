@@ -21,7 +21,7 @@ from onefold.operate.replicas import ReplicasNow, replicas_of_all
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, existing, identity, lag
-from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.changelog import DecidedIn, TaskProgress
 from onefold.stack.embedded import Infrastructure
 from onefold.workloads import campaigns, runner, trades
 from tests.support.decided_history import (
@@ -122,7 +122,9 @@ def test_a_log_that_tasks_shared_is_refused(
     eventually(lambda: existing(admin).get(topology.decisions) == 2, 30, "it is there")
     inputs = {topology.inputs[0]: identity(admin, topology.inputs[0], 0).topic_id}
     log_id = identity(admin, topology.decisions, 0).topic_id
-    progress = Progress(inputs, dict.fromkeys(inputs, 0), transactions=1, decided_in=DecidedIn(log_id, 0, opened=True))
+    progress = TaskProgress(
+        inputs, dict.fromkeys(inputs, 0), transactions=1, decided_in=DecidedIn(log_id, 0, opened=True)
+    )
     produce(client, topology.changelog, [(PROGRESS_KEY, progress.encode(4))], partition=0)
     with instance(topology, client, tmp_path / "a", name="a", replicas=replicas) as refused:
         assert refused.wait(60) == REFUSED

@@ -26,12 +26,12 @@ from onefold.jobs import topics
 from onefold.jobs.apps.sheets.effects import FINISHED, snapshots
 from onefold.jobs.context import Context
 from onefold.jobs.objects import open_store
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job
 from onefold.jobs.worker import Limits, Worker
 from onefold.operate.reset.reset import STEPS, Reset
-from onefold.operate.reset.session import Session
+from onefold.operate.reset.session import ResetSession
 from onefold.processor.core.changelog_format import RESETTING
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
@@ -68,7 +68,7 @@ class Site:
         self.options: dict[str, Any] = {**servers, "home": str(folder), "objects": self.objects}
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ObjectStore:
         return open_store(self.objects)
 
     def reset(self, *, inputs: bool = False) -> Reset:
@@ -284,7 +284,7 @@ def test_a_reset_that_has_lost_its_session_marks_no_progress(site: Site, monkeyp
     site.fold()
     empty = Reset._empty_tables
 
-    def cut(reset: Reset, session: Session, *, really: bool = True) -> None:
+    def cut(reset: Reset, session: ResetSession, *, really: bool = True) -> None:
         empty(reset, session, really=really)
         site.cut_resets()
 

@@ -15,10 +15,10 @@ from onefold.exit_codes import OK, REFUSED
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import admin
 from onefold.processor.loading import topology_of
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.verdict import CannotTell
 from onefold.workloads import runner
 from tests.integration.test_kafka_refuses import set_up
@@ -115,7 +115,7 @@ def test_no_group_is_needed_by_who_joins_none(broker: Guarded, capsys: pytest.Ca
         shown = capsys.readouterr().out
         assert "unknown to process" not in shown
         assert "age unknown" not in shown
-        read: list[Record] = []
+        read: list[ReadRecord] = []
         with closing(Log(client, [UPDATES])) as judge:
             judge.read(judge.stable_ends(), read.append)
         assert len(read) == 55
@@ -128,7 +128,7 @@ def test_judge_and_sink_name_the_topic_that_may_not_be_read(broker: Guarded) -> 
     with broker.denied(TOPIC, MESSAGES, READ):
 
         def refused() -> str:
-            with closing(Topics(client["bootstrap.servers"], options)) as looked:
+            with closing(KafkaTopics(client["bootstrap.servers"], options)) as looked:
                 try:
                     looked.record_from(MESSAGES, 0, 0)
                 except Refused as error:

@@ -18,7 +18,7 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
 from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.kafka import client, topics
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure
@@ -166,7 +166,7 @@ def test_both_clients_get_in_with_the_same_settings(secured: Secured, spark: Any
     session.close()
     assert (read.offset, read.value) == (at, way.encode())
 
-    topics = Topics(servers, settings)
+    topics = KafkaTopics(servers, settings)
     found = topics.record_from(topic, 0, at)
     topics.close()
     assert found is not None
@@ -218,7 +218,7 @@ def test_others_do_not_get_in(
     servers, settings, own = secured.way(way)
     settings = {name: value for name, value in {**settings, **change}.items() if value}
     with pytest.raises(Retriable):
-        Topics(servers, settings).ids(list(topology_of("runner").inputs))
+        KafkaTopics(servers, settings).ids(list(topology_of("runner").inputs))
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": servers, **settings}).list_topics(timeout=1)
     java = client.java_client_options(servers, settings, own)

@@ -16,8 +16,8 @@ from psycopg.conninfo import make_conninfo
 from onefold.cli import main
 from onefold.exit_codes import OK, REFUSED
 from onefold.operate import grants
-from onefold.operate.acls import Acl, Service
-from onefold.rights import Role
+from onefold.operate.acls import Acl, KafkaService
+from onefold.rights import DatabaseRole
 from onefold.stack.embedded import Infrastructure
 from tests.support.certificates import Authority
 from tests.support.command_line import Onefold
@@ -38,21 +38,21 @@ EVENTS = 200
 STOP_S = 60.0
 #: By service the role of PostgreSQL that it logs in as a member of. The others need no PostgreSQL.
 ROLES = {
-    Service.OPERATOR: Role.OWNER,
-    Service.SINK: Role.SINK,
-    Service.WORKER: Role.WORKER,
-    Service.READER: Role.READER,
-    Service.VERIFIER: Role.VERIFIER,
+    KafkaService.OPERATOR: DatabaseRole.OWNER,
+    KafkaService.SINK: DatabaseRole.SINK,
+    KafkaService.WORKER: DatabaseRole.WORKER,
+    KafkaService.READER: DatabaseRole.READER,
+    KafkaService.VERIFIER: DatabaseRole.VERIFIER,
 }
 #: By command the service that it is, or runs as.
 SERVICES = {
-    "migrate": Service.OPERATOR,
-    "process": Service.PROCESSOR,
-    "sink": Service.SINK,
-    "work": Service.WORKER,
-    "produce": Service.PRODUCER,
-    "status": Service.READER,
-    "verify": Service.VERIFIER,
+    "migrate": KafkaService.OPERATOR,
+    "process": KafkaService.PROCESSOR,
+    "sink": KafkaService.SINK,
+    "work": KafkaService.WORKER,
+    "produce": KafkaService.PRODUCER,
+    "status": KafkaService.READER,
+    "verify": KafkaService.VERIFIER,
 }
 #: Of a command that asks no server.
 SERVERS = {"ONEFOLD_BOOTSTRAP_SERVERS": "127.0.0.1:9"}
@@ -73,11 +73,11 @@ class Profile:
     admin: str
     onefold: Onefold
 
-    def principal(self, service: Service) -> str:
+    def principal(self, service: KafkaService) -> str:
         """As Kafka calls the service."""
         return f"onefold-{service.value}" if self.way == SCRAM else f"CN=onefold-{service.value}"
 
-    def kafka(self, service: Service) -> dict[str, str]:
+    def kafka(self, service: KafkaService) -> dict[str, str]:
         """The Kafka settings of a service, whose login is made."""
         name = f"onefold-{service.value}"
         if self.way == SCRAM:
@@ -113,8 +113,8 @@ class Profile:
             for service, role in ROLES.items():
                 login, name = f"{service.value}_1", grants.NAMES[role]
                 admin.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}' IN ROLE {name}".encode())
-            owner = f"{Service.OPERATOR.value}_1"
-            admin.execute(f"ALTER ROLE {owner} SET role = {grants.NAMES[Role.OWNER]}".encode())
+            owner = f"{KafkaService.OPERATOR.value}_1"
+            admin.execute(f"ALTER ROLE {owner} SET role = {grants.NAMES[DatabaseRole.OWNER]}".encode())
 
     def give_rights_in_kafka(self, printed: str) -> None:
         """What `onefold acls --format json` has printed."""
@@ -185,7 +185,7 @@ def rows(profile: Profile, query: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("profile", [SCRAM, pytest.param(MTLS, marks=pytest.mark.long)], indirect=True)
 def test_a_pipeline_runs_with_a_login_for_each_service(profile: Profile, run: Run) -> None:
     """Processor, worker, and the Spark sink with Java's client of Kafka, from the administrator's first step to a verdict."""
-    users = [f"--user={service.value}={profile.principal(service)}" for service in Service]
+    users = [f"--user={service.value}={profile.principal(service)}" for service in KafkaService]
     profile.give_rights_in_kafka(run("acls", PIPELINE, "--json", *users, **SERVERS))
     run("grants", PIPELINE, "--apply", ONEFOLD_POSTGRES_DSN=profile.admin)
     profile.make_logins()

@@ -23,7 +23,7 @@ from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import grants, servers
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
-from onefold.rights import Role
+from onefold.rights import DatabaseRole
 from tests.support.infrastructure import delete_topics
 from tests.support.waiting import eventually
 
@@ -130,13 +130,13 @@ def test_a_role_that_lacks_rights_is_named_with_the_services_and_with_each_right
 ) -> None:
     name = f"reader_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(database, autocommit=True) as admin:
-        names = {**grants.NAMES, Role.READER: name}
+        names = {**grants.NAMES, DatabaseRole.READER: name}
         statements = grants.statements([], names, admin.info.dbname)
         admin.execute(
             f"CREATE SCHEMA onefold CREATE TABLE onefold.ledger (id int); CREATE ROLE {name} LOGIN PASSWORD 'x'".encode()
         )
         try:
-            grants.apply(admin, [one for one in statements if one.role is Role.READER], names)
+            grants.apply(admin, [one for one in statements if one.role is DatabaseRole.READER], names)
             dsn = psycopg.conninfo.make_conninfo(database, user=name, password="x")
             code, said = check(POSTGRES_DSN=dsn)
             assert code == OK

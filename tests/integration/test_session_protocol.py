@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Session
+from onefold.processor.core.abc import TransactionSession
 from onefold.processor.core.errors import Fenced, ProcessorError, Retriable, TooMuch
 from onefold.processor.core.values import Record
 from onefold.processor.io import kafka
@@ -28,7 +28,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 @pytest.fixture
-def session(world: World) -> Iterator[Session]:
+def session(world: World) -> Iterator[TransactionSession]:
     """An open session."""
     opened = world.session()
     opened.open()
@@ -36,17 +36,17 @@ def session(world: World) -> Iterator[Session]:
     opened.close()
 
 
-def write(session: Session, topic: str, *values: bytes) -> None:
+def write(session: TransactionSession, topic: str, *values: bytes) -> None:
     session.begin()
     session.produce([(topic, 0, b"s", value, []) for value in values])
 
 
-def commit(session: Session, topic: str, value: bytes) -> None:
+def commit(session: TransactionSession, topic: str, value: bytes) -> None:
     write(session, topic, value)
     session.commit()
 
 
-def test_a_commit_makes_all_of_it_true(world: World, session: Session) -> None:
+def test_a_commit_makes_all_of_it_true(world: World, session: TransactionSession) -> None:
     """In every topic of the transaction."""
     session.begin()
     session.produce([(world.output, None, b"k", b"1", [("h", b"v")]), (world.changelog, 0, b"s", b"2", [])])
@@ -57,7 +57,7 @@ def test_a_commit_makes_all_of_it_true(world: World, session: Session) -> None:
     )
 
 
-def test_an_abort_makes_none_of_it_true(world: World, session: Session) -> None:
+def test_an_abort_makes_none_of_it_true(world: World, session: TransactionSession) -> None:
     """And the session goes on with the next transaction."""
     write(session, world.output, b"lost")
     session.abort()
@@ -67,7 +67,7 @@ def test_an_abort_makes_none_of_it_true(world: World, session: Session) -> None:
     eventually(lambda: world.committed(world.output) == [b"kept"], 10, "only the second transaction is visible")
 
 
-def test_it_says_how_large_records_may_be(world: World, session: Session) -> None:
+def test_it_says_how_large_records_may_be(world: World, session: TransactionSession) -> None:
     """Of each topic that a task writes to, as its settings are when it is asked."""
     limits = session.record_bytes_max()
     assert limits.keys() == world.topology.written
@@ -80,7 +80,7 @@ def test_it_says_how_large_records_may_be(world: World, session: Session) -> Non
 
 
 @pytest.mark.promise("zombie-commits-nothing")
-def test_a_successor_fences_its_predecessor(world: World, session: Session) -> None:
+def test_a_successor_fences_its_predecessor(world: World, session: TransactionSession) -> None:
     """The zombie's records are never seen, whatever it does next."""
     write(session, world.output, b"zombie")
     successor = world.session()
@@ -96,7 +96,7 @@ def test_a_successor_fences_its_predecessor(world: World, session: Session) -> N
     successor.close()
 
 
-def test_a_producer_that_was_reinitialised_says_so(world: World, session: Session) -> None:
+def test_a_producer_that_was_reinitialised_says_so(world: World, session: TransactionSession) -> None:
     """It has fenced whoever had the task meanwhile, so the task must look at what they committed."""
     assert not session.begin()
     session.produce([(world.changelog, 0, b"p", b"ours", [])])
@@ -114,7 +114,7 @@ def test_a_producer_that_was_reinitialised_says_so(world: World, session: Sessio
     successor.close()
 
 
-def test_taking_over_ends_what_was_left_open(world: World, session: Session) -> None:
+def test_taking_over_ends_what_was_left_open(world: World, session: TransactionSession) -> None:
     """Readers do not wait for the timeout of a transaction whose owner was killed."""
     write(session, world.output, b"left open")
     successor = world.session()
@@ -145,7 +145,7 @@ def test_taking_over_asks_only_what_can_be_answered(
     assert "no current leader for partition" not in readers
 
 
-def test_restore_gives_what_was_committed_in_order(world: World, session: Session) -> None:
+def test_restore_gives_what_was_committed_in_order(world: World, session: TransactionSession) -> None:
     """Aborted records are not among it, and markers at the end do not stop it."""
     for number in range(3):
         write(session, world.changelog, b"%d" % number)
@@ -156,7 +156,7 @@ def test_restore_gives_what_was_committed_in_order(world: World, session: Sessio
     assert list(session.restore()) == [(b"s", b"0"), (b"s", b"1"), (b"s", b"2")]
 
 
-def test_restore_of_nothing_ends(world: World, session: Session) -> None:
+def test_restore_of_nothing_ends(world: World, session: TransactionSession) -> None:
     """An empty partition, and one that holds nothing but aborted records and markers."""
     assert list(session.restore()) == []
     write(session, world.changelog, b"lost")
@@ -165,7 +165,7 @@ def test_restore_of_nothing_ends(world: World, session: Session) -> None:
 
 
 def test_restore_never_stops_before_the_high_watermark(
-    world: World, session: Session, monkeypatch: pytest.MonkeyPatch
+    world: World, session: TransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A foreign transaction that is open hides later commits from readers; a restore that ended there would be stale."""
     monkeypatch.setattr(kafka, "RESTORE_STALL_S", 1.0)
@@ -179,7 +179,7 @@ def test_restore_never_stops_before_the_high_watermark(
     assert eventually(lambda: list(session.restore()), 10, "restored") == [(b"s", b"committed above")]
 
 
-def test_poll_gives_committed_records_from_the_progress_on(world: World, session: Session) -> None:
+def test_poll_gives_committed_records_from_the_progress_on(world: World, session: TransactionSession) -> None:
     """In order, with their offsets."""
     world.append(world.input, b"a", b"b")
     world.append(world.input, b"lost", commit=False)
@@ -191,7 +191,7 @@ def test_poll_gives_committed_records_from_the_progress_on(world: World, session
     assert [(record.offset, record.value) for record in records] == [(1, b"b"), (5, b"c")]
 
 
-def test_a_record_has_its_timestamp_and_its_headers(world: World, session: Session) -> None:
+def test_a_record_has_its_timestamp_and_its_headers(world: World, session: TransactionSession) -> None:
     """In order, a name twice, a header without a value; and none at all."""
     headers = [("trace", b"1"), ("empty", None), ("trace", b"2")]
     world.append(world.input, b"a", headers=headers, timestamp_ms=1_700_000_000_123)
@@ -203,7 +203,7 @@ def test_a_record_has_its_timestamp_and_its_headers(world: World, session: Sessi
     assert (second.timestamp_ms, second.headers) == (1, [])
 
 
-def test_a_copy_keeps_the_timestamp_and_the_headers_of_its_original(world: World, session: Session) -> None:
+def test_a_copy_keeps_the_timestamp_and_the_headers_of_its_original(world: World, session: TransactionSession) -> None:
     """Also through a second copy. The processor's own headers are not among those that the sender set."""
     sent = [("trace", b"1"), ("empty", None)]
     signature = ("onefold-pipeline", session.owner.signature)
@@ -218,7 +218,7 @@ def test_a_copy_keeps_the_timestamp_and_the_headers_of_its_original(world: World
     assert (copy.timestamp_ms, copy.headers) == (1_700_000_000_123, sent)
 
 
-def test_what_is_there_does_not_wait_for_more(world: World, session: Session) -> None:
+def test_what_is_there_does_not_wait_for_more(world: World, session: TransactionSession) -> None:
     """The time is for the first record only."""
     world.append(world.input, b"a", b"b")
     eventually(lambda: world.committed(world.input) == [b"a", b"b"], 10, "the marker is written")
@@ -232,7 +232,7 @@ def test_what_is_there_does_not_wait_for_more(world: World, session: Session) ->
     assert [record.value for record in records] == [b"a", b"b"]
 
 
-def test_positions_move_past_markers(world: World, session: Session) -> None:
+def test_positions_move_past_markers(world: World, session: TransactionSession) -> None:
     """So that a drained input has no lag."""
     world.append(world.input, b"a")
     world.append(world.input, b"lost", commit=False)
@@ -243,7 +243,7 @@ def test_positions_move_past_markers(world: World, session: Session) -> None:
     assert session.identities()[world.input].end == 4
 
 
-def test_positions_follow_the_records(world: World, session: Session) -> None:
+def test_positions_follow_the_records(world: World, session: TransactionSession) -> None:
     """Without the end of the input in sight: only as far as the records that were handed out."""
     for value in (b"a", b"b", b"c"):
         world.append(world.input, value)
@@ -256,7 +256,7 @@ def test_positions_follow_the_records(world: World, session: Session) -> None:
     assert session.positions() == {world.input: 3}
 
 
-def test_a_recreated_topic_has_another_identity(world: World, session: Session) -> None:
+def test_a_recreated_topic_has_another_identity(world: World, session: TransactionSession) -> None:
     """Its name and offsets may be the same; it is not the same log."""
     world.append(world.input, b"a")
     before = session.identities()[world.input]
@@ -298,7 +298,7 @@ def test_who_is_fenced_while_it_flushes_is_told_so(
     successor.close()
 
 
-def polled(session: Session, count: int) -> list[Record]:
+def polled(session: TransactionSession, count: int) -> list[Record]:
     """So many records, over as many polls as it takes."""
     records: list[Record] = []
 
@@ -310,7 +310,7 @@ def polled(session: Session, count: int) -> list[Record]:
     return records
 
 
-def test_the_ids_of_the_inputs_are_those_of_the_moment(world: World, session: Session) -> None:
+def test_the_ids_of_the_inputs_are_those_of_the_moment(world: World, session: TransactionSession) -> None:
     """A topic that was made anew under its old name has another one: what was read there is not what was read before."""
     before = session.ask_topic_ids()()
     assert before == {topic: identity.topic_id for topic, identity in session.identities().items()}
@@ -325,7 +325,9 @@ def test_the_ids_of_the_inputs_are_those_of_the_moment(world: World, session: Se
     eventually(lambda: now() not in (None, before[world.input]), 20, "the name stands for the new topic")
 
 
-def test_records_without_headers_come_in_order_with_those_that_have_some(world: World, session: Session) -> None:
+def test_records_without_headers_come_in_order_with_those_that_have_some(
+    world: World, session: TransactionSession
+) -> None:
     """Also a key that comes twice, a deleted one and an empty one, and more of them than the client takes at once."""
     many = [(f"s{number}".encode(), b"%d" % number) for number in range(2_500)]
     states = [*many, (b"s", b"1"), (b"s", b"2"), (b"s", None), (b"s7", b"")]

@@ -18,7 +18,7 @@ from onefold.verify.contracts import contracts
 from onefold.verify.verdict import INVALID, VALID, Finding, Verdict
 from onefold.verify.verifier import verify
 from onefold.workloads import sheets
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.support.command_line import Onefold
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, records, send
@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.promise("lost-objects-are-found")
 
 MakeDomain = Callable[..., Topology]
-SHAPE = Shape(keyless=0.02, hostile=0.02)
+SHAPE = StreamShape(keyless=0.02, hostile=0.02)
 
 
 @pytest.mark.matrix  # from day to day tests/apps/test_sheets_crashes.py

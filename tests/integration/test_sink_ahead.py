@@ -15,13 +15,13 @@ from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.spark import checkpoint, reduce
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from onefold.spark_sink.spark.rows import SparkRows
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 
 Reader = psycopg.Connection[Any]
-MakeQuery = Callable[..., Query]
+MakeQuery = Callable[..., SinkQuery]
 
 STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from onefold import postgres
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 from tests.support.proxy import PoolerProxy
@@ -20,7 +20,7 @@ from tests.support.standby import standby_gone
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("held-up-statements")]
-MakeQuery = Callable[..., Query]
+MakeQuery = Callable[..., SinkQuery]
 
 
 @pytest.fixture

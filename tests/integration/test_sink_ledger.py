@@ -12,9 +12,9 @@ from onefold.error_codes import Code
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import LastRecord, Position
+from onefold.spark_sink.landing.ledger import LastRecord, LedgerPosition
 from onefold.spark_sink.postgres.connection import transaction
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from tests.support.coded import raises
 from tests.support.landing import ID, Landed, Sink, once
 from tests.support.migrated import migrate_all
@@ -30,12 +30,12 @@ class Crash(BaseException):
     """What a fault point throws: nobody may catch it on the way."""
 
 
-def test_a_batch_that_continues_is_landed_with_its_position(sink: Sink, plan: Plan, landed: Landed) -> None:
+def test_a_batch_that_continues_is_landed_with_its_position(sink: Sink, plan: QueryConfig, landed: Landed) -> None:
     assert sink.land(100, 104)
     assert sink.land(104, 106)
     assert landed() == once(100, 106)
     position = ledger.positions(sink.connection, plan.domain.name)[sink.topic, 0]
-    assert position == Position(106, ID, LastRecord(105, 106))
+    assert position == LedgerPosition(106, ID, LastRecord(105, 106))
 
 
 def test_a_batch_landed_before_is_skipped(sink: Sink, landed: Landed) -> None:
@@ -57,13 +57,13 @@ def test_a_batch_behind_a_hole_is_refused(sink: Sink, landed: Landed) -> None:
     assert landed() == (100, [])
 
 
-def test_a_batch_of_a_partition_without_a_row_is_refused(sink: Sink, plan: Plan) -> None:
+def test_a_batch_of_a_partition_without_a_row_is_refused(sink: Sink, plan: QueryConfig) -> None:
     batch = sink.batch(0, 5, partition=9)
     with raises(Rewind, Code.POSITIONS_MOVED):
         landing.land(sink.connection, batch, sink.rows(), plan.domain.targets, lambda name: None)
 
 
-def test_a_batch_of_another_topic_of_the_same_name_is_refused(sink: Sink, plan: Plan, landed: Landed) -> None:
+def test_a_batch_of_another_topic_of_the_same_name_is_refused(sink: Sink, plan: QueryConfig, landed: Landed) -> None:
     batch = sink.batch(100, 102, topic_id="topic-id-2")
     with raises(Rewind, Code.POSITIONS_MOVED, "topic-id-2"):
         landing.land(sink.connection, batch, sink.rows(100, 101), plan.domain.targets, lambda name: None)
@@ -71,7 +71,7 @@ def test_a_batch_of_another_topic_of_the_same_name_is_refused(sink: Sink, plan: 
 
 
 def test_a_batch_without_rows_moves_the_position_and_keeps_the_last_record(
-    sink: Sink, plan: Plan, landed: Landed
+    sink: Sink, plan: QueryConfig, landed: Landed
 ) -> None:
     """Aborted records and markers take offsets; the next batch would otherwise not continue."""
     sink.land(100, 102)
@@ -120,7 +120,7 @@ def test_two_sinks_that_race_land_everything_once(
     assert landed() == once(100, 110)
 
 
-def test_sinks_in_a_crowd_land_everything_once(sink: Sink, plan: Plan, database: str, landed: Landed) -> None:
+def test_sinks_in_a_crowd_land_everything_once(sink: Sink, plan: QueryConfig, database: str, landed: Landed) -> None:
     """Three sinks, each with batches of its own size, none waiting for another: every row once."""
 
     def work(size: int) -> None:
@@ -141,7 +141,7 @@ def test_sinks_in_a_crowd_land_everything_once(sink: Sink, plan: Plan, database:
 
 @pytest.mark.parametrize("loss", ["request", "answer"])
 def test_a_lost_commit_is_resolved_by_entering_again(
-    sink: Sink, plan: Plan, landed: Landed, postgres_proxy: PostgresProxy, loss: Loss
+    sink: Sink, plan: QueryConfig, landed: Landed, postgres_proxy: PostgresProxy, loss: Loss
 ) -> None:
     """Whoever lost the connection in COMMIT cannot know; the compare-and-swap does."""
     behind = Sink(postgres_proxy.dsn, plan, "behind the proxy")
@@ -188,7 +188,7 @@ def test_a_frozen_concurrent_sink_is_thrown_out(sink: Sink, other_sink: Sink, la
 
 
 def test_staging_tables_that_an_earlier_version_has_left_are_dropped(
-    plan: Plan, database: str, reader: "psycopg.Connection[Any]"
+    plan: QueryConfig, database: str, reader: "psycopg.Connection[Any]"
 ) -> None:
     """Not those of a sink of that version that still runs, by its lock, and nothing else that lies there."""
     migrate_all(database, plan.sql_root)

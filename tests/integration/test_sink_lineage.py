@@ -15,7 +15,7 @@ from onefold.schema_history import HEADER_BYTES
 from onefold.spark_sink.contracts import Domain, load_domain
 from onefold.spark_sink.landing import known_schemas
 from onefold.spark_sink.postgres.connection import connect
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
 from tests.support.single_object import single_object
@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.usefixtures("made_up_topics"), pytest.mark.promise("earlier-contracts")]
 
 Reader = psycopg.Connection[Any]
-MakeQuery = Callable[..., Query]
+MakeQuery = Callable[..., SinkQuery]
 
 
 def _price(precision: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.postgres.schema import _MIGRATION_LOCK, ENGINE, KNOWN_VERSION, migrate
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from tests.support.coded import raises
 from tests.support.landing import Landed, Sink, once
 from tests.support.made_up_domain import MadeUp
@@ -27,7 +27,7 @@ def files(root: Path, pipeline: str) -> list[str]:
     return sorted(path.name for path in (root / "schema").glob(f"{pipeline}.*.sql"))
 
 
-def test_sinks_that_start_at_once_migrate_once(plan: Plan, made_up: MadeUp, database: str) -> None:
+def test_sinks_that_start_at_once_migrate_once(plan: QueryConfig, made_up: MadeUp, database: str) -> None:
     done: list[list[str]] = []
     crowd = [threading.Thread(target=lambda: done.append(migrate_all(database, plan.sql_root))) for _ in range(4)]
     for one in crowd:
@@ -43,7 +43,7 @@ def test_sinks_that_start_at_once_migrate_once(plan: Plan, made_up: MadeUp, data
 
 
 def test_processes_that_start_at_once_migrate_once(
-    plan: Plan, made_up: MadeUp, database: str, checkout: Path, reader: Reader
+    plan: QueryConfig, made_up: MadeUp, database: str, checkout: Path, reader: Reader
 ) -> None:
     """As two sinks are: nothing of Python's is shared. Both are held where only one may go on, and then let go."""
     script = f"from tests.support.migrated import *; print(*migrate_all({database!r}, Path({str(plan.sql_root)!r})))"
@@ -63,7 +63,7 @@ def test_processes_that_start_at_once_migrate_once(
     assert sorted([*said[0], *said[1]]) == sorted([*files(ENGINE_SQL, ENGINE), *files(plan.sql_root, made_up.name)])
 
 
-def test_a_file_is_its_pipelines_own(plan: Plan, made_up: MadeUp, database: str, reader: Reader) -> None:
+def test_a_file_is_its_pipelines_own(plan: QueryConfig, made_up: MadeUp, database: str, reader: Reader) -> None:
     """Another pipeline's is left alone, whatever it is called, and each is entered under its pipeline."""
     schema = plan.sql_root / "schema"
     (schema / f"{made_up.name}2.01.sql").write_text("-- Another's.\nSELECT 1/0;", encoding="utf-8")
@@ -79,7 +79,7 @@ def test_a_file_is_its_pipelines_own(plan: Plan, made_up: MadeUp, database: str,
     assert sorted(found) == sorted([(made_up.name, f"{made_up.name}.01.sql"), ("another", "another.01.sql")])
 
 
-def test_files_are_applied_in_order_of_name(plan: Plan, made_up: MadeUp, database: str) -> None:
+def test_files_are_applied_in_order_of_name(plan: QueryConfig, made_up: MadeUp, database: str) -> None:
     schema = plan.sql_root / "schema"
     (schema / f"{made_up.name}.03.sql").write_text(
         f"-- Needs the second.\nSELECT more FROM {made_up.name}.notes;", encoding="utf-8"
@@ -93,7 +93,9 @@ def test_files_are_applied_in_order_of_name(plan: Plan, made_up: MadeUp, databas
     ]
 
 
-def test_a_file_that_was_changed_after_it_was_applied_is_named(plan: Plan, made_up: MadeUp, database: str) -> None:
+def test_a_file_that_was_changed_after_it_was_applied_is_named(
+    plan: QueryConfig, made_up: MadeUp, database: str
+) -> None:
     """And nothing after it is applied."""
     migrate_all(database, plan.sql_root)
     file = plan.sql_root / f"schema/{made_up.name}.01.sql"
@@ -106,14 +108,14 @@ def test_a_file_that_was_changed_after_it_was_applied_is_named(plan: Plan, made_
     assert migrate(database, ENGINE, ENGINE_SQL) == [], "another pipeline is not held up"
 
 
-def test_a_file_that_says_nobodys_name_is_refused(plan: Plan, made_up: MadeUp, database: str) -> None:
+def test_a_file_that_says_nobodys_name_is_refused(plan: QueryConfig, made_up: MadeUp, database: str) -> None:
     """It would never be applied, and nobody would know."""
     (plan.sql_root / "schema/90_parcels.sql").write_text("-- As 0.1.0 had them.\nSELECT 1;", encoding="utf-8")
     with raises(Misconfigured, Code.SQL_WRONG, "90_parcels.sql"):
         migrate(database, made_up.name, plan.sql_root)
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(plan: Plan, made_up: MadeUp, database: str) -> None:
+def test_a_migration_that_fails_leaves_nothing_behind(plan: QueryConfig, made_up: MadeUp, database: str) -> None:
     file = plan.sql_root / f"schema/{made_up.name}.01.sql"
     good = file.read_text(encoding="utf-8")
     file.write_text(good + "SELECT 1/0;", encoding="utf-8")
@@ -124,7 +126,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(plan: Plan, made_up: MadeU
 
 
 def test_a_column_is_added_under_a_view_and_under_a_sink_that_lands(
-    sink: Sink, plan: Plan, made_up: MadeUp, database: str, reader: Reader, landed: Landed
+    sink: Sink, plan: QueryConfig, made_up: MadeUp, database: str, reader: Reader, landed: Landed
 ) -> None:
     """In place: the rows stay, the view goes on, and so does a sink that was there before."""
     reader.execute(f"CREATE VIEW {made_up.name}.seen AS SELECT * FROM {made_up.name}.notes")
@@ -144,7 +146,9 @@ def test_a_column_is_added_under_a_view_and_under_a_sink_that_lands(
     assert migrate_all(database, plan.sql_root) == []
 
 
-def test_the_tables_of_a_newer_release_are_refused(plan: Plan, made_up: MadeUp, database: str, reader: Reader) -> None:
+def test_the_tables_of_a_newer_release_are_refused(
+    plan: QueryConfig, made_up: MadeUp, database: str, reader: Reader
+) -> None:
     """Before anything is done to them."""
     migrate(database, ENGINE, ENGINE_SQL)
     reader.execute("UPDATE onefold.version SET number = %s", (KNOWN_VERSION + 1,))
@@ -159,7 +163,7 @@ def test_the_tables_of_a_newer_release_are_refused(plan: Plan, made_up: MadeUp, 
     assert reader.execute("SELECT to_regnamespace(%s)", (made_up.name,)).fetchone() == (None,)
 
 
-def test_a_new_database_has_a_version_that_older_sinks_know(plan: Plan, database: str, reader: Reader) -> None:
+def test_a_new_database_has_a_version_that_older_sinks_know(plan: QueryConfig, database: str, reader: Reader) -> None:
     """The second one begins with the first decision log that is landed: until then the way back is open."""
     migrate(database, ENGINE, ENGINE_SQL)
     assert reader.execute("SELECT number FROM onefold.version").fetchall() == [(KNOWN_VERSION - 1,)]

@@ -15,10 +15,10 @@ from onefold.cli import shown_status
 from onefold.cli.commands import status
 from onefold.config.settings import load
 from onefold.processor.core.errors import Refused
-from onefold.spark_sink.errors import Stopped, Verdict, verdict
+from onefold.spark_sink.errors import ErrorReaction, Stopped, verdict
 from onefold.spark_sink.landing.isolate import REFUSED_MAX
-from onefold.spark_sink.landing.protocols import Record
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.landing.protocols import KafkaRecord
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.telemetry import SET_ASIDE
 from tests.support.landing import SENT_MS
 from tests.support.made_up_domain import MadeUp
@@ -34,7 +34,7 @@ def made_up(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> MadeUp:
 
 
 @pytest.fixture(scope="module")
-def migrated(made_up: MadeUp, module_database: str) -> Plan:
+def migrated(made_up: MadeUp, module_database: str) -> QueryConfig:
     """A plan of that domain, whose database is there."""
     return plan_of(made_up, module_database)
 
@@ -46,7 +46,7 @@ def reader(module_database: str) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def pipeline(migrated: Plan, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
+def pipeline(migrated: QueryConfig, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
     """With empty tables, and nothing landed."""
     one = emptied(migrated, made_up, reader)
     yield one
@@ -82,7 +82,7 @@ class Watching(Kafka):
         self._reader, self._session = reader, session
         self.seen: list[Any] = []
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         asked = "SELECT query_start FROM pg_stat_activity WHERE pid = %s"
         self.seen.append(self._reader.execute(asked, [self._session]).fetchone())
         return super().record_from(topic, partition, offset)
@@ -331,7 +331,7 @@ def test_what_passes_is_tried_again_and_blames_no_row(
     reader.execute(trigger(raising(state)).format(name=made_up.name))
     failure = pipeline.lands(note(101))
     assert isinstance(failure, psycopg.Error)
-    assert (failure.sqlstate, verdict(failure), pipeline.rejected()) == (state, Verdict.RETRY, [])
+    assert (failure.sqlstate, verdict(failure), pipeline.rejected()) == (state, ErrorReaction.RETRY, [])
     reader.execute(f"DROP TRIGGER look ON {made_up.name}.notes")
     assert pipeline.lands(note(101)) is None
 

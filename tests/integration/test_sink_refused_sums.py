@@ -17,7 +17,7 @@ from onefold.spark_sink.landing.isolate import REFUSED_MAX
 from onefold.spark_sink.landing.staging_tables import open_stage
 from onefold.spark_sink.postgres import connection as sessions
 from onefold.spark_sink.postgres.connection import connect
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from tests.support.made_up_domain import MadeUp
 from tests.support.refused import OTHER, SUMS, Pipeline, Rows, domain_in, emptied, note, plan_of, summed
 
@@ -31,7 +31,7 @@ def made_up(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> MadeUp:
 
 
 @pytest.fixture(scope="module")
-def migrated(made_up: MadeUp, module_database: str) -> Plan:
+def migrated(made_up: MadeUp, module_database: str) -> QueryConfig:
     return summed(plan_of(made_up, module_database))
 
 
@@ -42,7 +42,7 @@ def reader(module_database: str) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def pipeline(migrated: Plan, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
+def pipeline(migrated: QueryConfig, made_up: MadeUp, reader: Reader) -> Iterator[Pipeline]:
     """With empty tables, and nothing landed."""
     one = emptied(migrated, made_up, reader)
     reader.execute(f"CREATE TABLE {made_up.name}.sums (key text PRIMARY KEY, total bigint NOT NULL)")

@@ -17,7 +17,7 @@ from onefold.config.settings import Settings
 from onefold.operate import offsets
 from onefold.processor.core.topology import Topology
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.verify.verdict import VALID
 from onefold.verify.verifier import verify
@@ -35,7 +35,7 @@ LANDED_IN_S = 150.0
 def test_a_counter_is_right_with_two_replicas_and_two_sinks(
     fresh_domain: Callable[..., Topology],
     client: dict[str, str],
-    query: Callable[..., Query],
+    query: Callable[..., SinkQuery],
     sink_of: SinkOf,
     checkout: Path,
     database: str,

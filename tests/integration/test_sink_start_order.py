@@ -13,15 +13,17 @@ from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.spark_sink.postgres.connection import connect
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 
 
 def test_the_query_with_the_largest_backlog_starts_first(database: str) -> None:
     """Without an answer of PostgreSQL or Kafka the queries start in the order of the command."""
 
-    def plan(name: str) -> Plan:
+    def plan(name: str) -> QueryConfig:
         domain = SimpleNamespace(name=name)
-        return cast("Plan", SimpleNamespace(domain=domain, reads=[f"{name}.out"], postgres_dsn=database, writer="sink"))
+        return cast(
+            "QueryConfig", SimpleNamespace(domain=domain, reads=[f"{name}.out"], postgres_dsn=database, writer="sink")
+        )
 
     plans = [plan(name) for name in ("idle", "new", "behind")]
 

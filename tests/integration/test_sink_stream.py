@@ -19,9 +19,9 @@ from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.io.admin import connect
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Rewind
-from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.query_config import LINE_BYTES_MAX, Plan
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.kafka.topics import KafkaTopics
+from onefold.spark_sink.query_config import LINE_BYTES_MAX, QueryConfig
+from onefold.spark_sink.spark.query import SinkQuery
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.coded import raises
 from tests.support.made_up_domain import MadeUp
@@ -30,7 +30,7 @@ from tests.support.sink import LANDED_IN_S
 from tests.support.waiting import eventually
 
 Reader = psycopg.Connection[Any]
-MakeQuery = Callable[..., Query]
+MakeQuery = Callable[..., SinkQuery]
 
 
 class Crash(BaseException):
@@ -180,7 +180,7 @@ def test_what_the_next_pipeline_puts_into_an_output_is_no_row(
 
 @pytest.mark.promise("lost-checkpoints")
 def test_the_checkpoint_may_be_damaged_at_any_moment(
-    made_up: MadeUp, query: MakeQuery, plan: Plan, until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp, query: MakeQuery, plan: QueryConfig, until_landed: Callable[..., None], reader: Reader
 ) -> None:
     """Deleted or garbled, between batches and in the middle of one: the truth is in Postgres."""
     hits, turns = iter(range(1000)), itertools.cycle(("deleted", "garbled"))
@@ -346,11 +346,11 @@ def test_a_log_that_is_not_what_was_landed_is_refused(
 
 
 def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
-    made_up: MadeUp, query: MakeQuery, plan: Plan, database: str
+    made_up: MadeUp, query: MakeQuery, plan: QueryConfig, database: str
 ) -> None:
     with (
         raises(Retriable, Code.KAFKA_SILENT, "127.0.0.1:1"),
-        closing(Topics("127.0.0.1:1", {}, patience_s=0.5)) as topics,
+        closing(KafkaTopics("127.0.0.1:1", {}, patience_s=0.5)) as topics,
     ):
         topics.reach([made_up.notes])
     two = query(postgres_dsn="host=127.0.0.1 port=1 dbname=x")
@@ -360,7 +360,7 @@ def test_a_topic_that_is_missing_is_waited_for_with_the_reason(
         _tick_until_it_gives_up(QuerySupervisor(two, 0.0, time.monotonic))
 
 
-def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, query: MakeQuery, plan: Plan) -> None:
+def test_a_merge_that_does_not_work_is_named(made_up: MadeUp, query: MakeQuery, plan: QueryConfig) -> None:
     path = plan.sql_root / f"merge/{made_up.notes}.sql"
     path.write_text(path.read_text(encoding="utf-8").replace("landings + 1", "landing + 1"), encoding="utf-8")
     domain = load_domain(made_up.name, plan.sql_root.parent / "avro", plan.sql_root)

@@ -23,14 +23,14 @@ from onefold.spark_sink.landing import isolate
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.spark import reduce
 from onefold.spark_sink.spark import rows as spark_rows
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from tests.support.deltas import TOPIC, Deltas, encode
 from tests.support.migrated import migrate_all
 from tests.support.noted import noted
 from tests.support.sink import LANDED_IN_S, supervising
 
 Reader = psycopg.Connection[Any]
-MakeQuery = Callable[..., Query]
+MakeQuery = Callable[..., SinkQuery]
 # Before the first change to the database, and after each. At the other steps the transaction is as at one of these.
 CHANGES = ("sink.before_cas", "sink.after_cas", "sink.after_copy", "sink.after_merge", "sink.after_commit")
 
@@ -263,14 +263,14 @@ def test_a_transaction_that_failed_by_itself_is_tried_once_more_before_the_query
     migrate_all(database, checkout / "sql")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(_DEADLOCK.replace("{failures}", str(failures)).encode())
-    started: list[Query] = []
-    start = Query.start
+    started: list[SinkQuery] = []
+    start = SinkQuery.start
 
-    def noted(query: Query) -> None:
+    def noted(query: SinkQuery) -> None:
         started.append(query)
         start(query)
 
-    monkeypatch.setattr(Query, "start", noted)
+    monkeypatch.setattr(SinkQuery, "start", noted)
     deltas.send(100)
     until_landed(trades_query())
     deltas.check(reader)

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from onefold.spark_sink.contracts import load_domain
-from onefold.spark_sink.query_config import LINE_BYTES_MAX, Plan
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.query_config import LINE_BYTES_MAX, QueryConfig
+from onefold.spark_sink.spark.query import SinkQuery
 from tests.support.made_up_domain import MadeUp
 
 Reader = psycopg.Connection[Any]
@@ -72,7 +72,7 @@ TINY = [*ODD[:3], 1.401298464324817e-45, 5e-324, *ODD[5:]]
 
 
 @pytest.fixture
-def plan(plan: Plan, made_up: MadeUp, tmp_path: Path) -> Plan:
+def plan(plan: QueryConfig, made_up: MadeUp, tmp_path: Path) -> QueryConfig:
     """The made-up domain, with one more topic."""
     name, topic = made_up.name, f"{made_up.name}.kinds"
     fields: list[dict[str, Any]] = [{"name": "id", "type": "long"}]
@@ -116,8 +116,8 @@ def same(name: str, found: Any, right: Any) -> bool:
 @pytest.mark.parametrize("line_bytes_max", [LINE_BYTES_MAX, 1_000], ids=["whole", "in parts"])
 def test_every_type_is_landed_exactly(
     made_up: MadeUp,
-    plan: Plan,
-    query: Callable[..., Query],
+    plan: QueryConfig,
+    query: Callable[..., SinkQuery],
     until_landed: Callable[..., None],
     reader: Reader,
     line_bytes_max: int,
@@ -163,7 +163,11 @@ FAR: list[tuple[str, Any, str]] = [
 
 
 def test_what_is_beyond_a_column_is_set_aside_and_the_far_past_and_future_are_landed(
-    made_up: MadeUp, plan: Plan, query: Callable[..., Query], until_landed: Callable[..., None], reader: Reader
+    made_up: MadeUp,
+    plan: QueryConfig,
+    query: Callable[..., SinkQuery],
+    until_landed: Callable[..., None],
+    reader: Reader,
 ) -> None:
     topic = made_up.topics[-1]
     made_up.create_topics(partitions=1)

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.verify.log import Log
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from tests.support.infrastructure import delete_topics, transactional
 from tests.support.processes import produce
 from tests.support.waiting import eventually
@@ -42,7 +42,7 @@ def test_both_clients_read_the_same_records_of_each_partition(
         transactions(client)
         produce(client, TOPIC, [(b"%d" % number, b"value") for number in range(100)])
         transactions(client)
-        found: list[Record] = []
+        found: list[ReadRecord] = []
         with closing(Log(client, [TOPIC])) as log:
             eventually(lambda: log.stable_ends() == log.high_ends(), 10, "all transactions are ended")
             log.read(log.stable_ends(), found.append)

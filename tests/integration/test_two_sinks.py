@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from tests.support.made_up_domain import MadeUp
 from tests.support.sink import LANDED_IN_S
 from tests.support.sink_children import SinkOf
@@ -23,7 +23,7 @@ _EVERY_S = 0.05
 @pytest.mark.usefixtures("made_up_topics")
 def test_a_sink_continues_when_the_one_beside_it_is_killed(
     made_up: MadeUp,
-    query: Callable[..., Query],
+    query: Callable[..., SinkQuery],
     sink_of: SinkOf,
     database: str,
     reader: psycopg.Connection[Any],

@@ -19,7 +19,7 @@ from onefold import kafka_client, kafka_offsets
 from onefold.operate import offsets
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.verify.log import Log
 from tests.support.proxy import KafkaProxy
 from tests.support.waiting import PATIENCE_S
@@ -36,8 +36,8 @@ ASKS: dict[str, Callable[[Client], object]] = {
     "an offset of a time": lambda client: admin.offset_at(AdminClient({**client}), UPDATES, 0, 0),
     "a stable end": lambda client: admin.stable_end(AdminClient({**client}), UPDATES, 0),
     "how far all is": lambda client: offsets.stable_ends(AdminClient({**client}), [UPDATES]),
-    "the sink": lambda client: Topics(client["bootstrap.servers"], {}).ends([UPDATES]),
-    "what a topic of the sink holds": lambda client: Topics(client["bootstrap.servers"], {}).reach([UPDATES]),
+    "the sink": lambda client: KafkaTopics(client["bootstrap.servers"], {}).ends([UPDATES]),
+    "what a topic of the sink holds": lambda client: KafkaTopics(client["bootstrap.servers"], {}).reach([UPDATES]),
     "the judge": lambda client: Log(client, [UPDATES]).stable_ends(),
 }
 

@@ -84,11 +84,11 @@ class Registered:
     def __init__(self, *raw: dict[str, Any]) -> None:
         self.texts = list(map(json.dumps, raw))
 
-    def schema(self, schema_id: int) -> avro_reader.Writer:
+    def schema(self, schema_id: int) -> avro_reader.WriterSchema:
         """As the processor has it."""
         return schemas.parse(schema_id, self.texts[schema_id])
 
-    def judged(self, schema_id: int) -> avro.Written:
+    def judged(self, schema_id: int) -> avro.WrittenSchema:
         """As the judge has it."""
         return avro.schema(self.texts[schema_id])
 

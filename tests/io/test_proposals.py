@@ -10,10 +10,10 @@ from msgspec import msgpack
 
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
-from onefold.processor.core.decision import Kind, Proposal, Range
-from onefold.processor.core.decision_log import Body, Note
+from onefold.processor.core.decision import Proposal, ProposalKind, Range
+from onefold.processor.core.decision_log import ProposalBody, StatusRecord
 from onefold.processor.core.errors import Refused
-from onefold.processor.core.values import Counts
+from onefold.processor.core.values import RecordCounts
 from onefold.processor.io import previous_proposals, proposals
 from onefold.processor.io.proposals import FORMAT, MsgpackProposals
 from tests.support.coded import raises
@@ -30,11 +30,13 @@ TEXT, LONG = st.text(max_size=70), st.integers(0, 2**63 - 1)
 HEADERS = st.none() | st.lists(st.tuples(TEXT, OPTIONAL), min_size=1, max_size=3)
 WRITES = st.lists(st.tuples(TEXT, st.none() | st.integers(0, 2**31 - 1), OPTIONAL, OPTIONAL, HEADERS), max_size=5)
 STATES = st.lists(st.tuples(BYTES, OPTIONAL), max_size=5)
-BODIES = st.builds(Body, st.builds(Counts, LONG, LONG, LONG, LONG), STATES, st.just(b""), LONG)
+BODIES = st.builds(ProposalBody, st.builds(RecordCounts, LONG, LONG, LONG, LONG), STATES, st.just(b""), LONG)
 INPUTS = st.dictionaries(TEXT, st.builds(Range, TEXT, LONG, LONG), max_size=3)
-PROPOSALS = st.builds(Proposal, st.integers(0, 2**31 - 1), LONG, INPUTS, TEXT, BODIES, st.sampled_from(Kind), TEXT)
+PROPOSALS = st.builds(
+    Proposal, st.integers(0, 2**31 - 1), LONG, INPUTS, TEXT, BODIES, st.sampled_from(ProposalKind), TEXT
+)
 NOTES = st.builds(
-    Note,
+    StatusRecord,
     st.integers(0, 2**31 - 1),
     TEXT,
     st.dictionaries(TEXT, st.none() | st.booleans() | LONG | TEXT, max_size=3),
@@ -42,7 +44,9 @@ NOTES = st.builds(
 )
 # Cut or not, with some bytes changed.
 CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=4)
-ONE = Proposal(5, 7, {"t": Range("id", 1, 9)}, "me", Body(Counts(1, 2, 3, 4), [(b"k", None)], b"w", 77), log_id="log")
+ONE = Proposal(
+    5, 7, {"t": Range("id", 1, 9)}, "me", ProposalBody(RecordCounts(1, 2, 3, 4), [(b"k", None)], b"w", 77), log_id="log"
+)
 
 
 def fields() -> Any:
@@ -50,7 +54,7 @@ def fields() -> Any:
     return msgpack.decode(CODEC.encode(ONE)[1:])
 
 
-def decoded(found: Any) -> Proposal | Note | None:
+def decoded(found: Any) -> Proposal | StatusRecord | None:
     return CODEC.decode(bytes((FORMAT,)) + msgpack.encode(found))
 
 
@@ -60,12 +64,12 @@ def test_a_proposal_is_read_as_it_was_written(proposal: Proposal, writes: list[W
     found = CODEC.decode(CODEC.encode(proposal))
     assert isinstance(found, Proposal)
     assert found == proposal
-    assert isinstance(found.body, Body)
+    assert isinstance(found.body, ProposalBody)
     assert CODEC.writes(found.body.writes) == writes
 
 
 @given(NOTES)
-def test_a_note_is_read_as_it_was_written(note: Note) -> None:
+def test_a_note_is_read_as_it_was_written(note: StatusRecord) -> None:
     assert CODEC.decode(CODEC.encode_note(note)) == note
 
 
@@ -79,7 +83,7 @@ def test_a_proposal_of_0_2_is_read_as_it_was_written(proposal: Proposal, writes:
 
 
 @given(NOTES)
-def test_a_note_of_0_2_is_read_as_it_was_written(note: Note) -> None:
+def test_a_note_of_0_2_is_read_as_it_was_written(note: StatusRecord) -> None:
     assert CODEC.decode(PREVIOUS.encode_note(note)) == note
 
 
@@ -129,7 +133,7 @@ def test_changed_bytes_are_a_record_or_none(record: Any, codec: Any, changes: li
 
 def test_half_of_a_surrogate_pair_is_no_text() -> None:
     """JSON can spell it, and 0.2 never did; it could not be written again."""
-    assert CODEC.decode(PREVIOUS.encode_note(Note(0, "a", {"\ud800": 1}))) is None
+    assert CODEC.decode(PREVIOUS.encode_note(StatusRecord(0, "a", {"\ud800": 1}))) is None
 
 
 @given(st.binary(max_size=200), st.sampled_from([1, 2]))
@@ -207,7 +211,7 @@ def test_a_value_outside_its_type_makes_no_proposal(change: Callable[[Any], obje
 @pytest.mark.parametrize("body", [b"", b"[]", b"7", b"{", b"\xff", b'{"a": 1} 2', b"[" * 100_000, b'{"a":' * 100_000])
 def test_a_note_is_a_json_object(body: bytes) -> None:
     assert decoded(["note", 5, "me", body, "log"]) is None
-    assert decoded(["note", 5, "me", b'{"a": 1}', "log"]) == Note(5, "me", {"a": 1}, "log")
+    assert decoded(["note", 5, "me", b'{"a": 1}', "log"]) == StatusRecord(5, "me", {"a": 1}, "log")
 
 
 def test_a_lack_of_memory_is_not_taken_for_other_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from onefold.processor.io.registry import REFERENCES_MAX, ConfluentRegistry
 from onefold.processor.io.serde import _read
 from onefold.verify import avro
 from onefold.verify.decode import Inadmissible
-from onefold.verify.registry import Registry
+from onefold.verify.registry import SchemasById
 from onefold.verify.verdict import CannotTell
 
 # How often a server looks whether it is to stop; its own default is half a second.
@@ -131,7 +131,7 @@ INSIDE = record("shop.Line", sku="string", colour=COLOUR)
 def test_a_schema_is_read_with_all_that_it_refers_to(url: str, schema_id: int, whole: Any, value: Any) -> None:
     """In any order and depth, a type defined once however many refer to it. Each schema is asked for once."""
     data = body(whole, value)
-    processor, judge = ConfluentRegistry(url), Registry(url)
+    processor, judge = ConfluentRegistry(url), SchemasById(url)
     for _ in range(2):
         assert _read(data, 0, processor.schema(schema_id), None) == value
         assert avro.read(data, judge(schema_id)) == value
@@ -153,7 +153,7 @@ def test_a_schema_is_read_with_all_that_it_refers_to(url: str, schema_id: int, w
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_with_the_reason(url: str, schema_id: int, says: str) -> None:
-    processor, judge = ConfluentRegistry(url), Registry(url)
+    processor, judge = ConfluentRegistry(url), SchemasById(url)
     with pytest.raises(Rejected, match=says):
         processor.schema(schema_id)
     with pytest.raises(Inadmissible, match="is refused"):
@@ -176,4 +176,4 @@ def test_an_answer_without_a_schema_is_no_verdict_on_the_record(url: str) -> Non
     with pytest.raises(Retriable):
         ConfluentRegistry(url).schema(16)
     with pytest.raises(CannotTell):
-        Registry(url)(16)
+        SchemasById(url)(16)

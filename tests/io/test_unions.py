@@ -36,7 +36,7 @@ def both(schema: Any, body: bytes) -> tuple[str | None, str | None]:
         theirs = None
     try:
         mine = repr(avro.read(body, avro.schema(text)))
-    except avro.Refused:
+    except avro.InvalidSchema:
         mine = None
     return theirs, mine
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from onefold.jobs.pending import PostgresPending
-from onefold.jobs.protocols import Pending
+from onefold.jobs.protocols import JobRows
 from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from tests.support.simulated_jobs import SimulatedPending
 
@@ -28,7 +28,7 @@ class Clock:
 class Rows:
     """`pending`, as each worker makes one of its own; `passes(seconds)` lets time pass in all of them."""
 
-    pending: Callable[[], Pending]
+    pending: Callable[[], JobRows]
     passes: Callable[[float], None]
 
 

@@ -21,7 +21,7 @@ from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.service import Desk
 from onefold.jobs.worker import Limits
 from onefold.operate import pipelines
-from onefold.pipelines import Faulty, Pipeline
+from onefold.pipelines import InvalidDeclaration, Pipeline
 from onefold.processor.core.errors import Misconfigured
 from tests.support.model_effect import Model
 from tests.support.waiting import eventually
@@ -76,7 +76,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """The declaration names what is not there."""
 
     def load_job(pipeline: Pipeline, queue: str) -> Any:
-        raise Faulty(f"pyproject.toml: pipeline {pipeline.name}: sheets has no snapshots")
+        raise InvalidDeclaration(f"pyproject.toml: pipeline {pipeline.name}: sheets has no snapshots")
 
     monkeypatch.setattr(Pipeline, "load_job", load_job)
 

@@ -10,7 +10,7 @@ from onefold import pipeline_lock
 from onefold.error_codes import Code
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
-from onefold.jobs.writer import Writer
+from onefold.jobs.writer import RecordWriter
 from onefold.processor.core.errors import Retriable
 from onefold.processor.core.topology import Topology
 from tests.support.coded import raises
@@ -45,7 +45,7 @@ def test_who_has_lost_the_session_writes_nothing_more(
     """Into no table, and nothing that anybody sees into a topic."""
     fresh_domain("sheets")
     worker = PostgresPending(jobs_database, "1", "sheets")
-    writer = Writer(client, worker.still)
+    writer = RecordWriter(client, worker.still)
     writer.write(REPORTS, b"s", b"seen", [])
     with psycopg.connect(jobs_database, autocommit=True) as connection:
         connection.execute(
@@ -69,7 +69,7 @@ def test_what_was_sent_before_a_reset_is_gone_with_its_topic(
         fresh_domain("sheets")
 
     with suppress(Retriable):  # the client may be told that its topic is another one
-        Writer(client, sleeps).write(REPORTS, b"s", b"of before", [])
+        RecordWriter(client, sleeps).write(REPORTS, b"s", b"of before", [])
     assert records(client, REPORTS) == []
-    Writer(client, lambda: None).write(REPORTS, b"s", b"of now", [])
+    RecordWriter(client, lambda: None).write(REPORTS, b"s", b"of now", [])
     assert [one.value for one in records(client, REPORTS)] == [b"of now"]

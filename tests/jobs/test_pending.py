@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from onefold.jobs.protocols import Done, Job, Pending, PendingRow, Place
+from onefold.jobs.protocols import Done, Job, JobRows, PendingRow, Place
 from tests.support.model_effect import job_of
 
 TIMEOUT_S = 30.0
 
 
-def found(pending: Pending, job: Job) -> PendingRow:
+def found(pending: JobRows, job: Job) -> PendingRow:
     row = pending.find(job)
     assert row is not None
     return row
 
 
-def claimed(pending: Pending, job: Job) -> int:
+def claimed(pending: JobRows, job: Job) -> int:
     pending.add(job)
     increment = pending.claim(found(pending, job), TIMEOUT_S)
     assert increment is not None

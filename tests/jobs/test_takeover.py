@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onefold.jobs.worker import Limits, Outcome
+from onefold.jobs.worker import Limits, MessageOutcome
 from tests.support.model_effect import Model, expected, job_of, worker_of
 from tests.support.simulated_jobs import SimulatedQueue
 from tests.support.waiting import eventually
@@ -40,7 +40,7 @@ def test_takeover_within_the_time_out_and_a_second(postgres_rows: Any, late_s: f
             claimed_at.append(time.monotonic())
 
     successor = worker_of(queue, postgres_rows.pending(), model, limits=limits, step=claimed)
-    eventually(lambda: successor.work(0.0) is Outcome.DONE, 20, "the job is done")
+    eventually(lambda: successor.work(0.0) is MessageOutcome.DONE, 20, "the job is done")
 
     assert TIMEOUT_S - 0.1 <= claimed_at[0] - died_at <= TIMEOUT_S + late_s
     assert model.objects == expected([job_of("a", 1)])

@@ -8,7 +8,7 @@ import pytest
 from onefold.error_codes import Code
 from onefold.jobs import requeue
 from onefold.jobs.protocols import Done, Job, Refuse
-from onefold.jobs.worker import STEPS, Limits, Outcome
+from onefold.jobs.worker import STEPS, Limits, MessageOutcome
 from onefold.processor.core.errors import Refused
 from tests.support.job_place import Place
 from tests.support.model_effect import CHUNKS, Model, expected, job_of
@@ -28,7 +28,7 @@ def place(rows: Any) -> Place:
 def test_a_job_is_done_step_by_step(place: Place) -> None:
     model, steps = Model(A[:1]), list[str]()
     place.queue.put(A[0])
-    assert place.worker(model, step=steps.append).work(0.0) is Outcome.DONE
+    assert place.worker(model, step=steps.append).work(0.0) is MessageOutcome.DONE
 
     checkpoints = ["worked", "checkpointed"] * CHUNKS
     once = [name for name in STEPS if name not in {"worked", "checkpointed", *OF_OTHERS}]
@@ -47,7 +47,7 @@ def test_a_repeated_job_is_not_done_again(place: Place) -> None:
     for _ in range(3):
         place.queue.put(A[0])
 
-    assert place.drain(place.worker(model)) == [Outcome.DONE, Outcome.REPEATED, Outcome.REPEATED]
+    assert place.drain(place.worker(model)) == [MessageOutcome.DONE, MessageOutcome.REPEATED, MessageOutcome.REPEATED]
     assert set(model.begun.values()) == {1}
 
 
@@ -60,9 +60,9 @@ def test_what_was_finished_between_the_look_and_the_claim_is_not_done_again(plac
 
     def step(name: str) -> None:
         if name == "looked":
-            assert other.work(0.0) is Outcome.DONE
+            assert other.work(0.0) is MessageOutcome.DONE
 
-    assert place.worker(model, step=step).work(0.0) is Outcome.REPEATED
+    assert place.worker(model, step=step).work(0.0) is MessageOutcome.REPEATED
     assert set(model.begun.values()) == {1}
     assert place.rows.pending().find(A[0]) is None
     assert place.queue.left == 0
@@ -74,14 +74,14 @@ def test_a_pending_row_that_comes_before_is_waited_for(place: Place) -> None:
     place.rows.pending().add(A[0])
     place.queue.put(A[1])
     worker = place.worker(model)
-    assert worker.work(0.0) is Outcome.DEFERRED
+    assert worker.work(0.0) is MessageOutcome.DEFERRED
     row = place.rows.pending().find(A[1])
     assert row is not None
     assert (row.retries, row.reason) == (1, "an earlier job of its log is pending")
     place.queue.put(A[0])
 
-    assert worker.work(0.0) is Outcome.DONE
-    assert place.drain(worker).count(Outcome.DONE) == 1
+    assert worker.work(0.0) is MessageOutcome.DONE
+    assert place.drain(worker).count(MessageOutcome.DONE) == 1
     assert model.objects == expected(A[:2])
 
 
@@ -97,14 +97,14 @@ def test_a_requeue_that_was_cut_off_keeps_nobody_waiting(place: Place) -> None:
         requeue.put_back(requeue.Lacking(A[0], "", first=False), model, place.rows.pending(), cut_off)
     place.queue.put(A[1])
     worker = place.worker(model)
-    assert worker.work(0.0) is Outcome.DEFERRED
+    assert worker.work(0.0) is MessageOutcome.DEFERRED
     row = place.rows.pending().find(A[0])
     assert row is not None
     assert (row.retries, row.reason) == (1, "the job was put into the queue again: no worker had seen it")
     place.queue.put(A[1])
     assert place.queue.left == 3
 
-    assert place.drain(worker).count(Outcome.DONE) == 2
+    assert place.drain(worker).count(MessageOutcome.DONE) == 2
     assert place.queue.left == 0
     assert model.objects == expected(A[:2])
 
@@ -113,13 +113,13 @@ def test_jobs_found_in_the_log_become_pending_and_come_first(place: Place) -> No
     model = Model(A)
     place.queue.put(A[2])
     worker = place.worker(model)
-    assert worker.work(0.0) is Outcome.DEFERRED
+    assert worker.work(0.0) is MessageOutcome.DEFERRED
     row = place.rows.pending().find(A[2])
     assert (row.active, row.retries, row.reason) == (False, 1, "2 earlier jobs of its log were not pending yet")
     assert place.rows.pending().find(A[0]) is not None
 
     outcomes = place.drain(worker)
-    assert outcomes.count(Outcome.DONE) == 3
+    assert outcomes.count(MessageOutcome.DONE) == 3
     assert model.objects == expected(A[:3])
 
 
@@ -135,12 +135,12 @@ class Behind(Model):
 def test_a_log_that_has_not_come_that_far_is_waited_for(place: Place) -> None:
     model = Behind(A)
     place.queue.put(A[0])
-    assert place.worker(model).work(0.0) is Outcome.DEFERRED
+    assert place.worker(model).work(0.0) is MessageOutcome.DEFERRED
     assert place.rows.pending().find(A[0]).reason == "its log has not come that far"
     assert model.begun == {}
     model.behind = False
 
-    assert place.drain(place.worker(model)) == [Outcome.DONE]
+    assert place.drain(place.worker(model)) == [MessageOutcome.DONE]
 
 
 def test_who_waits_is_woken_by_its_predecessor(place: Place) -> None:
@@ -148,15 +148,15 @@ def test_who_waits_is_woken_by_its_predecessor(place: Place) -> None:
     place.queue.put(A[1])
     model, patient = Model(A), Limits(timeout_s=10.0, first_s=1e6, longest_s=1e6)
     worker = place.worker(model, limits=patient)
-    assert worker.work(0.0) is Outcome.DEFERRED
-    assert worker.work(0.0) is Outcome.DONE
-    assert worker.work(0.0) is Outcome.DONE
+    assert worker.work(0.0) is MessageOutcome.DEFERRED
+    assert worker.work(0.0) is MessageOutcome.DONE
+    assert worker.work(0.0) is MessageOutcome.DONE
 
     assert place.now == 0.0
     assert model.objects == expected(A[:2])
     # Its own message is there yet, and does nothing when it comes.
     place.passes(1e6)
-    assert place.drain(worker) == [Outcome.REPEATED]
+    assert place.drain(worker) == [MessageOutcome.REPEATED]
 
 
 def test_of_two_workers_at_one_job_one_waits(place: Place) -> None:
@@ -168,19 +168,19 @@ def test_of_two_workers_at_one_job_one_waits(place: Place) -> None:
 
     def step(name: str) -> None:
         if name == "checkpointed" and not waits:
-            assert other.work(0.0) is Outcome.BUSY
+            assert other.work(0.0) is MessageOutcome.BUSY
             waits.append(place.now)
 
-    assert place.worker(model, step=step).work(0.0) is Outcome.DONE
+    assert place.worker(model, step=step).work(0.0) is MessageOutcome.DONE
     assert other.work(9.0) is None
     assert other.work(1.5) is None
-    assert other.work(0.0) is Outcome.REPEATED
+    assert other.work(0.0) is MessageOutcome.REPEATED
     assert set(model.begun.values()) == {1}
 
 
 def test_two_claims_at_one_moment(place: Place) -> None:
     """Both have seen the row as it was: one of them has it."""
-    model, outcomes = Model(A[:1]), list[Outcome | None]()
+    model, outcomes = Model(A[:1]), list[MessageOutcome | None]()
     place.queue.put(A[0])
     place.queue.put(A[0])
     other = place.worker(model)
@@ -190,8 +190,8 @@ def test_two_claims_at_one_moment(place: Place) -> None:
             outcomes.append(other.work(0.0))
 
     # The other one is at it for as long as it wants; what is in the way here is that its row has another increment now.
-    assert place.worker(model, step=step).work(0.0) in (Outcome.BUSY, Outcome.REPEATED)
-    assert outcomes == [Outcome.DONE]
+    assert place.worker(model, step=step).work(0.0) in (MessageOutcome.BUSY, MessageOutcome.REPEATED)
+    assert outcomes == [MessageOutcome.DONE]
     assert set(model.begun.values()) == {1}
 
 
@@ -220,8 +220,10 @@ def test_a_zombie_changes_nothing(place: Place) -> None:
                 slept.append((here.rows.pending().done(job), here.rows.pending().find(job)))
 
         outcome = here.worker(model, step=step).work(0.0)
-        assert slept[0] in (Outcome.DONE, Outcome.REPEATED)
-        assert outcome is (Outcome.DONE if sleeps_at in ("entered", "removed") else Outcome.LOST), sleeps_at
+        assert slept[0] in (MessageOutcome.DONE, MessageOutcome.REPEATED)
+        assert outcome is (MessageOutcome.DONE if sleeps_at in ("entered", "removed") else MessageOutcome.LOST), (
+            sleeps_at
+        )
         assert (here.rows.pending().done(job), here.rows.pending().find(job)) == slept[1]
         assert model.objects == expected([job])
         here.drain(successor)
@@ -238,10 +240,10 @@ def test_a_worker_hands_over_when_its_time_is_up(place: Place) -> None:
             place.passes(1.0)
 
     worker = place.worker(model, step=work_takes_a_second, limits=Limits(timeout_s=10.0, budget_s=2.0))
-    assert worker.work(0.0) is Outcome.HANDED_OVER
+    assert worker.work(0.0) is MessageOutcome.HANDED_OVER
     row = place.rows.pending().find(A[0])
     assert (row.active, row.retries, row.state["written"]) == (False, 0, 2)
-    assert worker.work(0.0) is Outcome.DONE
+    assert worker.work(0.0) is MessageOutcome.DONE
     assert steps.count("worked") == CHUNKS
     assert model.objects == expected(A[:1])
 
@@ -249,9 +251,9 @@ def test_a_worker_hands_over_when_its_time_is_up(place: Place) -> None:
 def test_asked_to_stop_a_worker_hands_over(place: Place) -> None:
     model = Model(A[:1])
     place.queue.put(A[0])
-    assert place.worker(model, stopping=lambda: True).work(0.0) is Outcome.HANDED_OVER
+    assert place.worker(model, stopping=lambda: True).work(0.0) is MessageOutcome.HANDED_OVER
 
-    assert place.worker(model).work(0.0) is Outcome.DONE
+    assert place.worker(model).work(0.0) is MessageOutcome.DONE
     assert model.objects == expected(A[:1])
 
 
@@ -270,12 +272,14 @@ class Failing(Model):
 @pytest.mark.parametrize(
     ("error", "outcome", "reason"),
     [
-        (ValueError("no such cell"), Outcome.FAILED, "ValueError: no such cell"),
-        (Refuse("the address is none"), Outcome.REFUSED, "refused: the address is none"),
-        (ValueError("x" * 5000), Outcome.FAILED, f"ValueError: {'x' * 488}"),
+        (ValueError("no such cell"), MessageOutcome.FAILED, "ValueError: no such cell"),
+        (Refuse("the address is none"), MessageOutcome.REFUSED, "refused: the address is none"),
+        (ValueError("x" * 5000), MessageOutcome.FAILED, f"ValueError: {'x' * 488}"),
     ],
 )
-def test_what_an_effect_raises_costs_its_own_log(place: Place, error: Exception, outcome: Outcome, reason: str) -> None:
+def test_what_an_effect_raises_costs_its_own_log(
+    place: Place, error: Exception, outcome: MessageOutcome, reason: str
+) -> None:
     """Its reason stays where a person can read it, the checkpoint too, and others are not kept waiting."""
     failing, other = Failing([*A[:2], job_of("b", 1)]), job_of("b", 1)
     failing.error = error
@@ -285,12 +289,12 @@ def test_what_an_effect_raises_costs_its_own_log(place: Place, error: Exception,
     row = place.rows.pending().find(A[0])
     assert (row.active, row.retries, row.reason, row.state["written"]) == (False, 1, reason, 1)
     place.queue.put(A[1])
-    assert worker.work(0.0) is Outcome.DEFERRED
+    assert worker.work(0.0) is MessageOutcome.DEFERRED
     failing.error = None
     place.queue.put(other)
-    assert worker.work(0.0) is Outcome.DONE
+    assert worker.work(0.0) is MessageOutcome.DONE
 
-    assert place.drain(worker).count(Outcome.DONE) == 2
+    assert place.drain(worker).count(MessageOutcome.DONE) == 2
     assert failing.objects == expected([*A[:2], other])
 
 
@@ -311,7 +315,7 @@ def test_an_effect_without_order_keeps_nobody_waiting(place: Place) -> None:
     place.rows.pending().add(A[0])
     place.queue.put(A[1])
 
-    assert place.worker(model).work(0.0) is Outcome.DONE
+    assert place.worker(model).work(0.0) is MessageOutcome.DONE
 
 
 class Crash(BaseException):

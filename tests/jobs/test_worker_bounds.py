@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onefold.jobs.protocols import Done, Job
-from onefold.jobs.worker import Outcome
+from onefold.jobs.worker import MessageOutcome
 from tests.support.job_place import Place
 from tests.support.model_effect import Model, job_of
 
@@ -27,13 +27,13 @@ def test_a_backlog_is_woken_once(place: Place) -> None:
     for job in reversed(jobs):
         place.rows.pending().add(job)
         place.queue.put(job)
-    worker, outcomes = place.worker(model), list[Outcome]()
+    worker, outcomes = place.worker(model), list[MessageOutcome]()
     while place.queue.left:
         if (outcome := worker.work(2.5)) is not None:
             outcomes.append(outcome)
 
-    assert outcomes.count(Outcome.DONE) == len(jobs)
-    assert len(jobs) - 1 <= outcomes.count(Outcome.REPEATED) <= 2 * (len(jobs) - 1)
+    assert outcomes.count(MessageOutcome.DONE) == len(jobs)
+    assert len(jobs) - 1 <= outcomes.count(MessageOutcome.REPEATED) <= 2 * (len(jobs) - 1)
 
 
 class Odd(Model):
@@ -55,7 +55,7 @@ def test_what_no_row_can_keep_is_the_effects_own_fault(place: Place, given: Any)
     odd.given = given
     place.queue.put(A[0])
 
-    assert place.worker(odd).work(0.0) is Outcome.FAILED
+    assert place.worker(odd).work(0.0) is MessageOutcome.FAILED
     row = place.rows.pending().find(A[0])
     assert row.reason.startswith(("TypeError: ", "ValueError: "))
 
@@ -65,4 +65,4 @@ def test_a_backslash_before_u0000_is_a_text(place: Place) -> None:
     odd.given = {"text": r"\u0000"}
     place.queue.put(A[0])
 
-    assert place.worker(odd).work(0.0) is Outcome.DONE
+    assert place.worker(odd).work(0.0) is MessageOutcome.DONE

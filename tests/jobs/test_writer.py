@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_client
-from onefold.jobs.writer import Writer
+from onefold.jobs.writer import RecordWriter
 from onefold.processor.core.errors import Forbidden, ProcessorError, Retriable
 
 CALLS = ("init_transactions", "begin_transaction", "produce", "commit_transaction")
@@ -59,6 +59,6 @@ def test_a_right_that_is_missing_is_not_waited_for(
     monkeypatch.setattr(kafka_client, "_Producer", lambda settings: failing)
     told = r"orders\.sent cannot be written to: |no right to write with the transactional ids onefold-work-\*"
     with pytest.raises(ProcessorError, match=told) as raised:
-        Writer({}, lambda: None).write("orders.sent", b"k", b"v", [])
+        RecordWriter({}, lambda: None).write("orders.sent", b"k", b"v", [])
     assert type(raised.value) is kind
     assert failing.aborted == 1

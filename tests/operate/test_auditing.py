@@ -17,7 +17,7 @@ from onefold.telemetry import (
     AUDIT_WAITING,
     Health,
 )
-from onefold.verify.audit.auditor import Standing
+from onefold.verify.audit.auditor import AuditStatus
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from tests.support.clock import Clock
 from tests.support.told import Kept
@@ -59,7 +59,7 @@ class Audit:
     def turn(self, *, after_s: float = STALL_S / 2, **standing: Any) -> str:
         """Returns what is wrong."""
         self._clock.now += after_s
-        self._teller.tell(Standing(**standing))
+        self._teller.tell(AuditStatus(**standing))
         return self.told.health.trouble()
 
 

@@ -11,7 +11,7 @@ from onefold.cli.main import run
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, INTERRUPTED, OK, UNAVAILABLE, USAGE
 from onefold.operate import consuming
-from onefold.operate.record_reader import Bounds, LogReader, Place, Silent, Stored
+from onefold.operate.record_reader import LogReader, PartitionBounds, RecordPlace, Silent, Stored
 from tests.support.coded import code_of
 
 TOPIC = "campaigns.sends"
@@ -30,14 +30,14 @@ class Topic(LogReader):
     def partitions(self, topic: str) -> int:
         return len(self.records_of) if topic == TOPIC else 0
 
-    def bounds(self, topic: str, partition: int, again: bool = False) -> Bounds:
+    def bounds(self, topic: str, partition: int, again: bool = False) -> PartitionBounds:
         if again:
             if not self.come:
                 raise KeyboardInterrupt
             self.records_of[0].append(self.come.pop(0))
         # A transaction's marker lies behind its record.
         ends = [record.place.offset + 2 for record in self.records_of[partition]]
-        return Bounds(self.starts.get(partition, 0), max(ends, default=0))
+        return PartitionBounds(self.starts.get(partition, 0), max(ends, default=0))
 
     def offset_at(self, topic: str, partition: int, at_ms: int) -> int | None:
         return next((one.place.offset for one in self.records_of[partition] if one.at_ms >= at_ms), None)
@@ -49,7 +49,7 @@ class Topic(LogReader):
 
 def sent(partition: int, offset: int, at_ms: int, campaign: int = 1, **more: Any) -> Stored:
     value = {"id": campaign, "email": "A", "subject": "é", "sent": at_ms, "date": "2021-12-01 12:00:00", **more}
-    return Stored(Place(TOPIC, partition, offset), at_ms, b"k%d" % campaign, json.dumps(value).encode(), ())
+    return Stored(RecordPlace(TOPIC, partition, offset), at_ms, b"k%d" % campaign, json.dumps(value).encode(), ())
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def test_what_comes_is_followed_until_the_user_ends_it(capsys: pytest.CaptureFix
 def test_a_record_that_cannot_be_decoded_has_its_bytes_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing in it moves a terminal's cursor, and the line is JSON all the same."""
     strange = Stored(
-        Place(TOPIC, 0, 400),
+        RecordPlace(TOPIC, 0, 400),
         9000,
         None,
         "\x1b[A\x7f\x9b \U000e0001\N{RIGHT-TO-LEFT OVERRIDE}".encode(),

@@ -15,29 +15,36 @@ from onefold.operate import merge_sql
 from onefold.operate.dead_letters import letters, replay
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, place
 from onefold.operate.dead_letters.replay import Report, in_order
-from onefold.operate.record_reader import Place
+from onefold.operate.record_reader import RecordPlace
 from onefold.pipelines import Pipeline
 from onefold.processor.core.changelog_format import RESETTING
 from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.values import Record
 from onefold.processor.io import contracts, replays
-from onefold.processor.io.avro_reader import Writer
+from onefold.processor.io.avro_reader import WriterSchema
 from onefold.processor.io.contracts import FOLDER as CONTRACTS
-from onefold.processor.io.replays import Copied, Dropped, Receipt, WithoutWithdrawn
+from onefold.processor.io.replays import Copied, Dropped, ReplayReceipt, WithoutWithdrawn
 from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
-from onefold.processor.runtime.changelog import Progress
-from onefold.verify.record import Record as Judged
+from onefold.processor.runtime.changelog import TaskProgress
+from onefold.verify.record import ReadRecord as Judged
 from onefold.verify.record import Source
 from onefold.verify.replays import Receipts, Replays
-from onefold.verify.writer_identity import PIPELINE_HEADER, REPLAYS_HEADER, Owner
+from onefold.verify.writer_identity import PIPELINE_HEADER, REPLAYS_HEADER, WriterIdentity
 from tests.support.coded import raises
 from tests.support.single_object import single_object
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LETTER = Letter(
-    Place("runner.updates.dead", 0, 3), Place("runner.updates", 0, 7), 1_000, "not JSON: oh", b"7", b"x", "", 1
+    RecordPlace("runner.updates.dead", 0, 3),
+    RecordPlace("runner.updates", 0, 7),
+    1_000,
+    "not JSON: oh",
+    b"7",
+    b"x",
+    "",
+    1,
 )
 
 
@@ -46,7 +53,7 @@ def test_what_is_no_place_is_refused(text: str) -> None:
     with raises(UserError, Code.ARGUMENT_WRONG) as caught:
         place(text)
     assert len(caught.value.message) < 400
-    assert Place.found(text) is None
+    assert RecordPlace.found(text) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def test_a_place_that_kafka_cannot_have_is_refused(text: str, why: str) -> None:
     """librdkafka's own error for it is an exception of its binding."""
     with pytest.raises(UserError, match=why):
         place(text)
-    assert Place.found(text) is None, "nor does a header name it"
+    assert RecordPlace.found(text) is None, "nor does a header name it"
     assert place(f"a/{2**31 - 1}/{2**63 - 1}") == ("a", 2**31 - 1, 2**63 - 1)
 
 
@@ -74,7 +81,7 @@ def test_a_filter_takes_what_all_of_it_is_true_of() -> None:
         Wanted(key="7"),
         Wanted(key="of the state"),
         Wanted(places=frozenset({LETTER.place})),
-        Wanted(places=frozenset({Place("runner.updates", 0, 7)})),
+        Wanted(places=frozenset({RecordPlace("runner.updates", 0, 7)})),
     ]
     left = [
         Wanted(reason="Avro"),
@@ -82,7 +89,7 @@ def test_a_filter_takes_what_all_of_it_is_true_of() -> None:
         Wanted(until_ms=1_000),
         Wanted(key="8"),
         Wanted(reason="json", key="8"),
-        Wanted(places=frozenset({Place("runner.updates", 0, 3)})),
+        Wanted(places=frozenset({RecordPlace("runner.updates", 0, 3)})),
     ]
     assert all(wanted.takes(LETTER, lambda letter: "of the state") for wanted in taken)
     assert not any(wanted.takes(LETTER, lambda letter: None) for wanted in left)
@@ -102,15 +109,15 @@ def test_what_strangers_wrote_is_text_and_no_command_to_a_terminal(monkeypatch: 
 
 
 def test_a_receipt_is_read_as_it_was_written() -> None:
-    receipt = Receipt(("runner.updates", 1, 7), "id", "runner.updates.dead/1/3", 5)
+    receipt = ReplayReceipt(("runner.updates", 1, 7), "id", "runner.updates.dead/1/3", 5)
     key, value = receipt.encode()
-    assert Receipt.decode(key, value) == receipt
+    assert ReplayReceipt.decode(key, value) == receipt
     body = json.loads(value)
     dropped = receipt._replace(dropped=Dropped("ada@laptop", "a test event"))
-    assert Receipt.decode(*dropped.encode()) == dropped
+    assert ReplayReceipt.decode(*dropped.encode()) == dropped
     assert str(dropped) == "dropped by ada@laptop: a test event"
     of_a_copy = receipt._replace(copied=Copied(("runner.updates", 0, 5), "cluster/runner/life"))
-    assert Receipt.decode(*of_a_copy.encode()) == of_a_copy
+    assert ReplayReceipt.decode(*of_a_copy.encode()) == of_a_copy
     others = [{"topic_id": {}}, {"letter": 1}, {"at_ms": "now"}, {"version": None}]
     others += [{"copied": None}, {"copied": {}}, {"copied": {"original": "x", "signature": "y"}}]
     others += [{"copied": {"original": "runner.updates/0/5", "signature": 1}}]
@@ -118,17 +125,19 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     changed = [(key, json.dumps(body | other).encode()) for other in others]
     for broken in ((b"x", value), (key, b"{}"), (key, b"[]"), (key, b"[" * 100_000), (None, None), *changed):
         with pytest.raises(ValueError, match=r"it has no place as its key|its fields are of other types"):
-            Receipt.decode(*broken)
+            ReplayReceipt.decode(*broken)
     with pytest.raises(ValueError, match="written by a newer Onefold"):
-        Receipt.decode(key, json.dumps(body | {"version": 2}).encode())
-    assert Receipt.decode(key, json.dumps(body | {"more": 1}).encode()) == receipt, "what is only added is passed over"
+        ReplayReceipt.decode(key, json.dumps(body | {"version": 2}).encode())
+    assert ReplayReceipt.decode(key, json.dumps(body | {"more": 1}).encode()) == receipt, (
+        "what is only added is passed over"
+    )
     more = {"dropped": {"by": "ada@laptop", "reason": "a test event", "more": 1}}
-    assert Receipt.decode(key, json.dumps(body | more).encode()) == dropped
+    assert ReplayReceipt.decode(key, json.dumps(body | more).encode()) == dropped
 
 
 @pytest.mark.promise("dead-letters-dropped")
 def test_what_comes_again_with_a_reset_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    letter = LETTER._replace(source=Place("bank.deposits", 0, 7))
+    letter = LETTER._replace(source=RecordPlace("bank.deposits", 0, 7))
     letters = DeadLetters.__new__(DeadLetters)
     letters.name, letters.topology = "bank", topology_of("bank")
     monkeypatch.setattr(letters, "select", lambda wanted: iter([letter]))
@@ -155,7 +164,7 @@ def test_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise("dead-letters-dropped")
 def test_a_tick_is_dropped_and_never_replayed() -> None:
-    tick = LETTER._replace(source=Place("meters.ticks", 0, 7))
+    tick = LETTER._replace(source=RecordPlace("meters.ticks", 0, 7))
     letters: Any = SimpleNamespace(
         select=lambda wanted: [tick], topology=SimpleNamespace(ticks="meters.ticks"), deleted_by_reset=()
     )
@@ -174,7 +183,7 @@ OTHER = {"type": "record", "name": "Send", "fields": [{"name": "id", "type": "st
 class Registry:
     """Knows one schema."""
 
-    def schema(self, schema_id: int) -> Writer:
+    def schema(self, schema_id: int) -> WriterSchema:
         return parse(schema_id, json.dumps(OTHER))
 
 
@@ -200,7 +209,7 @@ def test_what_breaks_a_rule_is_shown_as_it_was_written(value: bytes | None, says
     letters = DeadLetters.__new__(DeadLetters)
     letters.topology = topology_of("campaigns")
     vars(letters)["codec"] = AvroCodec(letters.topology, contracts.load(CONTRACTS), Registry())
-    letter = LETTER._replace(source=Place("campaigns.sends", 0, 7), value=value)
+    letter = LETTER._replace(source=RecordPlace("campaigns.sends", 0, 7), value=value)
     original = Original(letter.key, value, None)
 
     data = show._data(letters, letter, original, None)
@@ -217,7 +226,7 @@ def test_what_is_admitted_is_not_said_twice() -> None:
     letters.topology = topology_of("campaigns")
     vars(letters)["codec"] = codec_of(letters.topology)
     value = json.dumps({**SEND, "date": "2026-01-02"}).encode()
-    letter = LETTER._replace(source=Place("campaigns.sends", 0, 7), value=value)
+    letter = LETTER._replace(source=RecordPlace("campaigns.sends", 0, 7), value=value)
     data = show._data(letters, letter, Original(letter.key, value, None), None)
     assert (data["refused_now"], data["says"]) == ("", None)
 
@@ -226,8 +235,8 @@ def test_a_record_that_was_replayed_or_dropped_is_a_dead_letter_where_it_lay_fir
     codec = codec_of(topology_of("runner"))
     fields = ("user_id", "distance_meters", "timestamp_utc", "sequence_id", "run_id")
     record = Record("runner.updates", 0, 7, b"1", json.dumps(dict.fromkeys(fields, 1)).encode())
-    replayed = Receipt(("runner.updates", 0, 7), "id", "runner.updates.dead/0/3", 5)
-    dropped = Receipt(
+    replayed = ReplayReceipt(("runner.updates", 0, 7), "id", "runner.updates.dead/0/3", 5)
+    dropped = ReplayReceipt(
         ("runner.updates", 0, 9), "id", "runner.updates.dead/0/4", 5, Dropped("ada@laptop", "a test event")
     )
     wrapped = WithoutWithdrawn(codec, {one.place: one for one in (replayed, dropped)})
@@ -242,9 +251,9 @@ def test_a_record_that_was_replayed_or_dropped_is_a_dead_letter_where_it_lay_fir
 def test_nobody_goes_on_from_the_mark_of_a_reset() -> None:
     """Whoever does not know the word, as an older version, is refused by the number."""
     with raises(Refused, Code.RESET_INCOMPLETE):
-        Progress.decode(json.dumps(RESETTING).encode())
+        TaskProgress.decode(json.dumps(RESETTING).encode())
     with raises(Refused, Code.NEWER_VERSION):
-        Progress.decode(json.dumps({"version": RESETTING["version"]}).encode())
+        TaskProgress.decode(json.dumps({"version": RESETTING["version"]}).encode())
 
 
 def test_the_tables_that_statements_write_to_are_found(tmp_path: Path) -> None:
@@ -271,7 +280,7 @@ class TestJudge:
     FIRST = Source("t", 0, 1)
 
     def kinds(self, *records: Judged, receipts: Receipts = MappingProxyType({FIRST: False})) -> list[str]:
-        replays = Replays(receipts, Owner("", "p"))
+        replays = Replays(receipts, WriterIdentity("", "p"))
         for record in records:
             replays.withdrawn(record, Source(*record[:3]))
         return [finding.kind for finding in replays.findings()]
@@ -326,7 +335,16 @@ class TestJudge:
 
 def test_a_record_that_is_gone_may_have_been_removed_by_compaction() -> None:
     letter = Letter(
-        Place("shop.orders.dead", 0, 1), Place.found("shop.orders/0/7"), 0, "", b"k", b"v", "", 1, None, None
+        RecordPlace("shop.orders.dead", 0, 1),
+        RecordPlace.found("shop.orders/0/7"),
+        0,
+        "",
+        b"k",
+        b"v",
+        "",
+        1,
+        None,
+        None,
     )
     said = letters._original(letter, None, removed=False)
     assert said == "no record lies at shop.orders/0/7: compaction has removed it, or shop.orders was made again since"

@@ -10,7 +10,16 @@ import pytest
 
 from onefold.config import settings
 from onefold.config.errors import UserError
-from onefold.config.guarantee import BREAKING, END_TO_END, RULES, Facts, Postgres, Role, Topic, judge
+from onefold.config.guarantee import (
+    BREAKING,
+    END_TO_END,
+    RULES,
+    PostgresSettings,
+    ServerFacts,
+    TopicRole,
+    TopicSettings,
+    judge,
+)
 from onefold.error_codes import Code
 from onefold.operate import server_settings
 from onefold.processor.loading import topology_of
@@ -25,50 +34,53 @@ ON = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 WEEK = {"cleanup.policy": "delete", "retention.ms": "604800000"}
 
 
-def topic(role: Role, config: Mapping[str, str], replicas: int = 3) -> Facts:
+def topic(role: TopicRole, config: Mapping[str, str], replicas: int = 3) -> ServerFacts:
     """One topic, as it should be but for that."""
-    usual = COMPACTED if role in (Role.CHANGELOG, Role.TRANSACTIONS) else KEPT
-    return Facts([Topic("t", role, replicas, {**SAFE, **usual, **config})])
+    usual = COMPACTED if role in (TopicRole.CHANGELOG, TopicRole.TRANSACTIONS) else KEPT
+    return ServerFacts([TopicSettings("t", role, replicas, {**SAFE, **usual, **config})])
 
 
-def postgres(setting: str, value: str) -> Facts:
+def postgres(setting: str, value: str) -> ServerFacts:
     """PostgreSQL, as it should be but for that."""
-    return Facts(postgres=Postgres({**ON, setting: value}))
+    return ServerFacts(postgres=PostgresSettings({**ON, setting: value}))
 
 
-CASES: list[tuple[Facts, str | None, str]] = [
-    *((topic(role, {}), None, "") for role in Role),
-    *((topic(role, {"unclean.leader.election.enable": "true"}), "unclean_leader_election", "t: ") for role in Role),
+CASES: list[tuple[ServerFacts, str | None, str]] = [
+    *((topic(role, {}), None, "") for role in TopicRole),
+    *((topic(role, {"unclean.leader.election.enable": "true"}), "unclean_leader_election", "t: ") for role in TopicRole),
     # There is nobody else who could become leader.
-    (topic(Role.INPUT, {"unclean.leader.election.enable": "true"}, 1), "one_replica", "t: one replica"),
-    (topic(Role.CHANGELOG, WEEK), "changelog_retention", "t (7 d): Kafka deletes the states"),
-    (topic(Role.CHANGELOG, {"cleanup.policy": "compact,delete"}), "changelog_retention", "t (7 d): "),
-    (topic(Role.CHANGELOG, {"cleanup.policy": "delete", "retention.ms": "-1"}), None, ""),
-    (topic(Role.CHANGELOG, {**WEEK, "retention.ms": "-1", "retention.bytes": "99"}), "changelog_retention", "t (99 bytes)"),
-    (topic(Role.CHANGELOG, {"delete.retention.ms": "1000"}), "tombstones", "t: delete.retention.ms"),
-    (topic(Role.DECISIONS, WEEK), "decision_log_retention", "t (7 d): "),
-    (topic(Role.RECEIPTS, WEEK), "receipts_retention", "t (7 d): "),
-    *((topic(role, WEEK), "retention", "t (7 d): Kafka deletes") for role in (Role.INPUT, Role.OUTPUT, Role.DEAD, Role.ORDER)),
-    (topic(Role.INPUT, {**WEEK, "retention.ms": "90000", "retention.bytes": "5"}), "retention", "t (1.5 min, 5 bytes)"),
-    (topic(Role.INPUT, {**WEEK, "retention.ms": str(2**63 - 1)}), None, ""),
-    (topic(Role.INPUT, {"cleanup.policy": ""}), None, ""),
-    *((topic(role, {"cleanup.policy": "compact"}), "compaction", "t: ") for role in Role
-      if role not in (Role.CHANGELOG, Role.TRANSACTIONS)),
-    (topic(Role.TRANSACTIONS, {}, 1), "one_replica", "t: one replica"),
-    (topic(Role.INPUT, {"min.insync.replicas": "1"}), "one_in_sync_replica", "t: min.insync.replicas is 1"),
-    (topic(Role.INPUT, {"min.insync.replicas": "1"}, 1), "one_replica", "t: one replica"),
+    (topic(TopicRole.INPUT, {"unclean.leader.election.enable": "true"}, 1), "one_replica", "t: one replica"),
+    (topic(TopicRole.CHANGELOG, WEEK), "changelog_retention", "t (7 d): Kafka deletes the states"),
+    (topic(TopicRole.CHANGELOG, {"cleanup.policy": "compact,delete"}), "changelog_retention", "t (7 d): "),
+    (topic(TopicRole.CHANGELOG, {"cleanup.policy": "delete", "retention.ms": "-1"}), None, ""),
+    (topic(TopicRole.CHANGELOG, {**WEEK, "retention.ms": "-1", "retention.bytes": "99"}), "changelog_retention", "t (99 bytes)"),
+    (topic(TopicRole.CHANGELOG, {"delete.retention.ms": "1000"}), "tombstones", "t: delete.retention.ms"),
+    (topic(TopicRole.DECISIONS, WEEK), "decision_log_retention", "t (7 d): "),
+    (topic(TopicRole.RECEIPTS, WEEK), "receipts_retention", "t (7 d): "),
+    *(
+        (topic(role, WEEK), "retention", "t (7 d): Kafka deletes")
+        for role in (TopicRole.INPUT, TopicRole.OUTPUT, TopicRole.DEAD, TopicRole.ORDER)
+    ),
+    (topic(TopicRole.INPUT, {**WEEK, "retention.ms": "90000", "retention.bytes": "5"}), "retention", "t (1.5 min, 5 bytes)"),
+    (topic(TopicRole.INPUT, {**WEEK, "retention.ms": str(2**63 - 1)}), None, ""),
+    (topic(TopicRole.INPUT, {"cleanup.policy": ""}), None, ""),
+    *((topic(role, {"cleanup.policy": "compact"}), "compaction", "t: ") for role in TopicRole
+      if role not in (TopicRole.CHANGELOG, TopicRole.TRANSACTIONS)),
+    (topic(TopicRole.TRANSACTIONS, {}, 1), "one_replica", "t: one replica"),
+    (topic(TopicRole.INPUT, {"min.insync.replicas": "1"}), "one_in_sync_replica", "t: min.insync.replicas is 1"),
+    (topic(TopicRole.INPUT, {"min.insync.replicas": "1"}, 1), "one_replica", "t: one replica"),
     (postgres("fsync", "on"), None, ""),
     (postgres("fsync", "off"), "fsync_off", "PostgreSQL: fsync is off"),
     (postgres("full_page_writes", "off"), "full_page_writes_off", "PostgreSQL: full_page_writes is off"),
     (postgres("synchronous_commit", "off"), "synchronous_commit_off", "PostgreSQL: synchronous_commit is off"),
     (postgres("synchronous_commit", "remote_apply"), None, ""),
-    (Facts(set_aside=["runner"]), "unknown_contracts", "runner: the sink rejects records of a schema that it does"),
-    (Facts(postgres=Postgres(ON, ["runner.stats"])), "unlogged_tables", "runner.stats: it is unlogged"),
+    (ServerFacts(set_aside=["runner"]), "unknown_contracts", "runner: the sink rejects records of a schema that it does"),
+    (ServerFacts(postgres=PostgresSettings(ON, ["runner.stats"])), "unlogged_tables", "runner.stats: it is unlogged"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("facts", "name", "says"), CASES)
-def test_every_setting_is_named_by_the_one_rule_that_it_is_for(facts: Facts, name: str | None, says: str) -> None:
+def test_every_setting_is_named_by_the_one_rule_that_it_is_for(facts: ServerFacts, name: str | None, says: str) -> None:
     """One finding, or none; a sentence that begins with what it is about; refused if, and only if, it breaks a promise."""
     found = judge(facts, ())
     assert [finding.name for finding in found.findings] == ([name] if name else [])
@@ -88,7 +100,7 @@ def test_no_rule_is_without_a_case() -> None:
 
 def test_what_is_allowed_by_name_is_said_and_not_refused() -> None:
     """And nothing else is: each name stands for one thing."""
-    both = Facts([Topic("c", Role.CHANGELOG, 3, WEEK)], Postgres({**ON, "fsync": "off"}))
+    both = ServerFacts([TopicSettings("c", TopicRole.CHANGELOG, 3, WEEK)], PostgresSettings({**ON, "fsync": "off"}))
     one = judge(both, {"fsync_off"})
     refusal = one.refusal()
     assert refusal is not None
@@ -104,7 +116,7 @@ def test_what_is_allowed_by_name_is_said_and_not_refused() -> None:
 
 def test_many_topics_make_one_line() -> None:
     """And in JSON each is named."""
-    facts = Facts([Topic(f"t{number}", Role.INPUT, 1, KEPT) for number in range(40)])
+    facts = ServerFacts([TopicSettings(f"t{number}", TopicRole.INPUT, 1, KEPT) for number in range(40)])
     found = judge(facts, ())
     assert found.lines(END_TO_END)[0] == f"guaranteed: {END_TO_END}"
     (line,) = found.lines(END_TO_END)[1:]
@@ -114,7 +126,9 @@ def test_many_topics_make_one_line() -> None:
 
 def test_what_is_unknown_is_neither_guaranteed_nor_refused() -> None:
     """Kafka has said how many replicas there are, and nothing else."""
-    found = judge(Facts([Topic("t", Role.CHANGELOG, 1, {})], unknown={"Kafka does not say": ["t", "u"]}), ())
+    found = judge(
+        ServerFacts([TopicSettings("t", TopicRole.CHANGELOG, 1, {})], unknown={"Kafka does not say": ["t", "u"]}), ()
+    )
     assert found.holds is None
     assert found.refusal() is None
     assert [line.partition(":")[0] for line in found.lines(END_TO_END)] == [
@@ -126,12 +140,12 @@ def test_what_is_unknown_is_neither_guaranteed_nor_refused() -> None:
 def test_every_topic_of_a_pipeline_has_its_role() -> None:
     """A decision log where there are replicas, an order where there are several inputs, and an input that is an output too."""
     bank = dict.fromkeys(server_settings.roles_of(topology_of("bank"), replicated=True))
-    assert {role for _, role in bank} == set(Role) - {Role.TRANSACTIONS}
-    assert {("bank.decisions", Role.DECISIONS)} == {*bank} - {
+    assert {role for _, role in bank} == set(TopicRole) - {TopicRole.TRANSACTIONS}
+    assert {("bank.decisions", TopicRole.DECISIONS)} == {*bank} - {
         *server_settings.roles_of(topology_of("bank"), replicated=False)
     }
     fed = topology_of("bank").fed[0]
-    assert {role for name, role in bank if name == fed} == {Role.INPUT, Role.OUTPUT}
+    assert {role for name, role in bank if name == fed} == {TopicRole.INPUT, TopicRole.OUTPUT}
 
 
 @pytest.mark.parametrize("value", ["", "fsync_off", " fsync_off , compaction,"])

@@ -7,7 +7,7 @@ import pytest
 
 from onefold.config.settings import Settings
 from onefold.operate import hanging_transactions
-from onefold.operate.hanging_transactions import Entered, Held, Transaction, transaction
+from onefold.operate.hanging_transactions import Entered, HangingTransaction, Held, transaction
 
 pytestmark = pytest.mark.promise("hidden-by-kafka")
 
@@ -32,10 +32,10 @@ def older(status: int, *topics: tuple[bytes, tuple[int, ...]]) -> bytes:
 
 
 def test_an_open_transaction_says_since_when_and_where() -> None:
-    assert transaction(KEY, OPEN) == ("hangs-here", Transaction("hangs-here", SINCE_MS, frozenset({("t", 1)})))
+    assert transaction(KEY, OPEN) == ("hangs-here", HangingTransaction("hangs-here", SINCE_MS, frozenset({("t", 1)})))
     found = transaction(KEY, older(1, (b"one", (0, 3)), (b"two", (2,))))
     places = frozenset({("one", 0), ("one", 3), ("two", 2)})
-    assert found == ("hangs-here", Transaction("hangs-here", 11, places))
+    assert found == ("hangs-here", HangingTransaction("hangs-here", 11, places))
 
 
 @pytest.mark.parametrize("status", range(8))
@@ -51,9 +51,9 @@ def test_it_is_open_until_it_is_marked_everywhere(status: int) -> None:
 def test_what_is_decided_says_when_and_how(status: int, committed: bool) -> None:
     places = frozenset({("t", 1)})
     found = transaction(KEY, older(status, (b"t", (1,))))
-    assert found == ("hangs-here", Transaction("hangs-here", 11, places, 12, committed))
+    assert found == ("hangs-here", HangingTransaction("hangs-here", 11, places, 12, committed))
     found = transaction(KEY, OPEN[:STATUS_AT] + bytes([status]) + OPEN[STATUS_AT + 1 :])
-    assert found == ("hangs-here", Transaction("hangs-here", SINCE_MS, places, SINCE_MS + 2, committed))
+    assert found == ("hangs-here", HangingTransaction("hangs-here", SINCE_MS, places, SINCE_MS + 2, committed))
 
 
 PLACE = ("t", 1)
@@ -61,8 +61,8 @@ HERE = frozenset({PLACE})
 MINUTE_MS = 60_000
 
 
-def decided(name: str, since_ms: int, decided_ms: int, *, committed: bool = True) -> Transaction:
-    return Transaction(name, since_ms, HERE, decided_ms, committed)
+def decided(name: str, since_ms: int, decided_ms: int, *, committed: bool = True) -> HangingTransaction:
+    return HangingTransaction(name, since_ms, HERE, decided_ms, committed)
 
 
 def test_of_a_marker_that_is_missing_the_decisions_of_that_time_tell_whose_it_was() -> None:
@@ -87,7 +87,7 @@ def test_where_two_had_one_under_way_nobody_is_named(committed: bool) -> None:
 
 
 def test_one_that_had_begun_by_then_and_is_open_holds_it() -> None:
-    is_open = Transaction("a", 40, HERE)
+    is_open = HangingTransaction("a", 40, HERE)
     assert Entered([is_open], [decided("b", 0, 100)]).owner(PLACE, 50) == (is_open, False)
     decided_now = decided("a", 40, 60)
     assert Entered([decided_now], [decided_now]).owner(PLACE, 50) == (decided_now, True)
@@ -95,7 +95,7 @@ def test_one_that_had_begun_by_then_and_is_open_holds_it() -> None:
 
 def test_one_that_began_later_hides_perhaps_what_was_committed_before_it() -> None:
     """Its program goes on, and does not know that a marker is missing. Or its sender chose an older time: nobody can tell."""
-    later = Transaction("a", 5 * MINUTE_MS, HERE)
+    later = HangingTransaction("a", 5 * MINUTE_MS, HERE)
     assert Entered([later], [decided("a", 0, 100)]).owner(PLACE, 50) == (later, True)
     assert Entered([later], []).owner(PLACE, 50) == (later, False)
 

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from onefold.operate.explain.rows import Column, Identity, Row
-from onefold.operate.record_reader import Place, Stored
+from onefold.operate.explain.rows import FoundRow, KeyColumn, RowIdentity
+from onefold.operate.record_reader import RecordPlace, Stored
 
 
 def stored(key: bytes | None) -> Stored:
-    return Stored(Place("t", 0, 0), 0, key, b"", ())
+    return Stored(RecordPlace("t", 0, 0), 0, key, b"", ())
 
 
-def row(**key: str | None) -> Row:
-    columns = tuple(Column(name, TYPES.get(name, "bigint"), False, place) for place, name in enumerate(key))
-    return Row(columns, key, {}, None)
+def row(**key: str | None) -> FoundRow:
+    columns = tuple(KeyColumn(name, TYPES.get(name, "bigint"), False, place) for place, name in enumerate(key))
+    return FoundRow(columns, key, {}, None)
 
 
 TYPES = {"desk": "text", "at": "timestamp without time zone", "left": "boolean", "day": "date"}
@@ -42,19 +42,19 @@ def test_records_have_the_key_of_the_row(
     key: dict[str, str | None], fields: dict[str, Any] | None, is_of_row: bool
 ) -> None:
     """Those of another Kafka key. A column that is NULL stands for all."""
-    assert Identity.of(row(**key), OWN, b"own").has(stored(b"other"), fields) is is_of_row
+    assert RowIdentity.of(row(**key), OWN, b"own").has(stored(b"other"), fields) is is_of_row
 
 
 def test_records_of_its_kafka_key_are_of_a_row_whose_key_is_computed() -> None:
-    identity = Identity.of(row(id="1", day="2021-12-01"), OWN, b"own")
+    identity = RowIdentity.of(row(id="1", day="2021-12-01"), OWN, b"own")
     assert identity.has(stored(b"own"), {"id": 1})
     assert identity.has(stored(b"own"), None), "also one that cannot be decoded"
     assert not identity.has(stored(b"own"), {"id": 2})
-    assert not Identity.of(row(day="2021-12-01"), OWN, None).has(stored(None), {})
+    assert not RowIdentity.of(row(day="2021-12-01"), OWN, None).has(stored(None), {})
 
 
 def test_values_that_postgresql_spells_otherwise_are_those_of_the_rows_own_record() -> None:
-    at = Identity.of(row(at="2021-12-01 12:00:00"), OWN, b"own")
+    at = RowIdentity.of(row(at="2021-12-01 12:00:00"), OWN, b"own")
     assert at.has(stored(b"other"), {"at": "2021-12-01T12:00:00Z"})
     assert not at.has(stored(b"other"), {"at": "2021-12-01T12:00:01Z"})
-    assert not Identity.of(row(at="2021-12-01 12:00:00")).has(stored(b"other"), {"at": "2021-12-01T12:00:00Z"})
+    assert not RowIdentity.of(row(at="2021-12-01 12:00:00")).has(stored(b"other"), {"at": "2021-12-01T12:00:00Z"})

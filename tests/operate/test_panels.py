@@ -6,7 +6,7 @@ import pytest
 
 from onefold.operate import panels
 from onefold.operate.panels import Stat
-from onefold.pipelines import Faulty, Pipeline, find
+from onefold.pipelines import InvalidDeclaration, Pipeline, find
 
 STAT = 'title = "Sum"\nkind = "stat"\nquery = "SELECT 1"\n'
 
@@ -52,7 +52,7 @@ def test_a_comment_may_follow_the_semicolon(pipeline: Pipeline, comment: str) ->
 def test_a_file_in_the_place_of_the_folder_is_one_sentence(pipeline: Pipeline) -> None:
     panels.file_of(pipeline).parent.rmdir()
     panels.file_of(pipeline).parent.write_text("", encoding="utf-8")
-    with pytest.raises(Faulty, match=r"shop\.toml: Not a directory"):
+    with pytest.raises(InvalidDeclaration, match=r"shop\.toml: Not a directory"):
         panels.load(pipeline)
 
 
@@ -89,7 +89,7 @@ def test_a_file_in_the_place_of_the_folder_is_one_sentence(pipeline: Pipeline) -
 def test_a_mistake_is_one_sentence(pipeline: Pipeline, text: str, said: str) -> None:
     file = panels.file_of(pipeline)
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(Faulty) as raised:
+    with pytest.raises(InvalidDeclaration) as raised:
         panels.load(pipeline)
     assert str(raised.value).startswith(f"{file}: ")
     assert said in str(raised.value)

@@ -7,9 +7,9 @@ import pytest
 from onefold.operate.dead_letters import parked, replay
 from onefold.operate.dead_letters.letters import Letter, Original, Wanted
 from onefold.operate.dead_letters.replay import Report
-from onefold.operate.record_reader import Place
+from onefold.operate.record_reader import RecordPlace
 from onefold.processor.core.parking import Parked, Ticket
-from onefold.processor.io.replays import Dropped, Receipt, Turn
+from onefold.processor.io.replays import Dropped, ParkedTurn, ReplayReceipt
 
 pytestmark = pytest.mark.promise("parked-keys")
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.promise("parked-keys")
 def letter(number: int, *, refused: bool = False, key: str = "a", partition: int = 0) -> Letter:
     ticket = Ticket(number, refused or not number, f"t/{partition}/0", key)
     at = number + (50 if refused else 0) + (100 if key == "b" else 0)
-    place, source = Place("t.dead", partition, at), Place("t", partition, at)
+    place, source = RecordPlace("t.dead", partition, at), RecordPlace("t", partition, at)
     return Letter(place, source, 0, "bad", None, None, "", 0, b"us", ticket)
 
 
@@ -30,7 +30,7 @@ class Letters:
     def receipts(self) -> None:
         pass
 
-    def receipt(self, source: Place | None, receipts: None) -> bool | None:
+    def receipt(self, source: RecordPlace | None, receipts: None) -> bool | None:
         return True if source in self.ended else None
 
     def select(self, wanted: Wanted) -> list[Letter]:
@@ -63,8 +63,8 @@ def test_a_key_whose_rejected_one_is_done_goes_on() -> None:
     assert parked.next_round(waiting, set()).letters == waiting
 
 
-@pytest.mark.parametrize("named", [(), (Place("t", 0, 0),)], ids=["by a filter", "by its place"])
-def test_a_drop_takes_the_rejected_one_and_not_what_waits(named: tuple[Place, ...]) -> None:
+@pytest.mark.parametrize("named", [(), (RecordPlace("t", 0, 0),)], ids=["by a filter", "by its place"])
+def test_a_drop_takes_the_rejected_one_and_not_what_waits(named: tuple[RecordPlace, ...]) -> None:
     waiting = [letter(0), letter(1)]
     sent = parked.next_round(waiting, {one.place for one in waiting})
     assert replay._dropping(sent, Wanted(places=frozenset(named)), waiting) == {letter(0).place}
@@ -135,7 +135,7 @@ class World(Letters):
                 self.turn += 1
                 continue
             at = len(self.found) + 100
-            again = one._replace(place=Place("t.dead", 0, at), source=Place("t", 0, at))
+            again = one._replace(place=RecordPlace("t.dead", 0, at), source=RecordPlace("t", 0, at))
             self.found = (*self.found, again)
         self.sent = []
         return self.runs
@@ -175,11 +175,11 @@ def test_a_command_says_that_replays_of_an_earlier_one_are_not_taken(monkeypatch
 
 def test_a_drop_before_its_turn_is_a_drop_again() -> None:
     """By its receipt, also if its record is gone from the input."""
-    receipt = Receipt(("t", 0, 7), "id", "t.dead/0/1", 5, Dropped("ada", "wrong"), None)
+    receipt = ReplayReceipt(("t", 0, 7), "id", "t.dead/0/1", 5, Dropped("ada", "wrong"), None)
 
     class Receipts:
-        def receipt(self, source: Place | None, receipts: None) -> Receipt | None:
-            return receipt if source == Place("t", 0, 7) else None
+        def receipt(self, source: RecordPlace | None, receipts: None) -> ReplayReceipt | None:
+            return receipt if source == RecordPlace("t", 0, 7) else None
 
     letters: Any = Receipts()
     before = replay._dropped_before
@@ -195,11 +195,13 @@ def test_the_rejected_event_of_a_parked_key_is_not_one_of_those_that_wait(turn: 
 
 
 def test_a_receipt_tells_the_turn() -> None:
-    receipt = Receipt(("t", 0, 1), "id", "t.dead/0/1", 5, None, None, Turn("c/p/life", "1 waits t/0/0 a key"))
-    assert Receipt.decode(*receipt.encode()) == receipt
+    receipt = ReplayReceipt(
+        ("t", 0, 1), "id", "t.dead/0/1", 5, None, None, ParkedTurn("c/p/life", "1 waits t/0/0 a key")
+    )
+    assert ReplayReceipt.decode(*receipt.encode()) == receipt
     key, value = receipt._replace(parked=None).encode()
     assert b"parked" not in value
-    assert Receipt.decode(key, value).parked is None
+    assert ReplayReceipt.decode(key, value).parked is None
 
 
 @pytest.mark.parametrize("data", [None, b"", b"x", b"1 waits t/0/0", b"one waits t/0/0 a", b"\xff waits t/0/0 a"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onefold.config.guarantee import Role, Topic
+from onefold.config.guarantee import TopicRole, TopicSettings
 from onefold.operate.servers import _parking
 from tests.support.desk import EVENTS, TAKEN, Program
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.promise("parked-keys")
 )
 def test_a_pipeline_that_parks_keys_and_a_compacted_input(on_dead_letter: str, policy: str, wrong: bool) -> None:
     topics = [
-        Topic(EVENTS, Role.INPUT, 1, {"cleanup.policy": policy}),
-        Topic(TAKEN, Role.OUTPUT, 1, {"cleanup.policy": "compact"}),
+        TopicSettings(EVENTS, TopicRole.INPUT, 1, {"cleanup.policy": policy}),
+        TopicSettings(TAKEN, TopicRole.OUTPUT, 1, {"cleanup.policy": "compact"}),
     ]
     said = [*_parking([Program().topology(on_dead_letter)], topics)]
     assert [f"its input {EVENTS} is compacted" in one for one in said] == [True] * wrong

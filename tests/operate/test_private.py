@@ -16,7 +16,7 @@ from onefold.config import private_files, stack_state
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.stack import postgres
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 from tests.support.coded import raises
 
 ROOT = os.geteuid() == 0
@@ -137,7 +137,7 @@ def test_up_secures_the_home_before_anything_is_written_there(tmp_path: Path) ->
 
 @pytest.mark.postgres
 def test_the_database_is_private_in_an_old_home_and_keeps_its_password(tmp_path: Path, open_room: Path) -> None:
-    server = Postgres(tmp_path / "postgres", 1)
+    server = PostgresServer(tmp_path / "postgres", 1)
     server.prepare()
     password = (server.home / "password").read_text(encoding="utf-8")
     for opened in (server.home, server._room):
@@ -163,7 +163,7 @@ def test_the_database_of_root_is_reached_by_its_account_and_by_nobody_else(
         (open_folder / "closed").chmod(0o700)
     home = open_folder / "closed" / "home" if closed else open_folder / "home"
     private_files.secure(home)
-    server = Postgres(home / "postgres", 1)
+    server = PostgresServer(home / "postgres", 1)
     server.prepare()
     assert server._room.parent == (open_room if closed else home)
     assert {mode(folder) for folder in (server.home, server._room, server.data)} == {0o700}
@@ -189,7 +189,7 @@ def test_a_user_who_is_root_just_now_gets_no_second_database(open_folder: Path, 
     (home / "postgres" / "data" / "PG_VERSION").write_text("18\n", encoding="utf-8")
     (home / "postgres" / "password").write_text("mine", encoding="utf-8")
     home.chmod(0o700)
-    server = Postgres(home / "postgres", 1)
+    server = PostgresServer(home / "postgres", 1)
     server.prepare()
     assert server._room == server.home
     assert (home / "postgres" / "password").read_text(encoding="utf-8") == "mine"

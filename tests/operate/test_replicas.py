@@ -20,8 +20,8 @@ from onefold.operate.replicas import (
     replicas_of_all,
     summary,
 )
-from onefold.processor.core.decision import Kind, Proposal
-from onefold.processor.core.decision_log import Note
+from onefold.processor.core.decision import Proposal, ProposalKind
+from onefold.processor.core.decision_log import StatusRecord
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.proposals import FORMAT, MsgpackProposals
 from tests.support.decisions import proposal, published, status_note, writer
@@ -31,13 +31,13 @@ NOW_S = 1_000_000.0
 MakeDomain = Callable[..., Topology]
 
 
-def proposed(version: int, name: str = "a", kind: Kind = Kind.STEP, task: int = 0) -> Proposal:
+def proposed(version: int, name: str = "a", kind: ProposalKind = ProposalKind.STEP, task: int = 0) -> Proposal:
     return Proposal(task, version, {}, name, kind=kind)
 
 
-def passed_on(version: int, name: str, task: int = 0) -> Note:
+def passed_on(version: int, name: str, task: int = 0) -> StatusRecord:
     """A publisher's note."""
-    return Note(task, name, {"published": version})
+    return StatusRecord(task, name, {"published": version})
 
 
 def summed(*records: tuple[float, Any]) -> ReplicasNow | None:
@@ -65,7 +65,7 @@ def test_before_anything_is_published_it_is_unknown_how_much_waits() -> None:
 
 @pytest.mark.parametrize("body", [{"published": "x"}, {"published": True}, {"replica": 1}, {"left": {"to": "a"}}, {}])
 def test_a_note_that_says_nothing_is_a_record_alone(body: dict[str, Any]) -> None:
-    now = summed((3, proposed(7)), (2, passed_on(8, "a")), (1, Note(0, "b", body)))
+    now = summed((3, proposed(7)), (2, passed_on(8, "a")), (1, StatusRecord(0, "b", body)))
 
     assert now is not None
     assert (now.decisions, now.unpublished) == (1, 0)
@@ -107,11 +107,11 @@ def test_the_last_one_that_published_publishes() -> None:
 
 def test_a_log_that_was_closed_has_no_replicas() -> None:
     """Until it is opened again. A close that was rejected is none."""
-    closed = (9, proposed(6)), (8, proposed(7, kind=Kind.CLOSE)), (8, passed_on(8, "a"))
+    closed = (9, proposed(6)), (8, proposed(7, kind=ProposalKind.CLOSE)), (8, passed_on(8, "a"))
     assert summed() is None
     assert summed(*closed) is None
-    assert summed(*closed, (1, proposed(20, kind=Kind.OPEN))) is not None
-    assert summed((9, proposed(7)), (8, proposed(7, kind=Kind.CLOSE))) is not None
+    assert summed(*closed, (1, proposed(20, kind=ProposalKind.OPEN))) is not None
+    assert summed((9, proposed(7)), (8, proposed(7, kind=ProposalKind.CLOSE))) is not None
 
 
 @pytest.fixture

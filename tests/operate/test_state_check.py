@@ -15,15 +15,15 @@ from msgspec import Struct
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import state_check
-from onefold.operate.state_check import Compared, add_to, compare, is_same
+from onefold.operate.state_check import StateComparison, add_to, compare, is_same
 from onefold.processor.core.errors import Rejected
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.serde import AvroCodec
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.testing import STEPS, TopologyDriver
 from onefold.verify.log import Place
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
 from onefold.workloads import averages, bank, campaigns, runner
 from tests.simulation.test_ticks import METERS, beat, feed
@@ -42,9 +42,9 @@ class Compacted(JudgesLog):
     """A log of which compaction has left the last record of each key in the changelog."""
 
     def read(
-        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+        self, ends: dict[Place, int], take: Callable[[ReadRecord], None], alive: Callable[[], object] = lambda: None
     ) -> None:
-        found = list[Record]()
+        found = list[ReadRecord]()
         super().read(ends, found.append, alive)
         last = {(one.topic, one.partition, one.key): one.offset for one in found if one.topic.endswith(".changelog")}
         for one in found:
@@ -52,7 +52,9 @@ class Compacted(JudgesLog):
                 take(one)
 
 
-def compared(driver: TopologyDriver, topology: Topology | None = None, opened: type[JudgesLog] = JudgesLog) -> Compared:
+def compared(
+    driver: TopologyDriver, topology: Topology | None = None, opened: type[JudgesLog] = JudgesLog
+) -> StateComparison:
     topology = topology or driver.topology
     return compare(topology, driver.codec, {}, lambda what, records: None, kafka_of(driver.log, opened))
 
@@ -117,7 +119,7 @@ def quiet(followed: Followed) -> tuple[str, int, dict[str, Any], int]:
 def put(followed: Followed, key: str, partition: int, value: bytes | None) -> str:
     """A state that no processor has written; where it lies."""
     changelog = followed.driver.topology.changelog
-    return followed.append(Record(changelog, partition, 0, b"s" + key.encode(), value))
+    return followed.append(ReadRecord(changelog, partition, 0, b"s" + key.encode(), value))
 
 
 @pytest.mark.promise("verify-states")
@@ -238,8 +240,8 @@ def test_of_a_compacted_input_a_difference_proves_nothing() -> None:
 
 def test_states_of_an_input_that_is_read_no_more_cannot_be_compared() -> None:
     followed = followed_campaigns()
-    told = Progress({"campaigns.other": "id"}, {"campaigns.other": 3})
-    followed.append(Record("campaigns.changelog", 0, 0, b"p", told.encode()))
+    told = TaskProgress({"campaigns.other": "id"}, {"campaigns.other": 3})
+    followed.append(ReadRecord("campaigns.changelog", 0, 0, b"p", told.encode()))
     with raises(
         CannotTell, Code.PROGRESS_UNKNOWN, "hold records of campaigns.other, which campaigns does not read any more"
     ):
@@ -251,7 +253,7 @@ def test_without_an_order_of_several_inputs_states_cannot_be_compared() -> None:
     followed.send(inputs(bank))
 
     class Unordered(JudgesLog):
-        def read(self, ends: dict[Place, int], take: Callable[[Record], None], *more: Any) -> None:
+        def read(self, ends: dict[Place, int], take: Callable[[ReadRecord], None], *more: Any) -> None:
             super().read(ends, lambda one: None if one[::2][:2] == ("bank.order", 0) else take(one), *more)
 
     with raises(CannotTell, Code.PROGRESS_UNKNOWN, "the recorded merge order of bank"):
@@ -297,7 +299,7 @@ def test_what_comes_of_it_for_the_verdict(
 ) -> None:
     """A wrong state is wrong, whatever else could not be seen; differences of an unknown verdict prove nothing."""
     check = Check("states", 3, 3)
-    monkeypatch.setattr(state_check, "compare", lambda *given: Compared(findings, check, unknown))
+    monkeypatch.setattr(state_check, "compare", lambda *given: StateComparison(findings, check, unknown))
     verdict = Verdict("runner", before, "so far", findings=[] if before == VALID else [ROW])
     add_to(verdict, Settings(bootstrap_servers="nowhere:1"), lambda what, records: None)
     assert (verdict.outcome, verdict.findings, verdict.reason) == (after, names, reason)
@@ -315,7 +317,7 @@ def test_what_comes_of_it_for_the_verdict(
 def test_a_comparison_that_fails_proves_nothing(
     monkeypatch: pytest.MonkeyPatch, error: Exception, code: Code, text: str
 ) -> None:
-    def fail(*given: Any) -> Compared:
+    def fail(*given: Any) -> StateComparison:
         raise error
 
     monkeypatch.setattr(state_check, "compare", fail)
@@ -344,7 +346,7 @@ def test_a_rule_of_today_that_rejects_an_accepted_record_has_no_states_to_compar
 
 def test_a_state_under_a_key_that_is_no_text_is_wrong() -> None:
     followed = followed_campaigns()
-    followed.append(Record("campaigns.changelog", 0, 0, b"s\xff", b"{}"))
+    followed.append(ReadRecord("campaigns.changelog", 0, 0, b"s\xff", b"{}"))
     (found,) = compared(followed.driver).findings
     assert (found.kind, found.key["key"]) == ("wrong state", r"\xff")
 
@@ -365,11 +367,11 @@ def test_a_changelog_that_is_compacted_while_it_is_read_holds_no_wrong_state() -
             reads.extend(self.topics if [*self.topics] == [changelog] else ())
             return asked if reads == [changelog] and [*self.topics] == [changelog] else super().stable_ends()
 
-        def read(self, ends: dict[Place, int], take: Callable[[Record], None], *more: Any) -> None:
+        def read(self, ends: dict[Place, int], take: Callable[[ReadRecord], None], *more: Any) -> None:
             if [*self.topics] != [changelog]:
                 super().read(ends, take, *more)
                 return
-            found = list[Record]()
+            found = list[ReadRecord]()
             super().read(super().stable_ends(), found.append)
             last = {(one.partition, one.key): one.offset for one in found}
             for one in found:
@@ -502,7 +504,7 @@ def test_states_since_a_reset_are_compared_though_the_input_had_lost_its_beginni
     class Less(JudgesLog):
         """Without a record: as if aborted ones lay where those are that the processor has counted."""
 
-        def read(self, ends: dict[Place, int], take: Callable[[Record], None], *more: Any) -> None:
+        def read(self, ends: dict[Place, int], take: Callable[[ReadRecord], None], *more: Any) -> None:
             super().read(ends, lambda one: None if one[:3] == (campaigns.TOPIC, 1, 30) else take(one), *more)
 
     with raises(CannotTell, Code.RECORDS_DELETED, f"{campaigns.TOPIC}/0 starts at offset 20"):

@@ -9,7 +9,7 @@ import pytest
 from onefold import status_file
 from onefold.operate import healthy
 from onefold.stack import foreground
-from onefold.stack.service import Ready, Service, is_ready
+from onefold.stack.service import Ready, SupervisedService, is_ready
 from onefold.status_file import Status
 
 NEWER = "status.json is of a newer Onefold: its version is 2, and 1 is known here"
@@ -64,6 +64,6 @@ def test_a_newer_one_is_refused_in_one_sentence_by_all_who_read_it(tmp_path: Pat
     with pytest.raises(status_file.Newer, match=NEWER):
         status_file.read(file)
     assert healthy.trouble(file, now=0.0) == NEWER
-    service = Service(name="one", argv=("true",), log=tmp_path / "log", ready=Ready("status_file", str(file)))
+    service = SupervisedService(name="one", argv=("true",), log=tmp_path / "log", ready=Ready("status_file", str(file)))
     assert is_ready(service.ready) == (False, NEWER)
     assert foreground._read(file)["detail"] == NEWER

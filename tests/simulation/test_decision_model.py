@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from onefold.processor.core.abc import Identity
-from onefold.processor.core.decision import Kind, Next, Position, Proposal, Range, Standing, decide
+from onefold.processor.core.abc import PartitionIdentity
+from onefold.processor.core.decision import (
+    InputPosition,
+    LogPosition,
+    Proposal,
+    ProposalKind,
+    Range,
+    TaskPosition,
+    decide,
+)
 from tests.support.decision_model import (
     STEP,
     Log,
@@ -120,7 +128,7 @@ def test_the_search_gets_there(reached: Callable[[World], bool], model: Model, b
 # --- wrong rules: of the log alone
 
 
-def by(rule: Callable[[Position | None, Proposal], Position | None]) -> Take:
+def by(rule: Callable[[TaskPosition | None, Proposal], TaskPosition | None]) -> Take:
     """Reading by another rule than `decide`."""
 
     @cache
@@ -131,60 +139,60 @@ def by(rule: Callable[[Position | None, Proposal], Position | None]) -> Take:
     return read
 
 
-def stale_version(position: Position | None, proposal: Proposal) -> Position | None:
+def stale_version(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """It starts at the right place; that it was computed long ago does not matter."""
-    if position and proposal.kind is Kind.STEP and proposal.version < position.version:
+    if position and proposal.kind is ProposalKind.STEP and proposal.version < position.version:
         proposal = proposal._replace(version=position.version)
     return decide(position, proposal)
 
 
-def any_start(position: Position | None, proposal: Proposal) -> Position | None:
+def any_start(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """The version decides, wherever it starts."""
-    if position and proposal.kind is Kind.STEP:
+    if position and proposal.kind is ProposalKind.STEP:
         inputs = {topic: Range(*position.inputs[topic], end) for topic, (_, _, end) in proposal.inputs.items()}
         proposal = proposal._replace(inputs=inputs)
     return decide(position, proposal)
 
 
-def same_again(position: Position | None, proposal: Proposal) -> Position | None:
+def same_again(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """Neither the version nor the start is looked at."""
-    if position and proposal.kind is Kind.STEP:
+    if position and proposal.kind is ProposalKind.STEP:
         proposal = proposal._replace(version=position.version)
     return any_start(position, proposal)
 
 
-def sent_again(position: Position | None, proposal: Proposal) -> Position | None:
+def sent_again(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """What came true comes true again, when it comes again: its acknowledgement was lost."""
     after = decide(position, proposal)
-    if after is None and position and proposal.kind is Kind.STEP and proposal.version == position.version - 1:
-        ends = {topic: Next(topic_id, end) for topic, (topic_id, _, end) in proposal.inputs.items()}
+    if after is None and position and proposal.kind is ProposalKind.STEP and proposal.version == position.version - 1:
+        ends = {topic: InputPosition(topic_id, end) for topic, (topic_id, _, end) in proposal.inputs.items()}
         return position._replace(version=position.version + 1) if ends == position.inputs else None
     return after
 
 
-def not_final(position: Position | None, proposal: Proposal) -> Position | None:
+def not_final(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """A close is a decision like any other."""
     after = decide(position, proposal)
     return after and after._replace(closed=False)
 
 
-def any_opening(position: Position | None, proposal: Proposal) -> Position | None:
+def any_opening(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """A closed log can be opened, by whoever says so."""
-    if position and position.closed and proposal.kind is Kind.OPEN:
+    if position and position.closed and proposal.kind is ProposalKind.OPEN:
         position = None
     return decide(position, proposal)
 
 
-def opening_at_the_close(position: Position | None, proposal: Proposal) -> Position | None:
+def opening_at_the_close(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """An opening may have the version of the close itself."""
-    if position and position.closed and proposal.kind is Kind.OPEN:
+    if position and position.closed and proposal.kind is ProposalKind.OPEN:
         position = position._replace(version=position.version - 1)
     return decide(position, proposal)
 
 
-def turns(position: Position | None, proposal: Proposal) -> Position | None:
+def turns(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
     """One after the other: there is a leader for each version."""
-    mine = proposal.kind is not Kind.STEP or proposal.proposer == f"r{proposal.version % 2}"
+    mine = proposal.kind is not ProposalKind.STEP or proposal.proposer == f"r{proposal.version % 2}"
     return decide(position, proposal) if mine else None
 
 
@@ -196,7 +204,9 @@ def last_wins(view: View, log: Log, offset: int, own: Sent | None) -> View:
     """Of several proposals of a version the latest one."""
     sent = log[offset]
     if view.history and view.history[-1].kind == sent.kind == STEP and sent.version == view.version - 1:
-        position = Position(view.version, {"left": Next("left", sent.end[0]), "right": Next("right", sent.end[1])})
+        position = TaskPosition(
+            view.version, {"left": InputPosition("left", sent.end[0]), "right": InputPosition("right", sent.end[1])}
+        )
         return adopted(view._replace(history=view.history[:-1]), position, sent)
     return take(view, log, offset, own)
 
@@ -234,9 +244,9 @@ def majority(view: View, log: Log, offset: int, own: Sent | None) -> View:
     return take(view, log, offset, None) if others or sent.kind != STEP else view
 
 
-def anywhere(log: Identity, stored: Standing | None) -> Standing:
+def anywhere(log: PartitionIdentity, stored: LogPosition | None) -> LogPosition:
     """Who knows nothing begins at what is left of the log."""
-    return stored or Standing(log.topic_id, log.start, None)
+    return stored or LogPosition(log.topic_id, log.start, None)
 
 
 @pytest.mark.parametrize(

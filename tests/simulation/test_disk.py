@@ -13,8 +13,8 @@ from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.core.values import Record
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.checkpoint import VERSION
-from onefold.processor.runtime.state_manager import Keeping
-from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStore, Store
+from onefold.processor.runtime.state_manager import StateManager
+from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStateStore, MemoryStateStore
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.simulation.test_crashes import CAMPAIGNS_INPUT, RUNNER_INPUT, feed, outcome, update
 from tests.support.coded import raises
@@ -102,13 +102,13 @@ def test_states_go_to_disk_when_they_are_too_many_and_stay_there() -> None:
     """And it is said where they are, and why."""
     driver = DiskDriver(RUNNER, SMALL)
     send(driver, 1)
-    assert isinstance(driver.task().store, Store)
+    assert isinstance(driver.task().store, MemoryStateStore)
     assert driver.task().kept == ("memory", "less than 0 MB each")
     send(driver, 2, 3, 4, 5, 6, 7)
-    assert isinstance(driver.task().store, DiskStore)
+    assert isinstance(driver.task().store, DiskStateStore)
     assert why(driver) == "more than 0 MB, taken there while it ran"
     driver.kill()
-    assert isinstance(driver.task().store, DiskStore)
+    assert isinstance(driver.task().store, DiskStateStore)
     assert why(driver) == "more than 0 MB, gone on from their checkpoint"
     driver.files.writes.clear()
     driver.kill()
@@ -250,7 +250,7 @@ def test_a_disk_that_fails_costs_a_restart_and_no_answer() -> None:
     def full(changes: object) -> None:
         raise Damaged(Code.STATES_DAMAGED, "no space is left")
 
-    assert isinstance(task.store, DiskStore)
+    assert isinstance(task.store, DiskStateStore)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task.store._engine, "write", full)
         with pytest.raises(Damaged):
@@ -273,7 +273,7 @@ def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
     def torn(key: bytes) -> bytes:
         raise Damaged(Code.STATES_DAMAGED, "a block is torn")
 
-    assert isinstance(task.store, DiskStore)
+    assert isinstance(task.store, DiskStateStore)
     task.store._read = torn
     with pytest.raises(Damaged):
         task.turn()
@@ -290,7 +290,7 @@ def test_files_that_turn_out_to_be_torn_while_all_states_are_looked_at_go_too() 
     driver = DiskDriver(RUNNER)
     send(driver, 1)
     store = driver.task().store
-    assert isinstance(store, DiskStore)
+    assert isinstance(store, DiskStateStore)
 
     def torn(prefix: bytes) -> Any:
         raise Damaged(Code.STATES_DAMAGED, "a block is torn")
@@ -317,12 +317,12 @@ def test_who_has_no_disk_and_asks_for_none_keeps_all_in_memory(kind: str) -> Non
     send(driver, 1, 2)
     driver.kill()
     session = SimulatedSession(driver.log, RUNNER, 0)
-    keeping = Keeping(RUNNER, driver.codec, 0, kind=kind, disk=NoDisk(driver.files, "x"))
+    keeping = StateManager(RUNNER, driver.codec, 0, kind=kind, disk=NoDisk(driver.files, "x"))
     if kind == "disk":
         with raises(Refused, Code.STATES_FOLDER):
             keeping.restore(session)
         return
-    assert isinstance(keeping.restore(session).store, Store)
+    assert isinstance(keeping.restore(session).store, MemoryStateStore)
     assert keeping.standing == ("memory", "there is no folder for them on disk")
 
 
@@ -347,7 +347,7 @@ class Counting:
 def test_what_was_used_lately_is_not_read_again_and_the_rest_is_let_go() -> None:
     """A cache that is bounded: of a thousand keys a few are in memory, and whoever is asked for again and again."""
     engine = Counting()
-    store = DiskStore(engine, bytes.decode, cache_bytes=10_000)
+    store = DiskStateStore(engine, bytes.decode, cache_bytes=10_000)
     nobody = Record("", 0, 0, None, None)
     for at in range(1000):
         key = f"{at:04}"

@@ -16,10 +16,10 @@ from onefold.processor.testing import SimulatedLog, TopologyDriver
 from onefold.processor.testing.log import Entry, SimulatedEnvelope
 from onefold.processor.testing.partition import partition_of
 from onefold.verify.loading import workload
-from onefold.verify.record import Record as Judged
+from onefold.verify.record import ReadRecord as Judged
 from onefold.verify.record import Source
 from onefold.verify.replays import Receipts
-from onefold.verify.writer_identity import Owner as JudgesOwner
+from onefold.verify.writer_identity import WriterIdentity as JudgesOwner
 from tests.support.judged import judged
 
 pytestmark = pytest.mark.promise("headers-of-others")

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor.core.decision import Decision, Kind, Next, Position
-from onefold.processor.core.decision_log import Body
+from onefold.processor.core.decision import Decision, InputPosition, ProposalKind, TaskPosition
+from onefold.processor.core.decision_log import ProposalBody
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Counts
-from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.core.values import RecordCounts
+from onefold.processor.runtime.changelog import DecidedIn, TaskProgress
 from onefold.processor.runtime.log_decider import proposal_of
 from onefold.processor.testing import SimulatedLog, SimulatedSession
 from tests.support.clock import Clock
@@ -82,14 +82,14 @@ def test_an_input_that_comes_back_without_what_comes_next_is_refused(log: Simula
 
 
 def test_former_inputs_are_stored() -> None:
-    progress = Progress({LEFT: "l"}, {LEFT: 3}, former={RIGHT: ("r", 7)})
-    assert Progress.decode(progress.encode()) == progress
-    assert b"former" not in Progress({LEFT: "l"}, {LEFT: 3}).encode(), "as before, where there are none"
+    progress = TaskProgress({LEFT: "l"}, {LEFT: 3}, former={RIGHT: ("r", 7)})
+    assert TaskProgress.decode(progress.encode()) == progress
+    assert b"former" not in TaskProgress({LEFT: "l"}, {LEFT: 3}).encode(), "as before, where there are none"
 
 
 def test_a_decision_keeps_former_inputs() -> None:
     """A publisher writes the progress that follows from the decisions."""
-    before = Progress({LEFT: "l"}, {LEFT: 3}, decided_in=DecidedIn("log", 0, opened=True), former={RIGHT: ("r", 7)})
-    proposal = proposal_of(before, 0, "a", Kind.STEP, {LEFT: 4}, Body(Counts(), [], b"", 0))
-    decision = Decision(0, proposal, Position(1, {LEFT: Next("l", 4)}))
+    before = TaskProgress({LEFT: "l"}, {LEFT: 3}, decided_in=DecidedIn("log", 0, opened=True), former={RIGHT: ("r", 7)})
+    proposal = proposal_of(before, 0, "a", ProposalKind.STEP, {LEFT: 4}, ProposalBody(RecordCounts(), [], b"", 0))
+    decision = Decision(0, proposal, TaskPosition(1, {LEFT: InputPosition("l", 4)}))
     assert before.after(decision).former == before.former

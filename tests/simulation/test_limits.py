@@ -3,7 +3,7 @@
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Record
 from onefold.processor.runtime.backoff import backoff_s
@@ -60,7 +60,7 @@ def test_a_task_with_a_backlog_is_isolated_less_with_each_window_of_records() ->
     """Long before all records are processed that were there at its start."""
     limit = BatchLimit(lambda quarantine: None)
     limit.quarantine = Quarantine(2, clean=False)
-    limit.open({"orders": Identity("id", 0, 10**6)})
+    limit.open({"orders": PartitionIdentity("id", 0, 10**6)})
     end, levels = 0, []
     for records in (WINDOW[2] - 1, 1, WINDOW[1] - 1, 1):
         end += records

@@ -16,10 +16,10 @@ from onefold.processor.core.errors import Refused, Rejected
 from onefold.processor.core.parking import Parked
 from onefold.processor.core.topology import Tick
 from onefold.processor.core.values import Record
-from onefold.processor.io.replays import Dropped, Receipt, WithoutWithdrawn
+from onefold.processor.io.replays import Dropped, ReplayReceipt, WithoutWithdrawn
 from onefold.processor.testing import Crash
 from onefold.testing import STEPS, TopologyDriver
-from onefold.verify.replays import Turn
+from onefold.verify.replays import ReceiptTurn
 from tests.support.coded import raises
 from tests.support.desk import DEAD, EVENTS, LAST, OTHERS, PARTITIONS, TAKEN, Desk, Program, workload
 from tests.support.parks import Letter, Operator, verdict, write_contracts
@@ -237,9 +237,11 @@ def test_after_a_reset_a_drop_is_no_record_and_a_replay_has_no_turn(contracts: P
     for topic in (TAKEN, DEAD, "desk.changelog"):
         driver.log.create(topic, 1)
     driver.kill()
-    of_before = {source: isinstance(turn, Turn) and turn.dropped for source, turn in operator.receipts.items()}
+    of_before = {source: isinstance(turn, ReceiptTurn) and turn.dropped for source, turn in operator.receipts.items()}
     by = Dropped("ada@laptop", "a test event")
-    receipts = {(*at,): Receipt((*at,), "", "", 0, by if is_dropped else None) for at, is_dropped in of_before.items()}
+    receipts = {
+        (*at,): ReplayReceipt((*at,), "", "", 0, by if is_dropped else None) for at, is_dropped in of_before.items()
+    }
     driver.codec = WithoutWithdrawn(driver.codec, receipts)  # type: ignore[assignment]  # a codec is all that a task needs
     driver.run()
 
@@ -266,7 +268,7 @@ def test_the_states_of_several_inputs_after_a_reset_are_compared(contracts: Path
         driver.log.create(topic, 1)
     driver.kill()
     by = Dropped("ada@laptop", "a test event")
-    receipts = {(*at,): Receipt((*at,), "", "", 0, by) for at in operator.receipts}
+    receipts = {(*at,): ReplayReceipt((*at,), "", "", 0, by) for at in operator.receipts}
     driver.codec = WithoutWithdrawn(driver.codec, receipts)  # type: ignore[assignment]  # a codec is all that a task needs
     driver.run()
 

@@ -17,11 +17,11 @@ from onefold.processor.core.abc import Codec
 from onefold.processor.core.changelog_format import ELASTIC, FORMAT
 from onefold.processor.core.errors import Corrupted, Refused
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.core.values import SOURCE_HEADER, Counts
+from onefold.processor.core.values import SOURCE_HEADER, RecordCounts
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import Quarantine
-from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, Progress
-from onefold.processor.runtime.state_manager import Found, Keeping
+from onefold.processor.runtime.changelog import QUARANTINE_KEY, STATE, TaskProgress
+from onefold.processor.runtime.state_manager import RestoredState, StateManager
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from tests.support import previous
 from tests.support.coded import raises
@@ -109,7 +109,7 @@ def test_what_was_restored_is_what_was_written(domain: str) -> None:
         (topic,) = topology.inputs
         assert restored.progress.offsets_next[topic] == last[PROGRESS_KEY]["inputs"][topic]["next_offset"]
         assert restored.progress.topic_ids == {topic: kept.ids[topic]}
-        assert restored.progress.counts == Counts(
+        assert restored.progress.counts == RecordCounts(
             *map(last[PROGRESS_KEY]["counts"].get, ("accepted", "ignored", "forwarded", "dead"))
         )
         assert restored.progress.transactions == last[PROGRESS_KEY]["transactions"] > 0
@@ -198,15 +198,15 @@ def test_every_transaction_says_its_format() -> None:
 
 
 def progress(**changes: Any) -> bytes:
-    return json.dumps({**json.loads(Progress().encode()), **changes}).encode()
+    return json.dumps({**json.loads(TaskProgress().encode()), **changes}).encode()
 
 
-def restored_from(topology: Topology, codec: Codec, records: Sequence[tuple[bytes, bytes | None]]) -> Found:
+def restored_from(topology: Topology, codec: Codec, records: Sequence[tuple[bytes, bytes | None]]) -> RestoredState:
     changelog: Any = SimpleNamespace(restore=lambda *, stable: iter(records))
-    return Keeping(topology, codec, 0).restore(changelog)
+    return StateManager(topology, codec, 0).restore(changelog)
 
 
-def restored(*records: tuple[bytes, bytes | None]) -> Found:
+def restored(*records: tuple[bytes, bytes | None]) -> RestoredState:
     topology = topology_of("runner")
     return restored_from(topology, TopologyDriver(topology).codec, records)
 
@@ -242,7 +242,7 @@ def test_fields_that_a_later_release_adds_are_left_out() -> None:
         (PROGRESS_KEY, progress(inputs=at, counts={"accepted": 3, "late": 1}, host="a")),
     )
 
-    assert found.progress == Progress({"runner.updates": "x"}, {"runner.updates": 5}, Counts(accepted=3), 0)
+    assert found.progress == TaskProgress({"runner.updates": "x"}, {"runner.updates": 5}, RecordCounts(accepted=3), 0)
     assert found.quarantine == Quarantine(2, False)
 
 

@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from onefold.processor.core.decision import Proposal
-from onefold.processor.core.decision_log import Note
+from onefold.processor.core.decision_log import StatusRecord
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.processor.runtime.input_buffer import InputBuffer
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.loop import Phase
@@ -74,7 +74,7 @@ class Slow:
 
     def __init__(self, world: Replicas, member: Member) -> None:
         self._world, self._publisher = world, world.publisher(member)
-        self.progress, self.written = Progress(), 0
+        self.progress, self.written = TaskProgress(), 0
 
     def open(self) -> None:
         self._publisher.open()
@@ -166,7 +166,7 @@ def test_a_publisher_that_is_behind_is_heard_of_again_and_again() -> None:
     published = [
         record.body["published"]
         for _, value in world.decision_log().read(0)
-        if isinstance(record := MsgpackProposals().decode(value), Note) and "published" in record.body
+        if isinstance(record := MsgpackProposals().decode(value), StatusRecord) and "published" in record.body
     ]
     assert len(published) == 3
     assert len(world.driver.read("runner.messages")) == 5 * decided

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor.core.decision import Kind, Proposal
-from onefold.processor.core.decision_log import Note
+from onefold.processor.core.decision import Proposal, ProposalKind
+from onefold.processor.core.decision_log import StatusRecord
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.topology import Tick
 from onefold.processor.io.proposals import MsgpackProposals
@@ -171,7 +171,7 @@ def test_what_is_under_way_during_a_reset_changes_nothing() -> None:
     world.driver.send("runner.updates", update(1, 1))
     while not proposals(under_way):
         frozen.go_on()
-    far_ahead = Note(0, "a", {"published": 1_000}, frozen.replica.progress.log_id)
+    far_ahead = StatusRecord(0, "a", {"published": 1_000}, frozen.replica.progress.log_id)
     frozen.kill()
     other.kill()
     frozen.topology = RUNNER
@@ -179,7 +179,7 @@ def test_what_is_under_way_during_a_reset_changes_nothing() -> None:
 
     while not (opening := proposals([value for _, value in world.decision_log().read(0)])):
         other.go_on()
-    assert [one.kind for one in opening] == [Kind.OPEN]
+    assert [one.kind for one in opening] == [ProposalKind.OPEN]
     for value in [*under_way, MsgpackProposals().encode_note(far_ahead)]:
         world.decision_log().append(value)
     world.drain()
@@ -310,7 +310,9 @@ def test_an_opening_of_an_earlier_time_opens_nothing() -> None:
     openings = [
         value
         for _, value in world.decision_log().read(0)
-        if (record := MsgpackProposals().decode(value)) and isinstance(record, Proposal) and record.kind is Kind.OPEN
+        if (record := MsgpackProposals().decode(value))
+        and isinstance(record, Proposal)
+        and record.kind is ProposalKind.OPEN
     ]
     world.members["a"].kill()
     world.driver.send("runner.updates", update(1, 2))
@@ -359,7 +361,7 @@ def test_a_note_that_says_nothing_is_passed_over(body: dict[str, Any]) -> None:
     world = Replicas(RUNNER, "a")
     world.driver.send("runner.updates", update(1, 1))
     world.drain()
-    world.decision_log().append(MsgpackProposals().encode_note(Note(0, "a", body)))
+    world.decision_log().append(MsgpackProposals().encode_note(StatusRecord(0, "a", body)))
     world.driver.send("runner.updates", update(1, 2))
     world.drain()
     world.members["a"].kill()
@@ -376,7 +378,7 @@ def test_a_replica_notes_once_that_it_began_and_once_that_it_has_nothing_to_do()
         world.drain()
         world.members["a"].kill()
     records = [MsgpackProposals().decode(entry.value) for _, entry in world.log.read(RUNNER.decisions, 0, 0)[0]]
-    bodies = [record.body for record in records if isinstance(record, Note)]
+    bodies = [record.body for record in records if isinstance(record, StatusRecord)]
     assert [body["quarantine"]["calm"] for body in bodies if "quarantine" in body] == [False, True] * 2
 
 
@@ -402,7 +404,7 @@ def test_notes_of_older_versions_change_nothing() -> None:
         world.driver.send("runner.updates", value)
         for name in ("a", "c"):
             for body in (status_note(name, 10**9).body, {"left": {"version": len(sent), "to": "b"}}):
-                world.decision_log().append(MsgpackProposals().encode_note(Note(0, name, body)))
+                world.decision_log().append(MsgpackProposals().encode_note(StatusRecord(0, name, body)))
         world.run(seed=len(str(value)), turns=2)
     world.drain()
 

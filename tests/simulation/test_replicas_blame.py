@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 from onefold.processor.core.decision import Proposal
-from onefold.processor.core.decision_log import Note
+from onefold.processor.core.decision_log import StatusRecord
 from onefold.processor.core.errors import TooMuch
 from onefold.processor.core.values import Event
 from onefold.processor.io.proposals import MsgpackProposals
@@ -234,7 +234,7 @@ def test_a_quarantine_that_an_earlier_life_wrote_late_is_not_read() -> None:
     """A replica knows by then how its last life ended."""
     world, replica, log = alone(0)
     body = {"quarantine": to_builtins(Quarantine(level=2, clean=False))}
-    log.append(MsgpackProposals().encode_note(Note(0, "a", body, replica.progress.log_id)))
+    log.append(MsgpackProposals().encode_note(StatusRecord(0, "a", body, replica.progress.log_id)))
     replica.turn()
     for number in range(1, 6):
         world.driver.send("runner.updates", update(1, number))
@@ -285,7 +285,7 @@ def test_two_answers_to_one_attempt_count_once() -> None:
     def refuses(value: bytes) -> bool:
         nonlocal attempts, away
         record = MsgpackProposals().decode(value)
-        if isinstance(record, Note):
+        if isinstance(record, StatusRecord):
             quarantine = record.body.get("quarantine", {})
             if attempts < TRIES_MAX - 1 and quarantine.get("tries") and quarantine["offset"] != first:
                 away = True

@@ -7,7 +7,7 @@ from onefold.processor.core.errors import Damaged, Retriable
 from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.log_decider import read_on
 from onefold.processor.runtime.publishing import LOOK_S, Publishing
-from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStore
+from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStateStore
 from onefold.processor.runtime.task import Task
 from tests.support.coded import raises
 from tests.support.disk_driver import DiskDriver
@@ -66,7 +66,7 @@ def test_kills_change_nothing(seed: int, memory_bytes: int) -> None:
     assert outcome(world.driver) == elastic(sent)
     for member in world.members.values():
         assert member.replica is not None
-        assert isinstance(member.replica.store, DiskStore)
+        assert isinstance(member.replica.store, DiskStateStore)
         assert member.replica.store.snapshot() == world.driver.states()
         assert reopened(member).store.snapshot() == world.driver.states()
 
@@ -164,7 +164,7 @@ def test_a_state_that_cannot_be_read_is_not_met_again() -> None:
     world = on_disk()
     member = world.members["a"]
     replica = reopened(member)
-    assert isinstance(replica.store, DiskStore)
+    assert isinstance(replica.store, DiskStateStore)
 
     def torn(key: bytes) -> bytes:
         raise Damaged(Code.STATES_DAMAGED, "a block is torn")

@@ -1,7 +1,7 @@
 """What a task does while it restores its states."""
 
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.state_manager import Keeping
+from onefold.processor.runtime.state_manager import StateManager
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.simulation.test_crashes import RUNNER_INPUT, feed
 
@@ -15,6 +15,6 @@ def test_a_long_restore_says_with_each_record_that_it_goes_on() -> None:
     session = SimulatedSession(driver.log, RUNNER, 0)
     session.open()
     beats = list[int]()
-    found = Keeping(RUNNER, driver.codec, 0, beat=lambda: beats.append(1)).restore(session)
+    found = StateManager(RUNNER, driver.codec, 0, beat=lambda: beats.append(1)).restore(session)
     assert found.progress.transactions > 0
     assert len(beats) == len([*session.restore()]) > 3

@@ -10,7 +10,7 @@ from onefold.processor.core.decision import begin
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.steps import REPLICA_STEPS
 from onefold.processor.core.topology import PROGRESS_KEY
-from onefold.processor.runtime.changelog import DecidedIn, Progress
+from onefold.processor.runtime.changelog import DecidedIn, TaskProgress
 from onefold.processor.runtime.log_decider import standing_of
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -40,10 +40,10 @@ def decide(world: Replicas, member: Member, first: int, last: int) -> None:
             member.publish()
 
 
-def progresses(world: Replicas) -> list[Progress]:
+def progresses(world: Replicas) -> list[TaskProgress]:
     """All that lie in the changelog, in order."""
     found, _ = world.log.read(RUNNER.changelog, 0, 0)
-    return [Progress.decode(entry.value or b"") for _, entry in found if entry.key == PROGRESS_KEY]
+    return [TaskProgress.decode(entry.value or b"") for _, entry in found if entry.key == PROGRESS_KEY]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -178,11 +178,11 @@ class OneLog:
         for _ in range(100):
             self.log.append("x.decisions", None, b"of somebody", partition=0)
 
-    def progress(self, offset: int, **others: Any) -> Progress:
+    def progress(self, offset: int, **others: Any) -> TaskProgress:
         log_id = others.pop("log_id", self.log.identity("x.decisions", 0).topic_id)
-        return Progress(decided_in=DecidedIn(log_id, offset, opened=True), **others)
+        return TaskProgress(decided_in=DecidedIn(log_id, offset, opened=True), **others)
 
-    def start_after(self, known: Progress, committed: Callable[[], bytes | None] | None = None) -> int:
+    def start_after(self, known: TaskProgress, committed: Callable[[], bytes | None] | None = None) -> int:
         retention = Retention(0, committed=committed, clock=lambda: 0.0)
         retention.turn(SimulatedDecisionLog(self.log, "x.decisions", 0), known)
         return self.log.identity("x.decisions", 0).start
@@ -211,7 +211,7 @@ def test_what_readers_of_committed_records_see_counts() -> None:
     assert one.start_after(one.progress(50)) == 50
 
 
-@pytest.mark.parametrize("seen", [None, Progress().encode()], ids=["nothing", "elastic"])
+@pytest.mark.parametrize("seen", [None, TaskProgress().encode()], ids=["nothing", "elastic"])
 def test_nothing_is_deleted_while_readers_see_no_place_in_the_log(seen: bytes | None) -> None:
     one = OneLog()
     assert one.start_after(one.progress(50), lambda: seen) == 0

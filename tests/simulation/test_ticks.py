@@ -14,11 +14,11 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Record
 from onefold.processor.io.serde import OUTPUT_BYTES_MAX
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.processor.runtime.handler_errors import Bugs
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.pool import TaskPool
-from onefold.processor.runtime.state_store import Store
+from onefold.processor.runtime.state_store import MemoryStateStore
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession
 from onefold.testing import STEPS, TopologyDriver
@@ -265,16 +265,16 @@ def test_while_a_bug_is_looked_for_ticks_are_what_they_were(contracts: Path) -> 
             )
         )
     ]
-    states = Store({"a": Meter(666)})
+    states = MemoryStateStore({"a": Meter(666)})
     faults = Bugs().at_fault(METERS, states, records, driver.codec.decode, lambda key: 0, lambda transaction: None)
     assert [record.offset for record in faults] == [4]
 
 
 def test_the_progress_of_a_pipeline_without_ticks_is_what_it_was() -> None:
     """A version that does not know ticks reads it; and what it leaves out is no time at all."""
-    assert "ticked_ms" not in json.loads(Progress({"a": "id"}, {"a": 1}).encode())
-    ticked = Progress({"a": "id"}, {"a": 1}, ticked_ms=7000)
-    assert Progress.decode(ticked.encode()) == ticked
+    assert "ticked_ms" not in json.loads(TaskProgress({"a": "id"}, {"a": 1}).encode())
+    ticked = TaskProgress({"a": "id"}, {"a": 1}, ticked_ms=7000)
+    assert TaskProgress.decode(ticked.encode()) == ticked
     assert ticked.advanced({}, ticked.counts).ticked_ms == 7000
 
 

@@ -22,7 +22,7 @@ from onefold.verify.contracts import contract_of
 from onefold.verify.expect import Oracle, Table, Workload
 from onefold.verify.model import model
 from onefold.verify.outcomes import Fate
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises
 from tests.support.judged import judged
@@ -227,8 +227,8 @@ def test_a_model_has_a_delete_if_tombstones_are_events(change: Callable[[], Work
 def test_a_class_without_delete_cannot_judge_events(contracts: Path) -> None:
     made = replace(workload("reject"), tombstones="event", model=lambda: _Without(workload("reject").model()))
     with raises(CannotTell, Code.MODEL_WRONG):
-        Oracle(made, 1).feed(Record(ITEMS, 0, 0, b"a", None))
-    assert Oracle(made, 1).feed(Record(ITEMS, 0, 0, None, None)) == Fate.DEAD
+        Oracle(made, 1).feed(ReadRecord(ITEMS, 0, 0, b"a", None))
+    assert Oracle(made, 1).feed(ReadRecord(ITEMS, 0, 0, None, None)) == Fate.DEAD
 
 
 class _Without:

@@ -3,7 +3,7 @@
 import pytest
 
 from onefold.error_codes import Code
-from onefold.processor.core.decision import History, Kind, Proposal, Standing
+from onefold.processor.core.decision import DecisionHistory, LogPosition, Proposal, ProposalKind
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import previous_proposals
 from onefold.processor.io.proposals import FORMAT, MsgpackProposals
@@ -24,11 +24,11 @@ def old_world(names: str) -> Replicas:
 
 def formats(world: Replicas) -> list[int]:
     """Of the decided steps, in their order: the first byte of the record."""
-    history, found = History(0, Standing(world.decision_log().identity().topic_id, 0, None)), []
+    history, found = DecisionHistory(0, LogPosition(world.decision_log().identity().topic_id, 0, None)), []
     for offset, value in world.decision_log().read(0):
         record = MsgpackProposals().decode(value)
         decision = history.take(offset, record if isinstance(record, Proposal) else None)
-        if decision is not None and decision.proposal.kind is Kind.STEP:
+        if decision is not None and decision.proposal.kind is ProposalKind.STEP:
             assert value
             found.append(value[0])
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onefold.jobs.protocols import Job, Message, PendingRow
-from onefold.jobs.worker import Limits, Outcome, Worker
+from onefold.jobs.worker import Limits, MessageOutcome, Worker
 from tests.support.model_effect import Model, expected, jobs_of
 from tests.support.scheduler import Scheduler
 from tests.support.simulated_jobs import SimulatedPending, SimulatedQueue
@@ -166,7 +166,7 @@ class NeverTimesOut(Rows):
 class Hasty(Worker):
     """Acknowledges what it has lost to somebody else."""
 
-    def _busy(self, message: Message, outcome: Outcome = Outcome.BUSY) -> Outcome:
+    def _busy(self, message: Message, outcome: MessageOutcome = MessageOutcome.BUSY) -> MessageOutcome:
         self._queue.acknowledge(message)
         return outcome
 

@@ -12,7 +12,7 @@ from onefold.processor.core.errors import Refused
 from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing.batch_history import PRUNED_AFTER
 from onefold.spark_sink.landing.batches import AHEAD_OFFSETS, Batches
-from onefold.spark_sink.landing.ledger import LastRecord, OffsetRange, Partition, Position
+from onefold.spark_sink.landing.ledger import LastRecord, LedgerPosition, OffsetRange, Partition
 from onefold.telemetry import BATCHES, OFFSETS, RETRIES, ROWS, SET_ASIDE, STAGE_S
 from tests.support.frames import ANSWER_S, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_goes_back_ends_the_query(world: World, make: Make) ->
 
 def test_what_a_concurrent_sink_has_landed_is_neither_read_nor_landed(world: World, make: Make) -> None:
     one = make()
-    world.stored = {LEFT: Position(5, "id-1", None), RIGHT: Position(5, "id-1", None)}
+    world.stored = {LEFT: LedgerPosition(5, "id-1", None), RIGHT: LedgerPosition(5, "id-1", None)}
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, Rows())
     one.close()
     assert (world.staged, world.tried) == ([], [])
@@ -73,7 +73,7 @@ def test_what_a_concurrent_sink_has_landed_in_part_is_landed(
     world: World, make: Make, stored: dict[Partition, int]
 ) -> None:
     one = make()
-    world.stored = {key: Position(offset, "id-1", None) for key, offset in stored.items()}
+    world.stored = {key: LedgerPosition(offset, "id-1", None) for key, offset in stored.items()}
     run(world, one, 0, {LEFT: 5, RIGHT: 4}, Rows((*LEFT, 4)))
     one.close()
     assert [ranges for ranges, _ in world.tried] == [(offset_range(LEFT, 0, 5, 4), offset_range(RIGHT, 0, 4))]

@@ -10,12 +10,12 @@ import pytest
 from onefold import contract_files
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
-from onefold.spark_sink.contracts import REJECTED, Contract, _contract, load_domain
+from onefold.spark_sink.contracts import REJECTED, StagedRecord, _contract, load_domain
 from tests.support.coded import raises
 from tests.support.made_up_domain import write_domain
 
 
-def read_contract(path: Path) -> Contract:
+def read_contract(path: Path) -> StagedRecord:
     """The contract of a file of one record."""
     (raw,) = contract_files.records(path)
     return _contract(path, raw)

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from onefold.spark_sink.errors import Verdict, may_blame_a_row, sentence, verdict
+from onefold.spark_sink.errors import ErrorReaction, may_blame_a_row, sentence, verdict
 
 # As Spark has it of Kafka's client.
 OF_KAFKA = """An error occurred while calling o58.collectToPython.
@@ -76,21 +76,21 @@ def test_an_error_is_said_in_one_sentence(text: str, said: str) -> None:
     ("wanted", "states"),
     [
         (
-            Verdict.ROW,
+            ErrorReaction.ROW,
             "21000 22001 22P02 2201E 23502 23505 23514 23P01 44000 54000 54001 P0001 P0004 38000 39004 20000 27000",
         ),
-        (Verdict.RETRY, "25006 25P03 40001 40P01 53100 53300 55P03 57014 57P01 58030 08006 26000 28P01"),
-        (Verdict.STOP, "0A000 25001 3F000 42501 42601 42703 42P01 42P10 2200H 55006 55P04 58P01 XX001 XX002"),
-        (Verdict.UNKNOWN, "XX000 55000 72000 F0000 HV000 24000 2D000"),
+        (ErrorReaction.RETRY, "25006 25P03 40001 40P01 53100 53300 55P03 57014 57P01 58030 08006 26000 28P01"),
+        (ErrorReaction.STOP, "0A000 25001 3F000 42501 42601 42703 42P01 42P10 2200H 55006 55P04 58P01 XX001 XX002"),
+        (ErrorReaction.UNKNOWN, "XX000 55000 72000 F0000 HV000 24000 2D000"),
     ],
     ids=str,
 )
-def test_each_sqlstate_has_one_answer(wanted: Verdict, states: str) -> None:
+def test_each_sqlstate_has_one_answer(wanted: ErrorReaction, states: str) -> None:
     """Outside of functions. What no row may have caused is never looked for in rows."""
     for state in states.split():
         error = _of(state)
         assert (state, verdict(error)) == (state, wanted)
-        assert may_blame_a_row(error) == (wanted in (Verdict.ROW, Verdict.UNKNOWN)), state
+        assert may_blame_a_row(error) == (wanted in (ErrorReaction.ROW, ErrorReaction.UNKNOWN)), state
 
 
 def _of(state: str) -> psycopg.Error:
@@ -102,4 +102,4 @@ def _of(state: str) -> psycopg.Error:
 @pytest.mark.parametrize("error", [psycopg.OperationalError("gone"), psycopg.InterfaceError("closed")])
 def test_a_lost_connection_passes(error: psycopg.Error) -> None:
     """It has no SQLSTATE."""
-    assert verdict(error) is Verdict.RETRY
+    assert verdict(error) is ErrorReaction.RETRY

@@ -9,8 +9,8 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.spark_sink.landing import ledger, topic_identity
-from onefold.spark_sink.landing.ledger import LastRecord, Partition, Position
-from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.ledger import LastRecord, LedgerPosition, Partition
+from onefold.spark_sink.landing.protocols import KafkaRecord, Reach
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.coded import raises
 
@@ -35,7 +35,7 @@ class Kafka:
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
         return self.reaches
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         raise AssertionError("which topic it is does not depend on a whole record")
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
@@ -50,13 +50,13 @@ Recognise = Callable[[Kafka], tuple[dict[Partition, int], dict[str, str]]]
 
 
 @pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> dict[Partition, Position]:
+def stored(monkeypatch: pytest.MonkeyPatch) -> dict[Partition, LedgerPosition]:
     """What Postgres holds."""
-    held = {KEY: Position(6, "id-1", RECORD)}
+    held = {KEY: LedgerPosition(6, "id-1", RECORD)}
 
     def open_partition(connection: Any, sink: str, key: Partition, start: int, topic_id: str, writer: str) -> None:
         assert (connection, sink, writer) == ("connection", NAME, "me")
-        held.setdefault(key, Position(start, topic_id, None))
+        held.setdefault(key, LedgerPosition(start, topic_id, None))
 
     monkeypatch.setattr(ledger, "positions", lambda connection, sink: dict(held))
     monkeypatch.setattr(ledger, "open_partition", open_partition)
@@ -64,7 +64,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> dict[Partition, Position]:
 
 
 @pytest.fixture
-def recognise(stored: dict[Partition, Position]) -> Recognise:
+def recognise(stored: dict[Partition, LedgerPosition]) -> Recognise:
     connection = cast("Connection", "connection")
     return lambda kafka: topic_identity.recognise(connection, NAME, "me", kafka, [TOPIC])
 
@@ -76,28 +76,28 @@ def test_topics_that_are_what_they_were_are_read_from_postgres_positions(recogni
 
 
 def test_a_partition_that_is_new_begins_where_kafka_has_it(
-    recognise: Recognise, stored: dict[Partition, Position]
+    recognise: Recognise, stored: dict[Partition, LedgerPosition]
 ) -> None:
     start, _ = recognise(Kafka(reaches={KEY: Reach(2, 10), (TOPIC, 1): Reach(4, 9)}))
     assert start == {KEY: 6, (TOPIC, 1): 4}
-    assert stored[TOPIC, 1] == Position(4, "id-1", None)
+    assert stored[TOPIC, 1] == LedgerPosition(4, "id-1", None)
 
 
 @pytest.mark.parametrize(
     ("position", "kafka", "code"),
     [
         (
-            Position(6, "id-0", RECORD),
+            LedgerPosition(6, "id-0", RECORD),
             Kafka(),
             Code.TOPIC_RECREATED,
         ),
-        (Position(6, "id-1", RECORD), Kafka(reaches={}), Code.PARTITIONS_CHANGED),
-        (Position(11, "id-1", RECORD), Kafka(), Code.RECORDS_LOST),
-        (Position(1, "id-1", None), Kafka(), Code.RECORDS_DELETED),
-        (Position(6, "id-1", RECORD), Kafka(found=778), Code.TOPIC_RECREATED),
-        (Position(6, "id-1", RECORD), Kafka(found=None), Code.TOPIC_RECREATED),
-        (Position(6, "id-1", RECORD), Kafka(found=778, compacted=True), Code.TOPIC_RECREATED),
-        (Position(6, "id-1", LastRecord(2, 777)), Kafka(found=778), Code.TOPIC_RECREATED),
+        (LedgerPosition(6, "id-1", RECORD), Kafka(reaches={}), Code.PARTITIONS_CHANGED),
+        (LedgerPosition(11, "id-1", RECORD), Kafka(), Code.RECORDS_LOST),
+        (LedgerPosition(1, "id-1", None), Kafka(), Code.RECORDS_DELETED),
+        (LedgerPosition(6, "id-1", RECORD), Kafka(found=778), Code.TOPIC_RECREATED),
+        (LedgerPosition(6, "id-1", RECORD), Kafka(found=None), Code.TOPIC_RECREATED),
+        (LedgerPosition(6, "id-1", RECORD), Kafka(found=778, compacted=True), Code.TOPIC_RECREATED),
+        (LedgerPosition(6, "id-1", LastRecord(2, 777)), Kafka(found=778), Code.TOPIC_RECREATED),
     ],
     ids=[
         "another id",
@@ -111,7 +111,7 @@ def test_a_partition_that_is_new_begins_where_kafka_has_it(
     ],
 )
 def test_what_is_not_what_was_landed_is_refused(
-    recognise: Recognise, stored: dict[Partition, Position], position: Position, kafka: Kafka, code: Code
+    recognise: Recognise, stored: dict[Partition, LedgerPosition], position: LedgerPosition, kafka: Kafka, code: Code
 ) -> None:
     stored[KEY] = position
     with raises(Refused, code):
@@ -121,17 +121,17 @@ def test_what_is_not_what_was_landed_is_refused(
 @pytest.mark.parametrize(
     ("position", "kafka", "looked_at"),
     [
-        (Position(10, "id-1", RECORD), Kafka(), [5]),
-        (Position(2, "id-1", LastRecord(1, 777)), Kafka(found=None), []),
-        (Position(6, "id-1", None), Kafka(found=None), []),
-        (Position(6, "id-1", RECORD), Kafka(found=None, compacted=True), [5]),
+        (LedgerPosition(10, "id-1", RECORD), Kafka(), [5]),
+        (LedgerPosition(2, "id-1", LastRecord(1, 777)), Kafka(found=None), []),
+        (LedgerPosition(6, "id-1", None), Kafka(found=None), []),
+        (LedgerPosition(6, "id-1", RECORD), Kafka(found=None, compacted=True), [5]),
     ],
     ids=["all is landed", "retention removed the last record", "there was no record", "compaction removed it"],
 )
 def test_what_only_looks_like_a_reason_is_none(
     recognise: Recognise,
-    stored: dict[Partition, Position],
-    position: Position,
+    stored: dict[Partition, LedgerPosition],
+    position: LedgerPosition,
     kafka: Kafka,
     looked_at: list[int],
 ) -> None:
@@ -140,17 +140,17 @@ def test_what_only_looks_like_a_reason_is_none(
     assert kafka.looked_at == looked_at
 
 
-def test_every_partition_is_looked_at(recognise: Recognise, stored: dict[Partition, Position]) -> None:
+def test_every_partition_is_looked_at(recognise: Recognise, stored: dict[Partition, LedgerPosition]) -> None:
     """The first one is well."""
-    stored[TOPIC, 1] = Position(11, "id-1", None)
+    stored[TOPIC, 1] = LedgerPosition(11, "id-1", None)
     with raises(Refused, Code.RECORDS_LOST, "made_up.notes/1", "10"):
         recognise(Kafka(reaches={KEY: Reach(2, 10), (TOPIC, 1): Reach(2, 10)}))
 
 
 def test_a_topic_that_is_landed_no_more_is_not_asked_about(
-    recognise: Recognise, stored: dict[Partition, Position]
+    recognise: Recognise, stored: dict[Partition, LedgerPosition]
 ) -> None:
-    stored["made_up.gone", 0] = Position(11, "id-9", RECORD)
+    stored["made_up.gone", 0] = LedgerPosition(11, "id-9", RECORD)
     assert recognise(Kafka())[0] == {KEY: 6}
 
 
@@ -162,10 +162,10 @@ def test_a_topic_that_was_made_anew_while_a_batch_was_read_is_refused() -> None:
 
 
 def test_rows_that_come_from_a_decision_log_are_refused_before_kafka_is_asked(
-    recognise: Recognise, stored: dict[Partition, Position]
+    recognise: Recognise, stored: dict[Partition, LedgerPosition]
 ) -> None:
     """Offsets of two topics do not compare, whatever else the ledger says."""
-    stored["made_up.decisions", 1] = Position(7, "id-log", None)
+    stored["made_up.decisions", 1] = LedgerPosition(7, "id-log", None)
     with raises(Refused, Code.TABLES_OF_OTHER_TOPICS, "made_up.decisions", "onefold rebuild made_up") as refusal:
         recognise(Kafka(topic_ids={}))
     assert refusal.value.exit_code == 3
@@ -173,14 +173,14 @@ def test_rows_that_come_from_a_decision_log_are_refused_before_kafka_is_asked(
 
 
 def test_an_older_sink_that_begins_with_the_decision_log_meanwhile_is_seen(
-    recognise: Recognise, stored: dict[Partition, Position], monkeypatch: pytest.MonkeyPatch
+    recognise: Recognise, stored: dict[Partition, LedgerPosition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has found no position of output topics, and opens those of its log."""
     stored.clear()
     kafka = Kafka()
 
     def reach(topics: list[str]) -> dict[Partition, Reach]:
-        stored["made_up.decisions", 0] = Position(0, "id-log", None)
+        stored["made_up.decisions", 0] = LedgerPosition(0, "id-log", None)
         return kafka.reaches
 
     monkeypatch.setattr(kafka, "reach", reach)

@@ -7,15 +7,15 @@ import pytest
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.schema_history import HEADER_BYTES, SINGLE_OBJECT
-from onefold.spark_sink.contracts import Contract, Domain
+from onefold.spark_sink.contracts import Domain, StagedRecord
 from onefold.spark_sink.landing.known_schemas import refuse_written
-from onefold.spark_sink.landing.protocols import Record
+from onefold.spark_sink.landing.protocols import KafkaRecord
 from onefold.spark_sink.landing.staging_tables import Opened
 from tests.support.coded import raises
 
 KNOWN = SINGLE_OBJECT + b"12345678"
 OTHER = SINGLE_OBJECT + b"87654321"
-DOMAIN = Domain("d", {"d.out": Contract("d.Out", "{}", KNOWN, (), ("id",))}, {})
+DOMAIN = Domain("d", {"d.out": StagedRecord("d.Out", "{}", KNOWN, (), ("id",))}, {})
 
 
 class Log:
@@ -25,10 +25,10 @@ class Log:
         self._headers = headers
         self.asked = 0
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         self.asked += 1
         later = [at for at in self._headers if at >= offset]
-        return Record(min(later), None, OTHER, 0, frozenset(self._headers[min(later)])) if later else None
+        return KafkaRecord(min(later), None, OTHER, 0, frozenset(self._headers[min(later)])) if later else None
 
 
 def opened(*offsets: int, header: bytes = OTHER) -> list[Opened]:

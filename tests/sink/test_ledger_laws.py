@@ -18,7 +18,7 @@ from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.land import land
-from onefold.spark_sink.landing.ledger import Batch, LastRecord, OffsetRange, Position
+from onefold.spark_sink.landing.ledger import BatchRange, LastRecord, LedgerPosition, OffsetRange
 from onefold.spark_sink.landing.staging_tables import Staged
 from tests.support.landing import ID, Sink
 from tests.support.made_up_domain import write_domain
@@ -142,25 +142,26 @@ class Landing(RuleBasedStateMachine):
         """The ledger and the table are what the sets say, and no row was landed twice."""
         stored = ledger.positions(self.reader, NAME)
         assert stored == {
-            (self.topic, partition): Position(self.next[partition], ID, self.last[partition]) for partition in STARTS
+            (self.topic, partition): LedgerPosition(self.next[partition], ID, self.last[partition])
+            for partition in STARTS
         }
         rows = self.reader.execute(f'SELECT partition, "offset", landings FROM {NAME}.notes').fetchall()
         wanted = [(partition, offset, 1) for partition, offsets in self.landed.items() for offset in offsets]
         assert sorted(rows) == sorted(wanted)
 
-    def _batch(self, asked: Asked, topic_id: str = ID) -> Batch:
+    def _batch(self, asked: Asked, topic_id: str = ID) -> BatchRange:
         ranges = []
         for partition, (since, many) in sorted(asked.items()):
             start = self.next[partition] + since
             present = self._present(partition, start, start + many)
             last = LastRecord(max(present), max(present) * 7) if present else None
             ranges.append(OffsetRange(self.topic, partition, start, start + many, topic_id, last))
-        return Batch(NAME, "sink", tuple(ranges))
+        return BatchRange(NAME, "sink", tuple(ranges))
 
     def _present(self, partition: int, start: int, end: int) -> set[int]:
         return {offset for offset in self.present[partition] if start <= offset < end}
 
-    def _outcome(self, batch: Batch, reduced: bool) -> Any:
+    def _outcome(self, batch: BatchRange, reduced: bool) -> Any:
         """True: it lands; False: all of it is landed; or the error."""
         following = {part.key: self.next[part.partition] for part in batch.ranges}
         if any(part.topic_id != ID or part.start > following[part.key] for part in batch.ranges):
@@ -169,7 +170,7 @@ class Landing(RuleBasedStateMachine):
             return False
         return Overlap if reduced and any(part.start < following[part.key] for part in batch.ranges) else True
 
-    def _note(self, batch: Batch) -> None:
+    def _note(self, batch: BatchRange) -> None:
         for part in batch.ranges:
             at, partition = self.next[part.partition], part.partition
             new = self._present(partition, at, part.end)
@@ -177,7 +178,7 @@ class Landing(RuleBasedStateMachine):
             self.next[partition] = max(at, part.end)
             self.last[partition] = LastRecord(max(new), max(new) * 7) if new else self.last[partition]
 
-    def _land(self, number: int, batch: Batch, reduced: bool, step: Any = lambda name: None) -> Any:
+    def _land(self, number: int, batch: BatchRange, reduced: bool, step: Any = lambda name: None) -> Any:
         sink = self.sinks[number]
         tables = [
             sink.table(*sorted(self._present(part.partition, part.start, part.end)), partition=part.partition)

@@ -12,7 +12,7 @@ from onefold.spark_sink.errors import Overlap, Rewind
 from onefold.spark_sink.landing import batches
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
-from onefold.spark_sink.landing.ledger import Position
+from onefold.spark_sink.landing.ledger import LedgerPosition
 from onefold.telemetry import BATCHES, OFFSETS
 from tests.support.frames import ANSWER_S, BYTES, LEFT, RIGHT, TOPIC, Rows, World, ended, run
 from tests.support.waiting import eventually
@@ -83,7 +83,7 @@ def test_rows_of_a_broken_batch_do_not_count_when_another_sink_has_landed_the_re
         run(world, one, 0, {LEFT: 4}, Rows(*((*LEFT, at) for at in range(4))))
     assert world.bound.rows == {TOPIC: 1}
     again = make(start={LEFT: 1, RIGHT: 0})
-    world.stored = {LEFT: Position(4, "id-1", None), RIGHT: Position(0, "id-1", None)}
+    world.stored = {LEFT: LedgerPosition(4, "id-1", None), RIGHT: LedgerPosition(0, "id-1", None)}
     run(world, again, 0, {LEFT: 4}, Rows(*((*LEFT, at) for at in range(1, 4))))
     assert ended(again) is None
     assert world.bound.rows == {}

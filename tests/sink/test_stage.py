@@ -10,8 +10,8 @@ from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing import staging_tables
 from onefold.spark_sink.landing.batches import remaining
-from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, advance, overlaps
-from onefold.spark_sink.landing.staging_tables import Stage, Staged
+from onefold.spark_sink.landing.ledger import BatchRange, Contents, LastRecord, OffsetRange, advance, overlaps
+from onefold.spark_sink.landing.staging_tables import Staged, StagingTables
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.coded import raises
 
@@ -19,7 +19,7 @@ NAMES = ("target", "topic", "partition", "offset", "fingerprint", "at_ms", "line
 SCHEMA = pa.schema(
     list(zip(NAMES, [pa.string(), pa.string(), pa.int32(), *[pa.int64()] * 3, pa.string()], strict=True))
 )
-STAGE = Stage({name: Target(name, (), ()) for name in ("a", "b")})
+STAGE = StagingTables({name: Target(name, (), ()) for name in ("a", "b")})
 
 
 def table(*rows: tuple[Any, ...]) -> pa.Table:
@@ -53,8 +53,8 @@ def test_the_bytes_of_a_part_of_an_array_are_those_of_its_strings(chunk: slice) 
     assert bytes(staging_tables.bytes_of(array)).decode() == "".join(strings[chunk])
 
 
-def batch(*ranges: tuple[int, int, int]) -> Batch:
-    return Batch(
+def batch(*ranges: tuple[int, int, int]) -> BatchRange:
+    return BatchRange(
         "s",
         "w",
         tuple(

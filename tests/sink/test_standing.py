@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
-from onefold.spark_sink.lag_monitor import Standing
+from onefold.spark_sink.lag_monitor import LagMonitor
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.telemetry import QUERY_RUNS, TO_LAND
 from tests.support.clock import Clock
@@ -22,7 +22,7 @@ class Made:
         self.reached: Mapping[Partition, int] = {}
         self.ends: Mapping[Partition, int] | None = {LEFT: 5, RIGHT: 5}
         self.clock, self.told = Clock(), Kept()
-        self.standing = Standing(self, self._ends, self.told, self.clock)
+        self.standing = LagMonitor(self, self._ends, self.told, self.clock)
         self.standing.running = True
 
     def _ends(self, topics: list[str]) -> Mapping[Partition, int]:

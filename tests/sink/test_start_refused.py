@@ -8,9 +8,9 @@ import pytest
 
 from onefold.error_codes import Code, CodedError
 from onefold.processor.core.errors import Misconfigured, Retriable
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.spark_sink.spark import query
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.spark.query import SinkQuery
 from tests.support.coded import raises
 
 
@@ -36,6 +36,8 @@ def test_what_passes_is_waited_for(
         raise error
 
     monkeypatch.setattr(query, "connect", connect)
-    plan = cast("Plan", SimpleNamespace(postgres_dsn="", writer="", held=print, domain=SimpleNamespace(name="runner")))
+    plan = cast(
+        "QueryConfig", SimpleNamespace(postgres_dsn="", writer="", held=print, domain=SimpleNamespace(name="runner"))
+    )
     with raises(raised, code, str(error)):
-        Query(lambda: cast("Any", None), plan, cast("Any", None)).start()
+        SinkQuery(lambda: cast("Any", None), plan, cast("Any", None)).start()

@@ -12,7 +12,7 @@ from onefold import kafka_client, kafka_offsets
 from onefold.error_codes import Code
 from onefold.kafka_probe import Trouble
 from onefold.processor.core.errors import Retriable, Unauthenticated
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 
 
 class Message:
@@ -72,7 +72,7 @@ def test_two_threads_read_their_own_records(monkeypatch: pytest.MonkeyPatch) -> 
     """A consumer has one assignment, and all queries of a sink share it."""
     consumer = Consumer()
     monkeypatch.setattr(kafka_client, "consumer", lambda settings: consumer)
-    topics = Topics("127.0.0.1:9", {})
+    topics = KafkaTopics("127.0.0.1:9", {})
     with ThreadPoolExecutor() as pool:
         first = pool.submit(topics.record_from, "notes", 0, 7)
         assert consumer.polled.wait(5)
@@ -84,7 +84,7 @@ def test_two_threads_read_their_own_records(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_silent_kafka_is_not_taken_for_one_without_the_record() -> None:
     """The sink would refuse a topic whose last written record is gone."""
     with (
-        closing(Topics("127.0.0.1:9", {}, patience_s=0.2)) as topics,
+        closing(KafkaTopics("127.0.0.1:9", {}, patience_s=0.2)) as topics,
         pytest.raises(Retriable, match=r"does not give notes/0@7 in 0\.2 s"),
     ):
         topics.record_from("notes", 0, 7)
@@ -105,7 +105,7 @@ def test_only_a_login_that_kafka_has_refused_is_made_again(
     monkeypatch.setattr(kafka_client, "consumer", consumer)
     trouble = Trouble(Code.KAFKA_LOGIN, "wrong password", "", refused=refused)
     monkeypatch.setattr(kafka_client, "explain", lambda cause, client: trouble)
-    topics = Topics("kafka:9092", {"sasl.password": "first"})
+    topics = KafkaTopics("kafka:9092", {"sasl.password": "first"})
 
     def silent(*given: object) -> None:
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))

@@ -16,7 +16,7 @@ from onefold.config import private_files
 from onefold.stack import accounts, postgres, postgres_copies
 from onefold.stack.child import Child
 from onefold.stack.ports import free_ports
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 
 pytestmark = [pytest.mark.promise("accounts-of-root"), pytest.mark.slow]  # starts a process a test
 
@@ -37,7 +37,7 @@ def owners(folder: Path) -> set[int]:
     return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
 
 
-def started(server: Postgres, log: Path) -> Child:
+def started(server: PostgresServer, log: Path) -> Child:
     child = Child(server.service(log))
     child.start()
     child.wait_ready()
@@ -52,7 +52,7 @@ def test_the_database_runs_as_an_account_that_nothing_else_has(closed: bool, ope
     home = open_folder / "closed" / "home" if closed else open_folder / "home"
     home.parent.mkdir(mode=0o700, exist_ok=True)
     private_files.secure(home)
-    server = Postgres(home / "postgres", free_ports(1)[0])
+    server = PostgresServer(home / "postgres", free_ports(1)[0])
     server.prepare()
     number = (server.account or (0, 0))[0]
     assert number not in (0, accounts.maker())

@@ -60,7 +60,7 @@ def test_topics_that_a_newer_kafka_has_written_are_refused_with_a_sentence(
 
 
 def test_the_database_listens_on_loopback_only_and_waits_for_the_disk(tmp_path: Path) -> None:
-    command = postgres.Postgres(tmp_path, 4321).command()
+    command = postgres.PostgresServer(tmp_path, 4321).command()
     assert "listen_addresses=127.0.0.1" in command
     assert "unix_socket_directories=" in command
     assert "fsync=on" in command
@@ -74,7 +74,7 @@ def test_a_folder_counts_as_open_only_if_every_folder_above_it_is(tmp_path: Path
 
 
 def test_a_pid_file_that_names_another_program_is_removed(tmp_path: Path) -> None:
-    server = postgres.Postgres(tmp_path, 1)
+    server = postgres.PostgresServer(tmp_path, 1)
     server.data.mkdir(parents=True)
     pid_file = server.data / "postmaster.pid"
     pid_file.write_text("1\n", encoding="utf-8")

@@ -22,7 +22,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.stack import data_directory
 from onefold.stack.broker import Broker
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 from tests.support import previous
 from tests.support.coded import code_of, raises
 from tests.support.rooms import ROOT
@@ -340,7 +340,7 @@ def started_broker(home: Path) -> None:
     ("prepare", "file"),
     [
         (started_broker, "kafka/data/__cluster_metadata-0/00000000000000000000.log"),
-        (lambda home: Postgres(home / "postgres", 1).prepare(), "postgres/data/PG_VERSION"),
+        (lambda home: PostgresServer(home / "postgres", 1).prepare(), "postgres/data/PG_VERSION"),
     ],
     ids=["kafka", "postgres"],
 )

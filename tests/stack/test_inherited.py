@@ -9,7 +9,7 @@ import pytest
 from onefold.config.settings import Settings
 from onefold.stack import plan, service_environment
 from onefold.stack.child import Child
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("secrets-stay")
@@ -53,9 +53,9 @@ def test_who_gets_what(names: tuple[str, ...] | None, gets: set[str]) -> None:
 def test_a_plan_says_what_its_services_get(tmp_path: Path) -> None:
     """Code of a pipeline may read variables of its own; what no such code runs in does without."""
     public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": "http://127.0.0.1:1"}
-    made = plan.Plan(plan.pipeline(Settings(home=tmp_path), ["runner"], public), public)
+    made = plan.StackPlan(plan.pipeline(Settings(home=tmp_path), ["runner"], public), public)
     made.write(tmp_path)
-    services = {service.name: service.inherits for stage in plan.Plan.read(tmp_path).stages for service in stage}
+    services = {service.name: service.inherits for stage in plan.StackPlan.read(tmp_path).stages for service in stage}
     of_sinks = {name for name, inherits in services.items() if inherits == service_environment.SINK}
     assert of_sinks == {"sink-1"}
     assert {inherits for name, inherits in services.items() if name not in of_sinks} == {None}
@@ -64,7 +64,7 @@ def test_a_plan_says_what_its_services_get(tmp_path: Path) -> None:
 def test_a_child_gets_what_it_is_given_and_what_it_inherits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     program = "import json, os; print(json.dumps(dict(os.environ)))"
-    service = Service(
+    service = SupervisedService(
         "one",
         (sys.executable, "-c", program),
         tmp_path / "one.log",

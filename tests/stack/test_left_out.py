@@ -16,10 +16,10 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
-from onefold.stack.plan import Plan
-from onefold.stack.service import Ready, Service
+from onefold.stack.plan import StackPlan
+from onefold.stack.service import Ready, SupervisedService
 from onefold.stack.supervisor import Managed
 from tests.support.coded import raises
 from tests.support.waiting import eventually
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.slow  # starts a process a test
 REFUSES = """[ -e mended ] || exit {code}; echo '{{"state": "running", "detail": ""}}' > status; exec sleep 1000"""
 
 
-def refusing(folder: Path, code: int) -> Service:
+def refusing(folder: Path, code: int) -> SupervisedService:
     script = REFUSES.format(code=code)
     ready = Ready("status_file", str(folder / "status"))
-    return Service("one", ("/bin/sh", "-c", script), folder / "one.log", ready, folder=folder, needed=False)
+    return SupervisedService("one", ("/bin/sh", "-c", script), folder / "one.log", ready, folder=folder, needed=False)
 
 
 def entry(home: Path) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def entry(home: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def supervised(home: Path, service: Service) -> Iterator[tuple[Plan, subprocess.Popen[bytes]]]:
+def supervised(home: Path, service: SupervisedService) -> Iterator[tuple[StackPlan, subprocess.Popen[bytes]]]:
     """A real supervisor with that service alone."""
-    plan = Plan([[service]], {})
+    plan = StackPlan([[service]], {})
     plan.write(home)
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(home)])
     try:
@@ -59,7 +59,7 @@ def test_one_that_others_can_do_without_is_left_out_and_tried_further(tmp_path: 
     """As docs/deploy.md says. Whoever mends what it refuses need not start anything again."""
     said = io.StringIO()
     with supervised(tmp_path, refusing(tmp_path, code)) as (plan, process):
-        control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(said))
+        control._wait(tmp_path, plan, lambda: process.poll() is None, StageProgress(said))
         assert f"one is left out: ended with exit code {code}; its log: {tmp_path / 'one.log'}" in said.getvalue()
         shown = f"ended with exit code {code}; starts again after"
         eventually(lambda: entry(tmp_path)["detail"].startswith(shown), 10, "`status` shows how it ended")
@@ -75,19 +75,19 @@ def test_a_restart_waits_no_longer_for_one_that_refuses(
     monkeypatch.setattr(control, "READY_S", 20.0)
     (tmp_path / "mended").touch()
     with supervised(tmp_path, replace(refusing(tmp_path, REFUSED), needed=needed)) as (plan, process):
-        control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(io.StringIO()))
+        control._wait(tmp_path, plan, lambda: process.poll() is None, StageProgress(io.StringIO()))
         (tmp_path / "mended").unlink()
         (tmp_path / "status").unlink()
         with raises(UserError, Code.SERVICE_FAILED, "one refused to start again"):
-            control.restart(Settings(home=tmp_path), "one", Progress(io.StringIO()))
+            control.restart(Settings(home=tmp_path), "one", StageProgress(io.StringIO()))
         with raises(UserError, Code.SERVICE_FAILED, "one refused to start again"):
-            control.restart(Settings(home=tmp_path), "one", Progress(io.StringIO()))
+            control.restart(Settings(home=tmp_path), "one", StageProgress(io.StringIO()))
 
 
 def test_without_one_that_is_needed_nothing_is_waited_for(tmp_path: Path) -> None:
     needed = replace(refusing(tmp_path, REFUSED), needed=True)
     with supervised(tmp_path, needed) as (plan, process), pytest.raises(UserError) as refused:
-        control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(io.StringIO()))
+        control._wait(tmp_path, plan, lambda: process.poll() is None, StageProgress(io.StringIO()))
     assert "one refused to start (ended with exit code 3)" in refused.value.message
 
 
@@ -100,11 +100,13 @@ def test_a_stack_that_runs_goes_on_without_one_that_is_needed(tmp_path: Path, mo
     monkeypatch.setattr(control, "pipeline", lambda *of: [[needed]])
     with supervised(tmp_path, broker) as (plan, process):
         # Started without --only, or nothing would be taken in.
-        Plan([*plan.stages, [replace(needed, name="two")]], {}).write(tmp_path)
+        StackPlan([*plan.stages, [replace(needed, name="two")]], {}).write(tmp_path)
         eventually(lambda: stack_state.read_running(tmp_path), 10, "the supervisor has said that it runs")
         before = stack_state.read_running(tmp_path)["services"]["kafka"]["pid"]
         with raises(UserError, Code.SERVICE_FAILED, "refused to start"):
-            control._take_in(Settings(home=tmp_path), [], stack_state.read_running(tmp_path), Progress(io.StringIO()))
+            control._take_in(
+                Settings(home=tmp_path), [], stack_state.read_running(tmp_path), StageProgress(io.StringIO())
+            )
         assert process.poll() is None
         assert stack_state.read_running(tmp_path)["services"]["kafka"]["pid"] == before
 
@@ -120,7 +122,7 @@ def test_how_it_ended_is_said_also_while_it_starts_again(tmp_path: Path, needed:
     )
     said = io.StringIO()
     try:
-        control._wait(tmp_path, Plan([[managed.service]], {}), lambda: True, Progress(said))
+        control._wait(tmp_path, StackPlan([[managed.service]], {}), lambda: True, StageProgress(said))
     except UserError as refused:
         said.write(refused.message)
     assert "ended with exit code 3" in said.getvalue()

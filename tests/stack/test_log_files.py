@@ -9,7 +9,7 @@ import pytest
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.stack import log_files
-from onefold.stack.log_files import Reader, around, tail
+from onefold.stack.log_files import StackLogReader, around, tail
 from tests.support.coded import raises
 
 FAILED = {
@@ -33,8 +33,8 @@ def logs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(logs: Path) -> Iterator[Reader]:
-    made = Reader(logs.parent)
+def reader(logs: Path) -> Iterator[StackLogReader]:
+    made = StackLogReader(logs.parent)
     yield made
     made.close()
 
@@ -44,13 +44,13 @@ def add(path: Path, text: str | bytes) -> None:
         file.write(text if isinstance(text, bytes) else text.encode())
 
 
-def test_the_last_lines_of_each(reader: Reader) -> None:
+def test_the_last_lines_of_each(reader: StackLogReader) -> None:
     assert reader.services == ["kafka", "sink-1"]
     assert list(reader.last(2)) == [("kafka", "two"), ("kafka", "three"), ("sink-1", "landed")]
     assert list(reader.last(0)) == []
 
 
-def test_what_comes_meanwhile_is_told_once(reader: Reader, logs: Path) -> None:
+def test_what_comes_meanwhile_is_told_once(reader: StackLogReader, logs: Path) -> None:
     add(logs / "kafka.log", "four\n")
     assert [line for _, line in reader.last(20)] == ["one", "two", "three", "landed"]
     assert list(reader.more()) == [("kafka", "four")]
@@ -59,7 +59,7 @@ def test_what_comes_meanwhile_is_told_once(reader: Reader, logs: Path) -> None:
 
 def test_a_line_is_told_when_it_is_whole(logs: Path) -> None:
     add(logs / "kafka.log", "fo")
-    reader = Reader(logs.parent, "kafka")
+    reader = StackLogReader(logs.parent, "kafka")
     assert [line for _, line in reader.last(1)] == ["three"]
     assert list(reader.more()) == []
     add(logs / "kafka.log", "ur\nfi")
@@ -73,7 +73,7 @@ def test_long_logs_and_long_lines(logs: Path) -> None:
     """Longer than what is read at once: the ends of logs are found, and a line of that length does not stop anything."""
     lines = [f"{number} {'x' * 100}" for number in range(3_000)]
     (logs / "kafka.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    reader = Reader(logs.parent, "kafka")
+    reader = StackLogReader(logs.parent, "kafka")
     assert [line for _, line in reader.last(1_500)] == lines[-1_500:]
     add(logs / "kafka.log", "y" * 200_000 + "\nafter\n")
     told = [line for _, line in reader.more()]
@@ -82,7 +82,7 @@ def test_long_logs_and_long_lines(logs: Path) -> None:
     reader.close()
 
 
-def test_a_log_that_is_begun_anew_and_a_service_that_is_new(reader: Reader, logs: Path) -> None:
+def test_a_log_that_is_begun_anew_and_a_service_that_is_new(reader: StackLogReader, logs: Path) -> None:
     """As `up` does it: the log of the run before gets another name first."""
     add(logs / "kafka.log", "the last\n")
     (logs / "kafka.log").replace(logs / "kafka.log.before")
@@ -104,7 +104,7 @@ def test_a_service_that_is_not_there(logs: Path, service: str, code: int, says: 
 
 def test_a_home_without_logs(tmp_path: Path) -> None:
     with raises(UserError, Code.STACK_STOPPED):
-        Reader(tmp_path)
+        StackLogReader(tmp_path)
 
 
 def test_a_log_around_a_moment(tmp_path: Path) -> None:

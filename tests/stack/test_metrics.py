@@ -14,19 +14,19 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.stack import foreground, metrics
 from onefold.stack.ports import free_ports
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 from tests.support.coded import raises
 
 
-def service(name: str) -> Service:
-    return Service(name, ("true",), Path("log"), Ready("done"))
+def service(name: str) -> SupervisedService:
+    return SupervisedService(name, ("true",), Path("log"), Ready("done"))
 
 
-def stages(*names: str) -> list[list[Service]]:
+def stages(*names: str) -> list[list[SupervisedService]]:
     return [[service("kafka")], [service("prepare")], [*map(service, names), service("dashboard")]]
 
 
-def ports_of(found: list[list[Service]]) -> dict[str, int]:
+def ports_of(found: list[list[SupervisedService]]) -> dict[str, int]:
     return {
         one.name: int(one.environment[metrics.VARIABLE])
         for stage in found for one in stage if metrics.VARIABLE in one.environment
@@ -73,7 +73,7 @@ def test_the_ports_begin_where_the_user_says() -> None:
 def test_of_several_processes_in_one_command_each_has_the_next_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, ports: list[str]
 ) -> None:
-    started: list[Service] = []
+    started: list[SupervisedService] = []
     monkeypatch.setattr(foreground, "run", lambda supervisor, publish: started.extend(
         managed.service for managed in supervisor.stages[0]))  # fmt: skip
     foreground.process({"orders": 1, "mails": 1}, "1", tmp_path / "status.json", first)

@@ -18,11 +18,11 @@ import yaml  # type: ignore[import-untyped]  # PyYAML has no types
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control, ports
 from onefold.stack.embedded import Infrastructure
-from onefold.stack.plan import Plan
-from onefold.stack.ports import PORTS, Keeping, Ports, choose_ports, free_ports
+from onefold.stack.plan import StackPlan
+from onefold.stack.ports import PORTS, Ports, ReservedPorts, choose_ports, free_ports
 from tests.support.coded import raises
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is kept")
@@ -39,8 +39,8 @@ def is_kept(port: int) -> bool:
 
 
 @pytest.fixture
-def keeping() -> Iterator[Keeping]:
-    with closing(Keeping()) as made:
+def keeping() -> Iterator[ReservedPorts]:
+    with closing(ReservedPorts()) as made:
         yield made
 
 
@@ -95,7 +95,7 @@ def test_the_default_ports_are_those_that_compose_publishes(monkeypatch: pytest.
 
 
 @linux_only
-def test_a_port_that_is_kept_is_given_to_nobody_else(two: list[int], keeping: Keeping) -> None:
+def test_a_port_that_is_kept_is_given_to_nobody_else(two: list[int], keeping: ReservedPorts) -> None:
     assert set(free_ports(2)) == set(two)
     keeping.keep(two[:1])
     assert free_ports(1) == two[1:]
@@ -106,7 +106,7 @@ def test_a_port_that_is_kept_is_given_to_nobody_else(two: list[int], keeping: Ke
 
 
 @linux_only
-def test_whoever_a_port_is_kept_for_can_listen_on_it_again_and_again(two: list[int], keeping: Keeping) -> None:
+def test_whoever_a_port_is_kept_for_can_listen_on_it_again_and_again(two: list[int], keeping: ReservedPorts) -> None:
     keeping.keep(two)
     for _ in range(2):
         with socket.create_server(("127.0.0.1", two[0])) as server, socket.create_connection(server.getsockname()):
@@ -114,9 +114,9 @@ def test_whoever_a_port_is_kept_for_can_listen_on_it_again_and_again(two: list[i
 
 
 @linux_only
-def test_a_port_may_be_kept_by_two_and_what_cannot_be_kept_is_no_error(two: list[int], keeping: Keeping) -> None:
+def test_a_port_may_be_kept_by_two_and_what_cannot_be_kept_is_no_error(two: list[int], keeping: ReservedPorts) -> None:
     """By whoever starts a stack, and by its supervisor; that another program has it says the service that wants it."""
-    with closing(Keeping()) as first, socket.create_server(("127.0.0.1", two[1])):
+    with closing(ReservedPorts()) as first, socket.create_server(("127.0.0.1", two[1])):
         first.keep([0, *two])
         keeping.keep(two[:1])
     assert free_ports(1) == two[1:]
@@ -133,7 +133,7 @@ def kept_at(step: str, told: Callable[[], list[int]], home: Path, monkeypatch: p
     monkeypatch.setattr(signal, "signal", lambda *given: None)  # `up` would take the test's own
     monkeypatch.setattr(control, step, looks)
     with pytest.raises(UserError, match="that is enough"):
-        control.up(Settings(home=home), [], [], Progress())
+        control.up(Settings(home=home), [], [], StageProgress())
     assert not any(map(is_kept, seen))
     return seen
 
@@ -149,7 +149,7 @@ def test_the_ports_of_a_stack_are_kept_while_its_parts_arrive(tmp_path: Path, mo
 @linux_only
 def test_those_of_metrics_are_kept_until_the_supervisor_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (metrics,) = free_ports(1)
-    monkeypatch.setattr(control, "_plan", lambda *given: Plan([], {"metrics": {"one": metrics}}))
+    monkeypatch.setattr(control, "_plan", lambda *given: StackPlan([], {"metrics": {"one": metrics}}))
     assert kept_at("_start_supervisor", lambda: [metrics], tmp_path, monkeypatch) == {metrics: True}
 
 

@@ -15,9 +15,9 @@ from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
-from onefold.stack.plan import Plan
+from onefold.stack.plan import StackPlan
 from onefold.stack.ports import Ports, choose_ports, free_ports
 from tests.support import previous
 from tests.support.coded import raises
@@ -52,7 +52,7 @@ def test_a_plan_of_0_1_0_is_read(tmp_path: Path) -> None:
     before = kept("plan.json")
     put(tmp_path, "plan.json", before)
 
-    plan = Plan.read(tmp_path)
+    plan = StackPlan.read(tmp_path)
     assert plan.public == before["public"]
     services = [service.as_json() for stage in plan.stages for service in stage]
     for service, then in zip(services, (service for stage in before["stages"] for service in stage), strict=True):
@@ -69,7 +69,7 @@ def test_a_stack_that_0_1_0_started_is_not_asked_to_take_anything_in(tmp_path: P
         plan = put(tmp_path, "plan.json", kept("plan.json"))
         before = plan.read_bytes()
         with raises(UserError, Code.STACK_RUNS, "0.1.0"):
-            control._take_in(Settings(home=tmp_path), ["runner"], stack_state.read_running(tmp_path), Progress())
+            control._take_in(Settings(home=tmp_path), ["runner"], stack_state.read_running(tmp_path), StageProgress())
 
         assert supervisor.poll() is None
         assert plan.read_bytes() == before
@@ -94,7 +94,7 @@ def test_0_1_0_keeps_the_ports_that_this_version_chose(tmp_path: Path) -> None:
 
 def test_a_plan_says_its_version(tmp_path: Path) -> None:
     """0.1.0 never reads one of ours: an `up` writes the plan before it starts the supervisor that reads it."""
-    Plan([], {}).write(tmp_path)
+    StackPlan([], {}).write(tmp_path)
     assert json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))["version"] == stack_state.VERSION
 
 
@@ -103,7 +103,7 @@ def test_a_plan_says_its_version(tmp_path: Path) -> None:
     [
         ("stack.json", stack_state.read),
         ("stack.json", stack_state.read_running),
-        ("plan.json", Plan.read),
+        ("plan.json", StackPlan.read),
         ("ports.json", choose_ports),
     ],
     ids=lambda value: getattr(value, "__qualname__", value),
@@ -130,5 +130,5 @@ def test_fields_that_a_later_release_adds_are_left_out(tmp_path: Path) -> None:
     put(tmp_path, "plan.json", {**plan, "host": "a", "version": stack_state.VERSION})
     put(tmp_path, "ports.json", {**ports, "metrics": 1})
 
-    assert len(Plan.read(tmp_path).names) == len(kept("stack.json")["services"])
+    assert len(StackPlan.read(tmp_path).names) == len(kept("stack.json")["services"])
     assert choose_ports(tmp_path) == Ports(**ports)

@@ -16,11 +16,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onefold.config.settings import Settings
 from onefold.operate import grants, pipelines
-from onefold.rights import Role
+from onefold.rights import DatabaseRole
 from onefold.stack import accounts, plan
 from onefold.stack.child import Child
 from onefold.stack.ports import free_ports
-from onefold.stack.postgres import ROLES, Postgres
+from onefold.stack.postgres import ROLES, PostgresServer
 from tests.support.command_line import ROOT
 from tests.support.guarded import TLS_PROGRAMS
 from tests.support.waiting import eventually
@@ -53,7 +53,7 @@ UNION ALL SELECT datname FROM pg_database WHERE datname = current_database() AND
 
 
 @contextmanager
-def running(server: Postgres) -> Iterator[None]:
+def running(server: PostgresServer) -> Iterator[None]:
     child = Child(server.service(server.home / "postgres.log"))
     child.start()
     try:
@@ -65,8 +65,8 @@ def running(server: Postgres) -> Iterator[None]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Postgres]:
-    made = Postgres(tmp_path / "postgres", free_ports(1)[0])
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    made = PostgresServer(tmp_path / "postgres", free_ports(1)[0])
     made.prepare()
     yield made
     made.wipe()
@@ -90,17 +90,17 @@ def prepared(dsn: str) -> None:
     pipelines.give_rights([PIPELINE], settings)
 
 
-def lacks(server: Postgres) -> dict[str, str]:
+def lacks(server: PostgresServer) -> dict[str, str]:
     """By role the sentence about what its login lacks."""
     declared = [pipelines.found()[PIPELINE]]
-    return {role.value: grants.lacking(role, server.logins[role.value], declared, "a test") for role in Role}
+    return {role.value: grants.lacking(role, server.logins[role.value], declared, "a test") for role in DatabaseRole}
 
 
-HAVE_ALL = {role.value: "" for role in Role}
+HAVE_ALL = {role.value: "" for role in DatabaseRole}
 
 
 @pytest.mark.postgres
-def test_each_login_has_the_rights_of_its_role_and_no_other(server: Postgres) -> None:
+def test_each_login_has_the_rights_of_its_role_and_no_other(server: PostgresServer) -> None:
     server.make_logins()
     with running(server):
         logins = server.logins
@@ -109,10 +109,10 @@ def test_each_login_has_the_rights_of_its_role_and_no_other(server: Postgres) ->
         superusers = ask(logins["reader"], "SELECT rolname FROM pg_roles WHERE rolsuper")
         assert superusers == [("onefold",)], "no service logs in as it"
         passwords = {conninfo_to_dict(dsn)["password"] for dsn in (*logins.values(), server.dsn)}
-        assert len(passwords) == len(Role) + 1
+        assert len(passwords) == len(DatabaseRole) + 1
         do(logins["owner"], "CREATE TABLE mine (); DROP TABLE mine")
-        for role in Role:
-            if role is not Role.OWNER:
+        for role in DatabaseRole:
+            if role is not DatabaseRole.OWNER:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     do(logins[role.value], "CREATE TABLE mine ()")
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -121,7 +121,7 @@ def test_each_login_has_the_rights_of_its_role_and_no_other(server: Postgres) ->
 
 
 @pytest.mark.postgres
-def test_a_data_directory_with_one_superuser_is_handed_to_the_owner(server: Postgres) -> None:
+def test_a_data_directory_with_one_superuser_is_handed_to_the_owner(server: PostgresServer) -> None:
     """The superuser's login goes on working, as programs of a user have it."""
     with running(server):
         prepared(server.dsn)
@@ -141,7 +141,7 @@ def test_a_data_directory_with_one_superuser_is_handed_to_the_owner(server: Post
 
 
 @pytest.mark.postgres
-def test_a_crash_of_the_earlier_release_leaves_nothing_that_cannot_be_handed_over(server: Postgres) -> None:
+def test_a_crash_of_the_earlier_release_leaves_nothing_that_cannot_be_handed_over(server: PostgresServer) -> None:
     """Temporary tables of its sessions, which go with the next session of their number."""
     child = Child(server.service(server.home / "postgres.log"))
     child.start()
@@ -158,7 +158,7 @@ def test_a_crash_of_the_earlier_release_leaves_nothing_that_cannot_be_handed_ove
 
 
 @pytest.mark.postgres
-def test_a_table_of_another_owner_keeps_no_right_from_the_others(server: Postgres) -> None:
+def test_a_table_of_another_owner_keeps_no_right_from_the_others(server: PostgresServer) -> None:
     server.make_logins()
     with running(server):
         owner = server.logins["owner"]
@@ -173,7 +173,7 @@ def test_a_table_of_another_owner_keeps_no_right_from_the_others(server: Postgre
 
 
 @pytest.mark.postgres
-def test_the_reader_sees_what_the_owner_makes_and_the_owner_may_read_as_the_reader(server: Postgres) -> None:
+def test_the_reader_sees_what_the_owner_makes_and_the_owner_may_read_as_the_reader(server: PostgresServer) -> None:
     """Also in a database of an earlier release, whose schema files gave that right to tables of the superuser."""
     with running(server):
         prepared(server.dsn)

@@ -13,9 +13,9 @@ import pytest
 from onefold.config.settings import Settings
 from onefold.stack import plan
 from onefold.stack.child import Child
-from onefold.stack.log_files import Reader, around, tail
-from onefold.stack.log_writer import Writer
-from onefold.stack.service import Ready, Service
+from onefold.stack.log_files import StackLogReader, around, tail
+from onefold.stack.log_writer import LogFiles
+from onefold.stack.service import Ready, SupervisedService
 from onefold.stack.supervisor import Managed
 from tests.support.waiting import eventually
 
@@ -48,7 +48,7 @@ def lines(count: int = LINES) -> list[str]:
 
 def program(tmp_path: Path, words: str, count: int = 10) -> Child:
     argv = (sys.executable, "-c", words)
-    return Child(Service("one", argv, tmp_path / "one.log", Ready("done"), log_bytes=SMALL, log_files=count))
+    return Child(SupervisedService("one", argv, tmp_path / "one.log", Ready("done"), log_bytes=SMALL, log_files=count))
 
 
 def ended(child: Child) -> None:
@@ -60,7 +60,7 @@ def ended(child: Child) -> None:
 def test_files_end_with_a_line_and_hold_every_line(size: int, tmp_path: Path) -> None:
     """However the output is cut into blocks."""
     log, text = tmp_path / "one.log", "".join(f"{line}\n" for line in lines(200)).encode()
-    writer = Writer(log, SMALL, 10)
+    writer = LogFiles(log, SMALL, 10)
     for begin in range(0, len(text), size):
         writer.write(text[begin : begin + size])
     assert written(log) == lines(200)
@@ -80,7 +80,7 @@ def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "one.log", SMALL, 10)
+    writer = LogFiles(tmp_path / "one.log", SMALL, 10)
     for _ in range(100):
         writer.write(b"y" * 100)
     assert max(file.stat().st_size for file in files(tmp_path / "one.log")) <= 2 * SMALL
@@ -103,7 +103,7 @@ def test_the_note_of_what_a_full_disk_lost_is_a_line_with_the_number_of_bytes(
 ) -> None:
     """Also where the disk has taken a part of a line, a file was begun within a block, and the note itself did not fit."""
     log, left = tmp_path / "one.log", [room]
-    writer, text = Writer(log, 30, 100), "".join(f"{line}\n" for line in lines(4)).encode()
+    writer, text = LogFiles(log, 30, 100), "".join(f"{line}\n" for line in lines(4)).encode()
 
     writer.write(b"first\n")
     with monkeypatch.context() as disk:
@@ -121,7 +121,7 @@ def test_the_note_of_what_a_full_disk_lost_is_a_line_with_the_number_of_bytes(
 def test_a_note_that_a_full_disk_took_a_part_of_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, left = Writer(tmp_path / "one.log", SMALL, 3), [0]
+    writer, left = LogFiles(tmp_path / "one.log", SMALL, 3), [0]
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", partial(full, os.write, left))
@@ -202,10 +202,10 @@ def test_a_reader_follows_across_files(tmp_path: Path) -> None:
     """Also where several were begun between two looks."""
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "one.log"
-    writer, text = Writer(log, SMALL, 10), [f"{line}\n".encode() for line in lines()]
+    writer, text = LogFiles(log, SMALL, 10), [f"{line}\n".encode() for line in lines()]
     for line in text[:100]:
         writer.write(line)
-    with closing(Reader(tmp_path)) as reader:
+    with closing(StackLogReader(tmp_path)) as reader:
         assert [line for _, line in reader.last(90)] == lines()[10:100], "of more than one file"
         told = []
         for begin, end in ((100, 101), (101, 130), (130, 330), (330, 331), (331, LINES)):
@@ -222,10 +222,10 @@ def test_a_reader_that_looks_all_the_time_sees_each_line_once(tmp_path: Path) ->
     log = tmp_path / "logs" / "one.log"
     log.touch()
     child = Child(
-        Service("one", (sys.executable, "-c", f"for n in range(4 * {LINES}): print('line', n, 'x' * 20, flush=True)"),
+        SupervisedService("one", (sys.executable, "-c", f"for n in range(4 * {LINES}): print('line', n, 'x' * 20, flush=True)"),
                 log, Ready("done"), log_bytes=SMALL * 5, log_files=10)
     )  # fmt: skip
-    with closing(Reader(tmp_path)) as reader:
+    with closing(StackLogReader(tmp_path)) as reader:
         child.start()
         told: list[str] = []
 
@@ -241,7 +241,7 @@ def test_a_reader_that_looks_all_the_time_sees_each_line_once(tmp_path: Path) ->
 
 def test_the_place_where_a_service_ended_is_found_in_an_older_file(tmp_path: Path) -> None:
     managed = Managed(
-        Service("one", (sys.executable, "-c", "print('the reason'); raise SystemExit(1)"), tmp_path / "one.log",
+        SupervisedService("one", (sys.executable, "-c", "print('the reason'); raise SystemExit(1)"), tmp_path / "one.log",
                 Ready("status_file", str(tmp_path / "status")), log_bytes=SMALL, log_files=3)
     )  # fmt: skip
 
@@ -252,7 +252,7 @@ def test_the_place_where_a_service_ended_is_found_in_an_older_file(tmp_path: Pat
     eventually(turned, 30, "it has ended")
     end = managed.describe()["last_end"]
     place = (tmp_path / "one.log", end["log_at"], end["log_file"])
-    writer = Writer(tmp_path / "one.log", SMALL, 3)
+    writer = LogFiles(tmp_path / "one.log", SMALL, 3)
     writer.write(b"after\n" + b"z" * SMALL + b"\nnewer\n")
     assert "newer" in (tmp_path / "one.log").read_text(encoding="utf-8")
     assert around(*place)[:2] == ["the reason", "after"]
@@ -262,7 +262,10 @@ def test_a_plan_has_the_sizes_that_are_set(tmp_path: Path) -> None:
     public = {"bootstrap_servers": "here", "postgres_dsn": "postgresql://", "dashboard": None}
     stages = plan.pipeline(Settings(home=tmp_path, log_file_mb=3, log_files=7), ["runner"], public)
     assert {(one.log_bytes, one.log_files) for stage in stages for one in stage} == {(3_000_000, 7)}
-    assert (Service("", (), tmp_path, Ready("done")).log_bytes, Service("", (), tmp_path, Ready("done")).log_files) == (
+    assert (
+        SupervisedService("", (), tmp_path, Ready("done")).log_bytes,
+        SupervisedService("", (), tmp_path, Ready("done")).log_files,
+    ) == (
         10_000_000,
         5,
     )

@@ -16,9 +16,9 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
-from onefold.stack.plan import Plan
+from onefold.stack.plan import StackPlan
 from onefold.stack.service import Ready
 from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, service
 from tests.support.coded import code_of
@@ -44,7 +44,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         return replace(made, argv=(*made.argv, name))
 
     task = service(tmp_path, "task", "exit 0", "done")
-    Plan([[named("kafka")], [task], [named("one"), named("two")]], {}).write(tmp_path)
+    StackPlan([[named("kafka")], [task], [named("one"), named("two")]], {}).write(tmp_path)
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
     running = lambda: all(entry(tmp_path, name)["state"] == "running" for name in ("kafka", "one", "two"))  # noqa: E731
     try:
@@ -94,13 +94,13 @@ def test_without_a_name_all_services_stop_the_last_stage_first(home: Path, capsy
 
 
 def test_up_starts_what_was_stopped(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, *pipelines = Plan.read(home).stages
+    _, *pipelines = StackPlan.read(home).stages
     monkeypatch.setattr(control, "pipeline", lambda *of: [list(stage) for stage in pipelines])
     assert run(["stop", "kafka", "two"]) == OK
-    taken_in = control._take_in(Settings(home=home), [], stack_state.read_running(home), Progress())
+    taken_in = control._take_in(Settings(home=home), [], stack_state.read_running(home), StageProgress())
     assert taken_in[1]
     assert {entry(home, name)["state"] for name in ("kafka", "one", "two")} == {"running"}
-    assert not control._take_in(Settings(home=home), [], stack_state.read_running(home), Progress())[1]
+    assert not control._take_in(Settings(home=home), [], stack_state.read_running(home), StageProgress())[1]
 
 
 def test_a_killed_service_is_started_again(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from onefold.config import stack_state
 from onefold.stack.child import end_known
-from onefold.stack.plan import Plan
-from onefold.stack.service import Ready, Service
+from onefold.stack.plan import StackPlan
+from onefold.stack.service import Ready, SupervisedService
 from onefold.stack.supervisor import BACKOFF_MAX_S, STABLE_S, Managed, Supervisor
 from tests.support import previous
 from tests.support.clock import Clock
@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FOREVER = "exec sleep 1000"
 
 
-def service(folder: Path, name: str, script: str, ready: str = "status_file", stop_s: float = 5.0) -> Service:
+def service(folder: Path, name: str, script: str, ready: str = "status_file", stop_s: float = 5.0) -> SupervisedService:
     """A shell script as a service; it is ready when it has written `running` into its status file."""
-    return Service(
+    return SupervisedService(
         name=name,
         argv=("/bin/sh", "-c", script),
         log=folder / f"{name}.log",
@@ -124,9 +124,9 @@ def test_a_stage_starts_when_the_one_before_is_ready_and_stops_before_it(tmp_pat
     trap = """trap 'echo "stop $0" >> "$TRACE"; exit 0' TERM; echo "start $0" >> "$TRACE";"""
     body = f"""{trap} {SAY_RUNNING} while :; do sleep 0.01; done"""
 
-    def named(name: str) -> Service:
+    def named(name: str) -> SupervisedService:
         made = service(tmp_path, name, body)
-        return Service(**{**vars(made), "argv": (*made.argv, name)})
+        return SupervisedService(**{**vars(made), "argv": (*made.argv, name)})
 
     told: list[dict[str, Any]] = []
     supervisor = Supervisor(
@@ -170,7 +170,7 @@ def running_supervisor(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[
     home = tmp_path / "home"
     (home / "run").mkdir(parents=True)
     stages = [[service(tmp_path, "first", SAY_RUNNING + FOREVER)], [service(tmp_path, "second", SAY_RUNNING + FOREVER)]]
-    Plan(stages, {"bootstrap_servers": "a", "postgres_dsn": "b"}).write(home)
+    StackPlan(stages, {"bootstrap_servers": "a", "postgres_dsn": "b"}).write(home)
     process = subprocess.Popen([sys.executable, "-m", "onefold.stack.supervisor", str(home)], cwd=ROOT)
     eventually(lambda: states(home) == {"first": "running", "second": "running"}, 10, "both services run")
     yield home, process
@@ -235,7 +235,7 @@ def test_only_the_process_with_the_right_birth_time_is_ended() -> None:
 
 
 def test_a_service_travels_as_json(tmp_path: Path) -> None:
-    sent = Service(
+    sent = SupervisedService(
         "one",
         ("a", "b"),
         tmp_path / "log",
@@ -247,7 +247,7 @@ def test_a_service_travels_as_json(tmp_path: Path) -> None:
         signal.SIGQUIT,
         (1, 2),
     )
-    assert Service.from_json(json.loads(json.dumps(sent.as_json()))) == sent
+    assert SupervisedService.from_json(json.loads(json.dumps(sent.as_json()))) == sent
 
 
 def test_the_state_file_is_private(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack import foreground
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 from onefold.stack.supervisor import BACKOFF_MAX_S, Managed, Supervisor
 from onefold.stack.supervisor import run as run_supervisor
 from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, service, turn_until
@@ -25,11 +25,11 @@ FAILURES = 2_000  # beyond 1,024 a power of two is no float any more
 
 
 @pytest.fixture
-def bystander(tmp_path: Path) -> Iterator[Callable[[Service], tuple[Supervisor, Managed, Managed]]]:
+def bystander(tmp_path: Path) -> Iterator[Callable[[SupervisedService], tuple[Supervisor, Managed, Managed]]]:
     """Makes a supervisor of a service in trouble and one that is well."""
     made: list[Supervisor] = []
 
-    def make(troubled: Service) -> tuple[Supervisor, Managed, Managed]:
+    def make(troubled: SupervisedService) -> tuple[Supervisor, Managed, Managed]:
         told.clear()
         made.append(Supervisor([[troubled, service(tmp_path, "well", SAY_RUNNING + FOREVER)]], told.append))
         in_trouble, well = made[-1].stages[0]
@@ -91,7 +91,7 @@ def test_two_thousand_starts_of_a_query_that_fails_are_a_reason() -> None:
 
 @pytest.mark.parametrize("trouble", ["a program's folder that is gone", "a log that cannot be written"])
 def test_a_service_that_cannot_be_started_is_restarting_and_the_others_run(
-    tmp_path: Path, trouble: str, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
+    tmp_path: Path, trouble: str, bystander: Callable[[SupervisedService], tuple[Supervisor, Managed, Managed]]
 ) -> None:
     broken = service(tmp_path, "broken", FOREVER)
     file = tmp_path / "file"
@@ -115,7 +115,7 @@ def test_a_machine_that_gives_no_process_is_one_services_trouble(
     tmp_path: Path,
     error: Exception,
     monkeypatch: pytest.MonkeyPatch,
-    bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]],
+    bystander: Callable[[SupervisedService], tuple[Supervisor, Managed, Managed]],
 ) -> None:
     supervisor, troubled, well = bystander(service(tmp_path, "broken", FOREVER))
     popen = subprocess.Popen
@@ -131,7 +131,7 @@ def test_a_machine_that_gives_no_process_is_one_services_trouble(
 
 
 def test_a_status_file_that_cannot_be_removed_is_one_services_trouble(
-    tmp_path: Path, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
+    tmp_path: Path, bystander: Callable[[SupervisedService], tuple[Supervisor, Managed, Managed]]
 ) -> None:
     (tmp_path / "broken.status").mkdir()
     supervisor, troubled, well = bystander(service(tmp_path, "broken", FOREVER))
@@ -141,7 +141,7 @@ def test_a_status_file_that_cannot_be_removed_is_one_services_trouble(
 
 
 def test_a_service_that_cannot_be_asked_runs_on_and_says_so(
-    tmp_path: Path, bystander: Callable[[Service], tuple[Supervisor, Managed, Managed]]
+    tmp_path: Path, bystander: Callable[[SupervisedService], tuple[Supervisor, Managed, Managed]]
 ) -> None:
     odd = replace(service(tmp_path, "odd", FOREVER), ready=Ready("kafka", "127.0.0.1:no-port"))
     supervisor, troubled, well = bystander(odd)

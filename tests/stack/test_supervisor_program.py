@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from onefold.config import stack_state
-from onefold.stack.plan import Plan
+from onefold.stack.plan import StackPlan
 from onefold.stack.ports import choose_ports, free_ports
 from tests.stack.test_ports import is_kept, linux_only
 from tests.stack.test_supervisor import FOREVER, SAY_RUNNING, service
@@ -22,7 +22,7 @@ def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
     one, two = service(tmp_path, "one", forever), service(tmp_path, "two", forever)
     chosen = choose_ports(tmp_path)
     metrics = [port for port in free_ports(6) if port not in vars(chosen).values()][:2]
-    Plan([[one]], {"metrics": {"one": metrics[0]}}).write(tmp_path)
+    StackPlan([[one]], {"metrics": {"one": metrics[0]}}).write(tmp_path)
     process = subprocess.Popen([sys.executable, "-P", "-m", "onefold.stack.supervisor", str(tmp_path)])
 
     def pids(*names: str) -> dict[str, int] | None:
@@ -37,7 +37,7 @@ def test_a_hangup_has_the_plan_read_again(tmp_path: Path) -> None:
         eventually(lambda: pids("one"), 10, "the first plan runs")
         before = pids("one")
         assert kept() == [*vars(chosen).values(), metrics[0]]
-        Plan([[one, two]], {"plan": 1, "metrics": {"one": metrics[0], "two": metrics[1]}}).write(tmp_path)
+        StackPlan([[one, two]], {"plan": 1, "metrics": {"one": metrics[0], "two": metrics[1]}}).write(tmp_path)
         process.send_signal(signal.SIGHUP)
         eventually(lambda: pids("one", "two"), 10, "the second plan runs")
         after = pids("one", "two")

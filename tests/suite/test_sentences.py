@@ -14,22 +14,22 @@ from onefold.cli.main import run
 from onefold.config.errors import of_postgres
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import USAGE
-from onefold.processor.core.abc import Identity
+from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.changelog_format import RESETTING, check_format
-from onefold.processor.core.decision import Standing, begin
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.core.decision import LogPosition, begin
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.spark_sink.kafka import client as sink_client
 from onefold.spark_sink.landing import topic_identity
 from tests.support.coded import raises
 from tests.support.rooms import ROOT
 
-READ = Progress(topic_ids={"orders.placed": "id-1"}, offsets_next={"orders.placed": 10})
+READ = TaskProgress(topic_ids={"orders.placed": "id-1"}, offsets_next={"orders.placed": 10})
 PROJECT = ROOT / "src" / "onefold" / "onefold.toml"
 RESET = "See `onefold docs reset`"
 
 
 def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
-    return lambda: READ.checked({"orders.placed": Identity(topic_id, start, end)})
+    return lambda: READ.checked({"orders.placed": PartitionIdentity(topic_id, start, end)})
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
          "topic orders.placed ends at offset 9, but 10 was reached before: the log lost records"),
         (checked("id-1", 11, 20), Code.RECORDS_DELETED,
          "topic orders.placed starts at offset 11, but 10 comes next: records were deleted unread"),
-        (lambda: begin(Identity("log-2", 0, 5), Standing("log-1", 3, None)), Code.DECISIONS_LOST,
+        (lambda: begin(PartitionIdentity("log-2", 0, 5), LogPosition("log-1", 3, None)), Code.DECISIONS_LOST,
          ("the decision log was deleted and created again, or an earlier version let tasks share it (log-1 then, log-2 now): the "
          "log does not have the next decision")),
-        (lambda: begin(Identity("log-1", 4, 5), Standing("log-1", 3, None)), Code.DECISIONS_LOST,
+        (lambda: begin(PartitionIdentity("log-1", 4, 5), LogPosition("log-1", 3, None)), Code.DECISIONS_LOST,
          f"the decision log starts at offset 4, but 3 comes next: decisions were deleted unread. {RESET}"),
         (lambda: check_format(RESETTING, "orders.changelog"), Code.RESET_INCOMPLETE,
          "orders.changelog is of a reset that is incomplete: run `onefold reset` of the pipeline again"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.processor.core.topology import Topology
-from onefold.verify.audit.auditor import Auditor, Standing
+from onefold.verify.audit.auditor import Auditor, AuditStatus
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
 
 #: What an operator is promised, from the commit to the name.
@@ -34,8 +34,8 @@ class Audited:
         return closing(self.auditor)
 
     def audit(
-        self, enough: Callable[[Standing], bool], seconds: float = 30, between: Callable[[], object] = lambda: None
-    ) -> Standing:
+        self, enough: Callable[[AuditStatus], bool], seconds: float = 30, between: Callable[[], object] = lambda: None
+    ) -> AuditStatus:
         """Turns of the auditor, until it is enough; `between` is called after each that was not."""
         deadline = time.monotonic() + seconds
 

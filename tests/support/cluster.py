@@ -14,7 +14,7 @@ from onefold.stack import jars, java
 from onefold.stack.broker import JVM_FLAGS, Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import default_cache
-from onefold.stack.ports import Keeping, free_ports
+from onefold.stack.ports import ReservedPorts, free_ports
 from tests.support.waiting import eventually
 
 NODES = 3
@@ -143,7 +143,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     archives = jars.ensure("broker", cache, found.executable, lambda done, total: None)
     with ExitStack() as cleanup:
         ports = free_ports(2 * NODES)
-        keeping = Keeping()
+        keeping = ReservedPorts()
         cleanup.callback(keeping.close)
         keeping.keep(ports)
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports[NODES:], 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from onefold.processor.core.decision import History, Proposal, Standing
+from onefold.processor.core.decision import DecisionHistory, LogPosition, Proposal
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Record as InputRecord
 from onefold.processor.io.admin import identity
@@ -17,7 +17,7 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.loading import codec_of
 from onefold.processor.runtime.log_decider import LogDecider
-from onefold.processor.runtime.state_manager import Keeping
+from onefold.processor.runtime.state_manager import StateManager
 from onefold.processor.runtime.task import Task
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import decode_output
@@ -29,11 +29,11 @@ from tests.support.waiting import eventually
 def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
     """The values that decisions write to a topic, and those that lie there: by key, and of a key in their order."""
     log_id = identity(AdminClient({**client}), topology.decisions, 0).topic_id
-    proposals, histories = MsgpackProposals(), dict[int, History]()
+    proposals, histories = MsgpackProposals(), dict[int, DecisionHistory]()
     written: list[tuple[bytes | None, bytes | None]] = []
     for record in records(client, topology.decisions):
         task, found = record.partition, proposals.decode(record.value)
-        history = histories.setdefault(task, History(task, Standing(log_id, record.offset, None)))
+        history = histories.setdefault(task, DecisionHistory(task, LogPosition(log_id, record.offset, None)))
         decision = history.take(record.offset, found if isinstance(found, Proposal) else None)
         if decision is not None:
             writes = proposals.writes(decision.proposal.body.writes)
@@ -94,7 +94,7 @@ def published_states(topology: Topology, client: dict[str, str], partitions: int
     for partition in range(partitions):
         with closing(KafkaSession(topology, partition, client)) as session:
             found.append(
-                Keeping(topology, codec_of(topology), partition).restore(session, stable=True).store.snapshot()
+                StateManager(topology, codec_of(topology), partition).restore(session, stable=True).store.snapshot()
             )
     return found
 

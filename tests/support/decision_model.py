@@ -8,16 +8,25 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from onefold.processor.core.abc import Identity
-from onefold.processor.core.decision import History, Kind, Next, Position, Proposal, Range, Standing, begin
-from onefold.processor.core.decision_log import Body
+from onefold.processor.core.abc import PartitionIdentity
+from onefold.processor.core.decision import (
+    DecisionHistory,
+    InputPosition,
+    LogPosition,
+    Proposal,
+    ProposalKind,
+    Range,
+    TaskPosition,
+    begin,
+)
+from onefold.processor.core.decision_log import ProposalBody
 from onefold.processor.core.errors import Refused
-from onefold.processor.core.values import Counts
+from onefold.processor.core.values import RecordCounts
 from onefold.processor.io.proposals import MsgpackProposals
 from tests.support.previous_proposals import PreviousProposals
 
 # An Enum is hashed in Python, and every state is hashed.
-STEP, OPEN, CLOSE = Kind.STEP.value, Kind.OPEN.value, Kind.CLOSE.value
+STEP, OPEN, CLOSE = ProposalKind.STEP.value, ProposalKind.OPEN.value, ProposalKind.CLOSE.value
 At = tuple[int, int]
 
 
@@ -52,9 +61,9 @@ Log = tuple[Sent, ...]
 Take = Callable[[View, Log, int, Sent | None], View]
 
 
-def position_of(view: View) -> Position | None:
-    inputs = {name: Next(name, at) for name, at in zip(("left", "right"), view.at, strict=True)}
-    return None if view.version < 0 else Position(view.version, inputs, view.closed)
+def position_of(view: View) -> TaskPosition | None:
+    inputs = {name: InputPosition(name, at) for name, at in zip(("left", "right"), view.at, strict=True)}
+    return None if view.version < 0 else TaskPosition(view.version, inputs, view.closed)
 
 
 @cache
@@ -63,13 +72,15 @@ def proposal_of(sent: Sent) -> Proposal:
     ranges = zip(("left", "right"), sent.start, sent.end, strict=True)
     inputs = {name: Range(name, start, end) for name, start, end in ranges}
     codec = PreviousProposals() if sent.who == "r1" else MsgpackProposals()
-    body = Body(Counts(), [], codec.encode_writes([]))
-    record = MsgpackProposals().decode(codec.encode(Proposal(0, sent.version, inputs, sent.who, body, Kind(sent.kind))))
+    body = ProposalBody(RecordCounts(), [], codec.encode_writes([]))
+    record = MsgpackProposals().decode(
+        codec.encode(Proposal(0, sent.version, inputs, sent.who, body, ProposalKind(sent.kind)))
+    )
     assert isinstance(record, Proposal)
     return record
 
 
-def adopted(view: View, position: Position, sent: Sent) -> View:
+def adopted(view: View, position: TaskPosition, sent: Sent) -> View:
     at = (position.inputs["left"].offset, position.inputs["right"].offset)
     return View(position.version, at, position.closed, sent.state, (*view.history, sent))
 
@@ -77,7 +88,7 @@ def adopted(view: View, position: Position, sent: Sent) -> View:
 @cache
 def take(view: View, log: Log, offset: int, own: Sent | None) -> View:
     """By the rule itself."""
-    history = History(0, Standing("log", offset, position_of(view)))
+    history = DecisionHistory(0, LogPosition("log", offset, position_of(view)))
     decision = history.take(offset, proposal_of(log[offset]))
     return view if decision is None else adopted(view, decision.position, log[offset])
 
@@ -130,7 +141,7 @@ class Model(NamedTuple):
     """
 
     take: Take = take
-    begin: Callable[[Identity, Standing | None], Standing] = begin
+    begin: Callable[[PartitionIdentity, LogPosition | None], LogPosition] = begin
     ends: At = (2, 1)
     wrong_handler: bool = False
     careless: bool = False
@@ -180,9 +191,9 @@ class Model(NamedTuple):
         cursor, view = world.replicas[number][:2]
         fewer = world._replace(crashes=world.crashes - 1)
         for start in {0, cursor}:
-            for stored in (None, Standing("log", cursor, position_of(view))):
+            for stored in (None, LogPosition("log", cursor, position_of(view))):
                 try:
-                    offset = self.begin(Identity("log", start, len(world.log)), stored).offset
+                    offset = self.begin(PartitionIdentity("log", start, len(world.log)), stored).offset
                 except Refused:
                     continue
                 after = Replica(

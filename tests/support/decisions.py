@@ -5,28 +5,28 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 
-from onefold.processor.core.decision import Kind, Proposal, Range
-from onefold.processor.core.decision_log import Body, Note
+from onefold.processor.core.decision import Proposal, ProposalKind, Range
+from onefold.processor.core.decision_log import ProposalBody, StatusRecord
 from onefold.processor.core.topology import Topology
-from onefold.processor.core.values import Counts
+from onefold.processor.core.values import RecordCounts
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.proposals import MsgpackProposals
 
 
-def status_note(name: str, version: int, task: int = 0) -> Note:
+def status_note(name: str, version: int, task: int = 0) -> StatusRecord:
     """What replicas of older versions wrote about themselves, with the address at which they listened."""
     counts = {"version": version, "won": version, "decided": version, "published": version}
-    return Note(task, name, {"replica": {**counts, "publishes": True, "listens": ["127.0.0.1", 4711]}})
+    return StatusRecord(task, name, {"replica": {**counts, "publishes": True, "listens": ["127.0.0.1", 4711]}})
 
 
 def published(name: str, version: int) -> bytes:
     """A publisher's note, as a record."""
-    return MsgpackProposals().encode_note(Note(0, name, {"published": version}))
+    return MsgpackProposals().encode_note(StatusRecord(0, name, {"published": version}))
 
 
-def proposal(version: int, kind: Kind = Kind.STEP, name: str = "a", size: int = 50) -> bytes:
+def proposal(version: int, kind: ProposalKind = ProposalKind.STEP, name: str = "a", size: int = 50) -> bytes:
     """A proposal that continues a version, with a state of so many bytes."""
-    body = Body(Counts(), [(b"key", bytes(size))], b"")
+    body = ProposalBody(RecordCounts(), [(b"key", bytes(size))], b"")
     return MsgpackProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, name, body, kind))
 
 

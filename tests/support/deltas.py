@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import psycopg
 
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.verify.contracts import contracts
 from tests.support.infrastructure import transactional
 from tests.support.made_up_domain import at_the_end
@@ -32,7 +32,7 @@ class Deltas:
     """A topic of two partitions, and the truth about it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._looks = Topics(bootstrap_servers, {})
+        self._looks = KafkaTopics(bootstrap_servers, {})
         self._dice = random.Random(5)
         self._versions: dict[int, int] = defaultdict(int)
         self._trades: dict[int, tuple[int, Leaf]] = {}

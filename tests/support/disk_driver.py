@@ -4,7 +4,7 @@ from typing import Any
 
 from onefold.processor.core.steps import DISK_STEPS, STEPS
 from onefold.processor.core.topology import Topology
-from onefold.processor.runtime.state_manager import AUTO, Keeping
+from onefold.processor.runtime.state_manager import AUTO, StateManager
 from onefold.testing import TopologyDriver
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -24,8 +24,8 @@ class DiskDriver(TopologyDriver):
         super().kill()
         self.files.kill()
 
-    def _keeping(self, partition: int) -> Keeping:
-        return Keeping(
+    def _keeping(self, partition: int) -> StateManager:
+        return StateManager(
             self.topology,
             self.codec,
             partition,

@@ -13,7 +13,7 @@ from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.expect import Workload
 from onefold.verify.kafka import Kafka
 from onefold.verify.log import Place
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.state import begin, read_evenly, read_progress, topics_of
 from onefold.verify.verdict import Finding
 from onefold.workloads.shaping import Input
@@ -59,7 +59,7 @@ class Followed:
         if order is not None:
             order.go_on(state.oracle.feed, stops=False)
 
-        def take(record: Record) -> None:
+        def take(record: ReadRecord) -> None:
             if record.topic not in work.reads:
                 if record.topic != topics.changelog:
                     state.take_written(record, topics)
@@ -78,7 +78,10 @@ class Followed:
 
         class Seen(JudgesLog):
             def read(
-                self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+                self,
+                ends: dict[Place, int],
+                take: Callable[[ReadRecord], None],
+                alive: Callable[[], object] = lambda: None,
             ) -> None:
                 super().read(ends, lambda record: None if record[:3] in hidden else take(record), alive)
 
@@ -111,14 +114,14 @@ class Followed:
             counts.update(json.loads(told[-1] or b"{}").get("counts", {}) if told else {})
         return dict(counts)
 
-    def last(self, topic: str) -> Record:
+    def last(self, topic: str) -> ReadRecord:
         """The newest record of the topic's fullest partition."""
         both = [(p, self.driver.log.read(topic, p, 0)[0]) for p in range(PARTITIONS)]
         partition, entries = max(both, key=lambda one: len(one[1]))
         offset, entry = entries[-1]
-        return Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
+        return ReadRecord(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
 
-    def append(self, record: Record) -> str:
+    def append(self, record: ReadRecord) -> str:
         """Write a record into its topic and partition, wherever it lay; returns where it lies."""
         topic, partition = record.topic, record.partition
         offset = self.driver.log.append(

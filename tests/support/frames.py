@@ -18,8 +18,8 @@ from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import batch_history, batches, known_schemas, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
-from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange, Partition, Position
-from onefold.spark_sink.landing.staging_tables import Stage
+from onefold.spark_sink.landing.ledger import BatchRange, Contents, LastRecord, LedgerPosition, OffsetRange, Partition
+from onefold.spark_sink.landing.staging_tables import StagingTables
 from onefold.spark_sink.spark import checkpoint
 from onefold.spark_sink.threads import Threads
 from tests.support.told import Kept
@@ -152,7 +152,7 @@ class World:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.outcomes = folder, list[Exception | None]()
         self.tried: list[tuple[tuple[OffsetRange, ...], Any]] = []
-        self.stored: dict[Partition, Position] = {}
+        self.stored: dict[Partition, LedgerPosition] = {}
         self.ids = dict(IDS)
         self.connection = SimpleNamespace(closed=False)
         self.reader = SimpleNamespace(closed=False)
@@ -201,7 +201,7 @@ class World:
             telemetry=self.told,
             clock=lambda: 7.0,
         )
-        stage = Stage(self.targets)
+        stage = StagingTables(self.targets)
         topics = SimpleNamespace(ids=lambda names: self.ids)
         start = {LEFT: 0, RIGHT: 0} if start is None else start
         ends = partial(checkpoint.ends, self.folder)
@@ -215,11 +215,11 @@ class World:
             noted.setdefault(topic, {})[partition] = end
         (self.folder / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(noted)}", encoding="utf-8")
 
-    def _staged(self, stage: Stage, rows: Any) -> Any:
+    def _staged(self, stage: StagingTables, rows: Any) -> Any:
         self.staged.append(rows)
         return Staged(rows)
 
-    def _land(self, connection: Any, batch: Batch, staged: Any, targets: Any, step: Any, merged: Any) -> bool:
+    def _land(self, connection: Any, batch: BatchRange, staged: Any, targets: Any, step: Any, merged: Any) -> bool:
         self.landing.set()
         assert self.go.wait(ANSWER_S)
         self.tried.append((batch.ranges, staged))

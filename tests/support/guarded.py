@@ -27,7 +27,7 @@ from onefold.stack.broker import Broker
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.ports import free_ports
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 from tests.support.certificates import Authority, Identity
 
 #: May do nothing but what the broker's administrator allows.
@@ -198,7 +198,7 @@ def guarded(infrastructure: Infrastructure, home: Path) -> Iterator[Guarded]:
 def postgres_over_tls(home: Path, identity: Identity) -> Iterator[str]:
     """The DSN of the superuser of a PostgreSQL that takes sessions over TLS alone, with its data in `home`."""
     (port,) = free_ports(1)
-    server = Postgres(home / "postgres", port, TLS_PROGRAMS, ("--locale=C",))
+    server = PostgresServer(home / "postgres", port, TLS_PROGRAMS, ("--locale=C",))
     server.prepare()
     with (server.data / "postgresql.conf").open("a", encoding="utf-8") as settings:
         settings.write("ssl = on\n")

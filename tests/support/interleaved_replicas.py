@@ -14,13 +14,13 @@ from typing import Any
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import Record
 from onefold.processor.io.proposals import MsgpackProposals
-from onefold.processor.runtime.changelog import Progress
+from onefold.processor.runtime.changelog import TaskProgress
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.state_manager import AUTO, Keeping
+from onefold.processor.runtime.state_manager import AUTO, StateManager
 from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Task
 from onefold.processor.runtime.thread import LifeThread
@@ -101,7 +101,7 @@ class Interleaved:
 
     def _is_at_the_end(self) -> bool:
         found = [value for key, value, _ in self.driver.records(self.topology.changelog) if key == PROGRESS_KEY]
-        progress = Progress.decode(found[-1]) if found and found[-1] else Progress()
+        progress = TaskProgress.decode(found[-1]) if found and found[-1] else TaskProgress()
         return (
             not self.under_way
             and all(
@@ -229,13 +229,13 @@ class _Process:
         world.running[self.name] = replica
         return replica
 
-    def _keeping(self, beat: Callable[[], None]) -> Keeping | None:
+    def _keeping(self, beat: Callable[[], None]) -> StateManager | None:
         world = self.world
         if world.memory_bytes is None:
             return None
         disk = SimulatedDisk(self._files, "0")
         more: dict[str, Any] = {"memory_bytes": world.memory_bytes, "step": self.at, "beat": beat, "replicas": True}
-        return Keeping(world.topology, world.driver.codec, 0, kind=AUTO, disk=disk, **more)
+        return StateManager(world.topology, world.driver.codec, 0, kind=AUTO, disk=disk, **more)
 
 
 class _Beside(LifeThread):

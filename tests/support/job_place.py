@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from onefold.jobs.protocols import Effect
-from onefold.jobs.worker import Outcome, Worker
+from onefold.jobs.worker import MessageOutcome, Worker
 from tests.support.model_effect import worker_of
 from tests.support.simulated_jobs import SimulatedQueue
 
@@ -28,9 +28,9 @@ class Place:
     def worker(self, effect: Effect, **more: Any) -> Worker:
         return worker_of(self.queue, self.rows.pending(), effect, **{"clock": lambda: self.now, **more})
 
-    def drain(self, worker: Worker) -> list[Outcome]:
+    def drain(self, worker: Worker) -> list[MessageOutcome]:
         """Until the queue is empty; what came of each message."""
-        outcomes = list[Outcome]()
+        outcomes = list[MessageOutcome]()
         for _ in range(200):
             if not self.queue.left:
                 return outcomes

@@ -6,16 +6,16 @@ from types import MappingProxyType
 from onefold.testing import TopologyDriver
 from onefold.verify.expect import Expected, Workload
 from onefold.verify.outputs import judge_copies
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.replays import Receipts
 from onefold.verify.state import begin
 from onefold.verify.verdict import Finding
 from tests.support.simulated_stage import JudgesLog
 
 
-def records(driver: TopologyDriver, topic: str) -> list[Record]:
+def records(driver: TopologyDriver, topic: str) -> list[ReadRecord]:
     return [
-        Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
+        ReadRecord(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
         for partition in range(driver.partitions)
         for offset, entry in driver.log.read(topic, partition, 0)[0]
     ]

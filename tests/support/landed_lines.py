@@ -6,13 +6,13 @@ from typing import Any
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from onefold.operate.record_reader import Place, Stored
+from onefold.operate.record_reader import RecordPlace, Stored
 from onefold.processor.core.topology import Topology
 from onefold.processor.testing.log import SimulatedLog
 from onefold.spark_sink.contracts import Target
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Batch, OffsetRange
+from onefold.spark_sink.landing.ledger import BatchRange, OffsetRange
 from onefold.spark_sink.landing.staging_tables import Staged
 from onefold.spark_sink.postgres.connection import Connection
 from tests.support.merged import columns_of, of
@@ -61,8 +61,8 @@ class Lander:
                 records, end = log.read(topic, partition, start)
                 ranges.append(OffsetRange(topic, partition, start, end, found.topic_id))
                 for offset, entry in records:
-                    stored = Stored(Place(topic, partition, offset), 0, entry.key, entry.value, ())
+                    stored = Stored(RecordPlace(topic, partition, offset), 0, entry.key, entry.value, ())
                     rows.setdefault(topic, []).append(columns_of(self._values, stored))
         if rows:
-            batch = Batch(self._name, WRITER, tuple(ranges))
+            batch = BatchRange(self._name, WRITER, tuple(ranges))
             landing.land(self._connection, batch, Given(self._domain.targets, rows), self._domain.targets, step)

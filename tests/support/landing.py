@@ -9,10 +9,10 @@ import pytest
 
 from onefold.spark_sink.landing import land as landing
 from onefold.spark_sink.landing import ledger
-from onefold.spark_sink.landing.ledger import Batch, Contents, LastRecord, OffsetRange
-from onefold.spark_sink.landing.staging_tables import Stage, Staged, open_stage
+from onefold.spark_sink.landing.ledger import BatchRange, Contents, LastRecord, OffsetRange
+from onefold.spark_sink.landing.staging_tables import Staged, StagingTables, open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
 
@@ -26,16 +26,16 @@ Landed = Callable[[], tuple[int, list[tuple[int, int]]]]
 class Sink:
     """A sink without Kafka and Spark: it is told its batches. The notes topic has one row per offset, `id` = offset."""
 
-    def __init__(self, dsn: str, plan: Plan, writer: str = "one") -> None:
+    def __init__(self, dsn: str, plan: QueryConfig, writer: str = "one") -> None:
         self.connection: Connection = connect(dsn, writer)
-        self.stage: Stage = open_stage(self.connection, plan.domain.targets)
+        self.stage: StagingTables = open_stage(self.connection, plan.domain.targets)
         self._plan = plan
         self._writer = writer
         self.topic = next(topic for topic in plan.domain.contracts if topic.endswith("notes"))
 
-    def batch(self, start: int, end: int, partition: int = 0, topic_id: str = ID) -> Batch:
+    def batch(self, start: int, end: int, partition: int = 0, topic_id: str = ID) -> BatchRange:
         contents = Contents(end - start, SENT_MS + start)
-        return Batch(
+        return BatchRange(
             self._plan.domain.name,
             self._writer,
             (OffsetRange(self.topic, partition, start, end, topic_id, LastRecord(end - 1, end), contents=contents),),
@@ -70,7 +70,7 @@ class Sink:
 
 
 @pytest.fixture
-def sink(plan: Plan, database: str) -> Iterator[Sink]:
+def sink(plan: QueryConfig, database: str) -> Iterator[Sink]:
     """A ledger that stands at 100."""
     migrate_all(database, plan.sql_root)
     one = Sink(database, plan)
@@ -80,7 +80,7 @@ def sink(plan: Plan, database: str) -> Iterator[Sink]:
 
 
 @pytest.fixture
-def other_sink(sink: Sink, plan: Plan, database: str) -> Iterator[Sink]:
+def other_sink(sink: Sink, plan: QueryConfig, database: str) -> Iterator[Sink]:
     """Another sink for the same domain."""
     two = Sink(database, plan, "two")
     yield two

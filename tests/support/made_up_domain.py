@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.infrastructure import delete_topics, transactional
@@ -82,7 +82,7 @@ class MadeUp:
             topic: json.loads((root / f"avro/{topic}.avsc").read_text(encoding="utf-8")) for topic in self.topics
         }
         self._producer: Producer | None = None
-        self._looks: Topics | None = None
+        self._looks: KafkaTopics | None = None
         self._partitions = 2
         self._latest: dict[int, Row] = {}
         self._notes: dict[int, Row] = {}
@@ -166,7 +166,7 @@ class MadeUp:
     def is_landed(self, dsn: str) -> bool:
         """Has the ledger reached the end of every partition? Raises when Kafka or Postgres is away."""
         if self._looks is None:
-            self._looks = Topics(self._servers, {})
+            self._looks = KafkaTopics(self._servers, {})
         return at_the_end(dsn, self.name, self._looks, self.topics)
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ def _raw(schema: Any) -> Any:
     return schema
 
 
-def at_the_end(dsn: str, domain: str, looks: Topics, topics: list[str]) -> bool:
+def at_the_end(dsn: str, domain: str, looks: KafkaTopics, topics: list[str]) -> bool:
     """Has the ledger of the domain reached the end of every partition of `topics`?"""
     with closing(connect(dsn, "look")) as connection:
         # The engine's migrations end before those of a pipeline begin, and each is a transaction of its own.

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from onefold.operate.record_reader import Place, Stored
+from onefold.operate.record_reader import RecordPlace, Stored
 from onefold.operate.shown_values import Values
 from onefold.pipelines import find
 from onefold.processor.core.topology import Topology
@@ -28,7 +28,7 @@ def land(
     with psycopg.connect(dsn) as connection:
         for topic in only or [name for name in topology.outputs if name in domain.targets]:
             found = [
-                Stored(Place(one.topic, one.partition, one.offset), 0, one.key, one.value, ())
+                Stored(RecordPlace(one.topic, one.partition, one.offset), 0, one.key, one.value, ())
                 for one in records(client, topic)
             ]
             _merge(connection, domain.targets[topic], [columns_of(values, stored) for stored in found])

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from onefold.jobs.protocols import Done, Effect, Job, Pending, Place, Queue
+from onefold.jobs.protocols import Done, Effect, Job, JobRows, Place, Queue
 from onefold.jobs.worker import Limits, Worker
 
 QUEUE = "model.jobs"
@@ -78,7 +78,7 @@ def expected(jobs: Sequence[Job]) -> Mapping[str, str]:
     return model.objects
 
 
-def worker_of(queue: Queue, pending: Pending, effect: Effect, **more: Any) -> Worker:
+def worker_of(queue: Queue, pending: JobRows, effect: Effect, **more: Any) -> Worker:
     """A worker whose waits are short and whose dice always fall in the middle."""
     settings = {"clock": lambda: 0.0, "dice": lambda: 0.5, **more}
     limits = settings.pop("limits", Limits(timeout_s=10.0, first_s=0.5, longest_s=4.0))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onefold.jobs.objects import open_store
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from tests.support.rooms import ROOT
 from tests.support.s3 import Bucket
 
@@ -20,7 +20,7 @@ class StorePlace:
     endpoint: str | None
     environment: dict[str, str]
 
-    def open(self) -> Store:
+    def open(self) -> ObjectStore:
         """The store; each time another one over the same objects."""
         return open_store(self.url, self.endpoint)
 
@@ -36,6 +36,6 @@ def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
 
 
 @pytest.fixture
-def store(store_place: StorePlace) -> Store:
+def store(store_place: StorePlace) -> ObjectStore:
     """A store there."""
     return store_place.open()

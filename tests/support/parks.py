@@ -17,7 +17,7 @@ from onefold.verify.contracts import contract_of
 from onefold.verify.expect import Expected, Workload
 from onefold.verify.parks import ticket_of
 from onefold.verify.record import Source, source_of
-from onefold.verify.replays import Receipts, Turn
+from onefold.verify.replays import Receipts, ReceiptTurn
 from onefold.verify.verdict import Finding
 from tests.support.desk import WORKLOAD, schemas, write_schemas
 from tests.support.judged import judged
@@ -56,7 +56,7 @@ class Operator:
     def __init__(self, driver: TopologyDriver) -> None:
         self.log, self.partitions = driver.log, driver.partitions
         self.dead = driver.topology.dead.values()
-        self.receipts: dict[Source, bool | Source | Turn] = {}
+        self.receipts: dict[Source, bool | Source | ReceiptTurn] = {}
 
     def letters(self) -> list[Letter]:
         """Those that are open, in the order in which they came."""
@@ -102,7 +102,7 @@ class Operator:
 
     def _end(self, letter: Letter, *, dropped: bool) -> None:
         ticket = ticket_of(letter.headers.get("onefold-parked"))
-        self.receipts[letter.source] = dropped if ticket is None else Turn(dropped, ticket)
+        self.receipts[letter.source] = dropped if ticket is None else ReceiptTurn(dropped, ticket)
 
 
 def _headers(letter: Letter) -> Headers:

@@ -13,7 +13,7 @@ import fastavro
 from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
 from onefold.processor.core.decision import Proposal
-from onefold.processor.core.decision_log import Body, Note
+from onefold.processor.core.decision_log import ProposalBody, StatusRecord
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import previous_proposals
 from onefold.processor.io.contracts import FOLDER
@@ -35,7 +35,7 @@ class PreviousProposals:
     """`core.decision_log.Proposals` of 0.2. Encoded writes have its format before them, as the product's decoder gives them."""
 
     def encode(self, proposal: Proposal) -> bytes:
-        body: Body = proposal.body
+        body: ProposalBody = proposal.body
         return _encoded(
             proposal.log_id,
             task=proposal.task,
@@ -49,11 +49,11 @@ class PreviousProposals:
             writes=body.writes[1:],
         )
 
-    def encode_note(self, note: Note) -> bytes:
+    def encode_note(self, note: StatusRecord) -> bytes:
         about = {"task": note.task, "proposer": note.proposer, "note": json.dumps(note.body).encode()}
         return _encoded(note.log_id, kind="note", **about)
 
-    def decode(self, value: bytes | None) -> Proposal | Note | None:
+    def decode(self, value: bytes | None) -> Proposal | StatusRecord | None:
         if not value or value[0] == 0:
             return None
         if value[0] > 1:

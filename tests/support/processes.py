@@ -29,9 +29,9 @@ from onefold.verify.log import Log
 from onefold.verify.matching import Matching
 from onefold.verify.order import Order
 from onefold.verify.outputs import Outputs
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.replays import Replays, read
-from onefold.verify.writer_identity import Owner
+from onefold.verify.writer_identity import WriterIdentity
 from onefold.workloads.shaping import Input
 from tests.support.infrastructure import transactional
 from tests.support.waiting import eventually
@@ -161,7 +161,7 @@ UNMARKED_S = 40.0
 FETCH_WAIT_MS = 10
 
 
-def records(client: dict[str, str], topic: str) -> list[Record]:
+def records(client: dict[str, str], topic: str) -> list[ReadRecord]:
     """All committed records of a topic, partition by partition, up to the high watermark.
 
     A commit is answered before its markers are written, and before that its records cannot be read.
@@ -176,7 +176,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
     }
     partitions = sorted(admin.list_topics().topics[topic].partitions)
     ends = {partition: high_watermark(admin, topic, partition) for partition in partitions}
-    found: dict[int, list[Record]] = {partition: [] for partition in partitions}
+    found: dict[int, list[ReadRecord]] = {partition: [] for partition in partitions}
     unread = {partition for partition, end in ends.items() if end}
     with closing(Consumer({**client, **settings})) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in sorted(unread)])
@@ -191,7 +191,7 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
                 headers: Any = message.headers() or []
                 sent_ms = message.timestamp()[1]
                 found[partition].append(
-                    Record(topic, partition, position, message.key(), message.value(), headers, sent_ms)
+                    ReadRecord(topic, partition, position, message.key(), message.value(), headers, sent_ms)
                 )
                 position += 1
             if position >= ends[partition]:
@@ -204,7 +204,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
     work = workload(topology.name)
     partitions = {name: len(found.partitions) for name, found in AdminClient({**client}).list_topics().topics.items()}
     with closing(Log(client, [*topology.inputs, topology.changelog])) as log:
-        owner = Owner(log.cluster_id, topology.name, log.topics[topology.changelog].topic_id)
+        owner = WriterIdentity(log.cluster_id, topology.name, log.topics[topology.changelog].topic_id)
         oracle = Oracle(work, partitions[topology.inputs[0]], owner=owner, queues=partitions)
         receipts = read(client, owner, {name: topic.topic_id for name, topic in log.topics.items()})
         replays = Replays(receipts, owner)

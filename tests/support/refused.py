@@ -11,15 +11,15 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.spark_sink.contracts import Column, Target, load_domain
+from onefold.spark_sink.contracts import StagingColumn, Target, load_domain
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
-from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.protocols import KafkaRecord, Reach
 from onefold.spark_sink.landing.staging_tables import open_stage
 from onefold.spark_sink.postgres.connection import connect
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.spark_sink.threads import Threads
 from tests.support.landing import ID, SENT_MS, Sink
 from tests.support.made_up_domain import MadeUp, write_domain
@@ -42,9 +42,9 @@ class Kafka:
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
         return {(topic, 0): Reach(0, self._until) for topic in topics}
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         here = offset if offset < self._until else offset + 1
-        return Record(here, None, f"value {here}".encode(), 0)
+        return KafkaRecord(here, None, f"value {here}".encode(), 0)
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         return last.fingerprint
@@ -110,7 +110,7 @@ def _sum(summands: Sequence[str]) -> str:
     return next((one for one in summands if not one.lstrip("-").isdigit()), None) or str(sum(map(int, summands)))
 
 
-def summed(plan: Plan) -> Plan:
+def summed(plan: QueryConfig) -> QueryConfig:
     """The made-up domain whose readings are reduced."""
     merge = (
         f"INSERT INTO {plan.domain.name}.sums AS stored (key, total) SELECT key, total FROM ",
@@ -118,7 +118,7 @@ def summed(plan: Plan) -> Plan:
     )
     target = Target(
         SUMS,
-        (Column("key", "text"), Column("total", "bigint")),
+        (StagingColumn("key", "text"), StagingColumn("total", "bigint")),
         merge,
         reduced=True,
         reads=f"{plan.domain.name}.readings",
@@ -130,7 +130,7 @@ def summed(plan: Plan) -> Plan:
 class Pipeline:
     """Notes of the made-up domain as rows: (id, text), at the offset of their place from 100 on, or (partition, offset, ms)."""
 
-    def __init__(self, sink: Sink, plan: Plan, dsn: str, reader: Reader, kafka: Kafka | None = None) -> None:
+    def __init__(self, sink: Sink, plan: QueryConfig, dsn: str, reader: Reader, kafka: Kafka | None = None) -> None:
         self.sink, self.dsn, self.reader = sink, dsn, reader
         self.told = Kept()
         self.plan = replace(plan, telemetry=self.told)
@@ -307,10 +307,10 @@ def domain_in(folder: Path, checkout: Path) -> MadeUp:
     return MadeUp(name, folder, NOBODY)
 
 
-def plan_of(made_up: MadeUp, dsn: str) -> Plan:
+def plan_of(made_up: MadeUp, dsn: str) -> QueryConfig:
     """Its plan, and its tables in that database."""
     migrate_all(dsn, made_up.root / "sql")
-    return Plan(
+    return QueryConfig(
         domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
         java_options={},
         postgres_dsn=dsn, writer="test", sql_root=made_up.root / "sql",
@@ -318,7 +318,7 @@ def plan_of(made_up: MadeUp, dsn: str) -> Plan:
     )  # fmt: skip
 
 
-def emptied(plan: Plan, made_up: MadeUp, reader: Reader) -> Pipeline:
+def emptied(plan: QueryConfig, made_up: MadeUp, reader: Reader) -> Pipeline:
     """A sink with empty tables, which has landed nothing."""
     reader.execute(f"DROP SCHEMA {made_up.name} CASCADE")
     reader.execute((made_up.root / f"sql/schema/{made_up.name}.01.sql").read_bytes())

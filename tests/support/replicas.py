@@ -17,7 +17,7 @@ from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.publisher import Publisher
 from onefold.processor.runtime.publishing import Publishing
 from onefold.processor.runtime.retention import Retention
-from onefold.processor.runtime.state_manager import AUTO, Keeping
+from onefold.processor.runtime.state_manager import AUTO, StateManager
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from onefold.processor.testing.decision_log import SimulatedDecisionLog
@@ -27,7 +27,7 @@ from onefold.verify.expect import Expected
 from onefold.verify.loading import workload
 from onefold.verify.order import Order
 from onefold.verify.outputs import judge_copies
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.state import begin
 from onefold.verify.verdict import Finding
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
@@ -68,7 +68,7 @@ def elastic_in_the_order_of(driver: TopologyDriver) -> dict[str, Any]:
     topology = driver.topology
     alone = TopologyDriver(topology)
 
-    def take(record: Record) -> None:
+    def take(record: ReadRecord) -> None:
         alone.log.append(record.topic, record.key, record.value, partition=0)
         alone.run()
 
@@ -76,7 +76,7 @@ def elastic_in_the_order_of(driver: TopologyDriver) -> dict[str, Any]:
     order = Order(topology.inputs, take)
     for topic, hand_in in (*((topic, order.feed) for topic in topology.inputs), (topology.order, order.add)):
         for offset, entry in driver.log.read(topic, 0, 0)[0]:
-            hand_in(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
+            hand_in(ReadRecord(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
     assert order.left_over() == ""
     return outcome(alone)
 
@@ -125,11 +125,11 @@ def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
     state = begin(work, JudgesLog(driver.log, topics), None, {})
     oracle, outputs, order = state.oracle, state.outputs, state.order
     assert order is not None
-    hand_in: dict[str, Callable[[Record], object]] = dict.fromkeys(outputs.records, outputs.feed)
+    hand_in: dict[str, Callable[[ReadRecord], object]] = dict.fromkeys(outputs.records, outputs.feed)
     hand_in |= dict.fromkeys(work.reads, order.feed) | {topology.order: order.add}
     for topic, take in hand_in.items():
         for offset, entry in driver.log.read(topic, 0, 0)[0]:
-            take(Record(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
+            take(ReadRecord(topic, 0, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
     assert order.left_over() == ""
     expected = oracle.settled()
     findings = [*outputs.judge(expected), *judge_copies(expected), *expected.fed.findings()]
@@ -279,12 +279,12 @@ class Replicas:
             clock=self.clock,
         )
 
-    def keeping(self, member: Member) -> Keeping | None:
+    def keeping(self, member: Member) -> StateManager | None:
         if self.memory_bytes is None:
             return None
         disk = SimulatedDisk(member.files, f"{self.topology.name}/0")
         more: dict[str, Any] = {"step": member.step, "memory_bytes": self.memory_bytes, "replicas": True}
-        return Keeping(member.topology, self.driver.codec, 0, kind=AUTO, disk=disk, **more)
+        return StateManager(member.topology, self.driver.codec, 0, kind=AUTO, disk=disk, **more)
 
     def publisher(self, member: Member) -> Publisher:
         session = SimulatedSession(self.log, self.topology, 0)

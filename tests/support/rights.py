@@ -5,20 +5,20 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from onefold.operate.acls import VERBS, Acl, Service, acls_of
+from onefold.operate.acls import VERBS, Acl, KafkaService, acls_of
 from onefold.operate.grants import rights_of
 from onefold.pipelines import find
-from onefold.rights import Right, Role
+from onefold.rights import DatabaseRole, Right
 
 PAGE = Path(__file__).parents[2] / "docs" / "rights.md"
 #: A pipeline with each sort of topic, and with jobs.
 EXAMPLE = "sheets"
 ROLES = {
-    Role.OWNER: "`migrate`, `reset`, `rebuild`; owns all schemas and tables",
-    Role.SINK: "`sink`",
-    Role.WORKER: "`work`, `jobs requeue`",
-    Role.READER: "`dashboard`, `status`, `explain`",
-    Role.VERIFIER: "`verify`, `audit`",
+    DatabaseRole.OWNER: "`migrate`, `reset`, `rebuild`; owns all schemas and tables",
+    DatabaseRole.SINK: "`sink`",
+    DatabaseRole.WORKER: "`work`, `jobs requeue`",
+    DatabaseRole.READER: "`dashboard`, `status`, `explain`",
+    DatabaseRole.VERIFIER: "`verify`, `audit`",
 }
 
 
@@ -26,7 +26,7 @@ def postgres() -> list[str]:
     """The rows of the table about PostgreSQL."""
     pipeline = find()[EXAMPLE]
     lines = ["| role | runs | right | on |", "|---|---|---|---|"]
-    for role in Role:
+    for role in DatabaseRole:
         for on, same in groupby(rights_of(role, [pipeline]), lambda right: str(right).partition(" on ")[2]):
             lines.append(f"| {role.value} | {ROLES[role]} | {_privileges(list(same))} | {on} |")
     return lines
@@ -39,7 +39,7 @@ def _privileges(rights: list[Right]) -> str:
 def kafka() -> list[str]:
     """The rows of the table about Kafka."""
     lines = ["| service | runs | operation | on |", "|---|---|---|---|"]
-    for service in Service:
+    for service in KafkaService:
         acls = acls_of(service, [find()[EXAMPLE]])
         by_resource = {on: _operations(same) for on, same in _grouped(acls).items()}
         together: dict[tuple[str, str], list[str]] = {}

@@ -20,7 +20,7 @@ from onefold.stack import jars, java
 from onefold.stack.child import Child
 from onefold.stack.embedded import default_cache
 from onefold.stack.ports import free_ports
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 from tests.support.waiting import eventually
 
 KEY, SECRET = "onefold-tests", "not-a-secret"
@@ -100,7 +100,7 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     return Bucket(name, f"s3://{name}/some/prefix", s3_server, environment)
 
 
-def _service(home: Path) -> Service:
+def _service(home: Path) -> SupervisedService:
     found = java.locate(default_cache())
     paths = jars.ensure("s3", default_cache(), found.executable)
     argv = (
@@ -113,7 +113,7 @@ def _service(home: Path) -> Service:
         "--properties",
         str(home / "s3proxy.properties"),
     )
-    return Service("s3", argv, home / "s3.log", Ready("done"))
+    return SupervisedService("s3", argv, home / "s3.log", Ready("done"))
 
 
 def _answers(server: S3Server, child: Child) -> bool:

@@ -69,12 +69,12 @@ def sink(fault: str, status: Path) -> int:
 def auditor(fault: str, status: Path) -> int:
     from onefold.cli import main
     from onefold.processor.core.errors import Refused
-    from onefold.verify.audit.auditor import Auditor, Standing
+    from onefold.verify.audit.auditor import Auditor, AuditStatus
     from onefold.verify.verdict import INVALID
 
-    def run(self: Any, *given: object) -> Standing:
+    def run(self: Any, *given: object) -> AuditStatus:
         _fail(fault, Refused)
-        return Standing(outcome=INVALID, reason="a row is wrong")
+        return AuditStatus(outcome=INVALID, reason="a row is wrong")
 
     if fault:
         cast("Any", Auditor).run = run

@@ -13,8 +13,8 @@ import psycopg
 
 from onefold.jobs.apps.sheets.cells import name_of
 from onefold.jobs.apps.sheets.entries import Entries
-from onefold.jobs.apps.sheets.merge import Bounds
-from onefold.jobs.apps.sheets.snapshot import Finished, Snapshots
+from onefold.jobs.apps.sheets.merge import MergeBounds
+from onefold.jobs.apps.sheets.snapshot import FinishedSnapshot, Snapshots
 from onefold.jobs.protocols import Done, Job, Objects, Place
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.rooms import ROOT
@@ -134,7 +134,7 @@ class SheetLog:
         )
 
 
-def finish_in_tables(dsn: str, told: Finished) -> None:
+def finish_in_tables(dsn: str, told: FinishedSnapshot) -> None:
     """The row that comes of what is told to the log."""
     with psycopg.connect(dsn) as connection:
         connection.execute(
@@ -145,7 +145,7 @@ def finish_in_tables(dsn: str, told: Finished) -> None:
 
 
 @contextmanager
-def effect(dsn: str, objects: Objects, bounds: Bounds | None = None) -> Iterator[Snapshots]:
+def effect(dsn: str, objects: Objects, bounds: MergeBounds | None = None) -> Iterator[Snapshots]:
     """One worker's, which writes what it tells straight into the tables."""
     entries = Entries(lambda: connect(dsn, "test"))
     try:

@@ -26,14 +26,14 @@ import pyarrow as pa
 
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Retriable
-from onefold.spark_sink.contracts import Column, Target, load_domain
+from onefold.spark_sink.contracts import StagingColumn, Target, load_domain
 from onefold.spark_sink.landing import topic_identity
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
-from onefold.spark_sink.landing.protocols import Reach, Record
+from onefold.spark_sink.landing.protocols import KafkaRecord, Reach
 from onefold.spark_sink.landing.staging_tables import open_stage
 from onefold.spark_sink.postgres.connection import Connection, connect
-from onefold.spark_sink.query_config import Plan
+from onefold.spark_sink.query_config import QueryConfig
 from onefold.spark_sink.supervisor import QuerySupervisor
 from tests.support.scheduler import Scheduler
 from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryTopic, Topic
@@ -73,9 +73,9 @@ class MemoryKafka:
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
         return dict(self._topic.reach)
 
-    def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
+    def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
         later = [one for one in self._topic.offsets((topic, partition)) if one >= offset]
-        return Record(later[0], None, str(later[0]).encode(), 0) if later else None
+        return KafkaRecord(later[0], None, str(later[0]).encode(), 0) if later else None
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         return last.offset if last.offset in self._topic.offsets((topic, partition)) else None
@@ -88,7 +88,7 @@ class MemoryKafka:
 class World:
     """What all sinks of a run share. `counts`: what has happened to them."""
 
-    plan: Plan
+    plan: QueryConfig
     scheduler: Scheduler
     observer: "psycopg.Connection[Any]"
     reduced: bool
@@ -99,7 +99,11 @@ class World:
     def targets(self) -> dict[str, Target]:
         if not self.reduced:
             return dict(self.plan.domain.targets)
-        columns = (Column("partition", "integer"), Column("records", "bigint"), Column("offsets", "bigint"))
+        columns = (
+            StagingColumn("partition", "integer"),
+            StagingColumn("records", "bigint"),
+            StagingColumn("offsets", "bigint"),
+        )
         return {SUMS: Target(SUMS, columns, _SUMS_MERGE, reduced=True)}
 
     def is_landed(self) -> bool:
@@ -304,11 +308,11 @@ def live(world: World, writer: str) -> None:
             query.stop()
 
 
-def plan_of(root: Path, dsn: str) -> Plan:
+def plan_of(root: Path, dsn: str) -> QueryConfig:
     """How the made-up domain is landed. Its tables are not made yet; that of the sums comes with them."""
     with (root / f"sql/schema/{NAME}.01.sql").open("a", encoding="utf-8") as schema:
         schema.write(f"{_SUMS_TABLE};\n")
-    return Plan(
+    return QueryConfig(
         domain=load_domain(NAME, root / "avro", root / "sql"),
         java_options={},
         postgres_dsn=dsn,

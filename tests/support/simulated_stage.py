@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from onefold.error_codes import Code
 from onefold.processor.testing import SimulatedLog
 from onefold.verify.expect import Workload
-from onefold.verify.judge import Judge
+from onefold.verify.judge import Verifier
 from onefold.verify.kafka import Kafka
-from onefold.verify.log import Log, Place, Topic
+from onefold.verify.log import Log, Place, TopicIdentity
 from onefold.verify.matching import Matching
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.state import begin, read_evenly, topics_of
 from onefold.verify.verdict import CannotTell, Finding, Verdict
 from tests.support.stage import PARTITIONS, Header, Stage
@@ -24,7 +24,7 @@ class JudgesLog(Log):
     def __init__(self, log: SimulatedLog, topics: Iterable[str]) -> None:
         self._simulated = log
         self.cluster_id = log.cluster_id
-        self.topics = {name: Topic(log.identity(name, 0).topic_id, log.partitions(name)) for name in topics}
+        self.topics = {name: TopicIdentity(log.identity(name, 0).topic_id, log.partitions(name)) for name in topics}
         self.places = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
         self.positions = dict.fromkeys(self.places, 0)
         self.records = 0
@@ -56,7 +56,7 @@ class JudgesLog(Log):
         return {place: self._simulated.identity(*place).end for place in self.places}
 
     def read(
-        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+        self, ends: dict[Place, int], take: Callable[[ReadRecord], None], alive: Callable[[], object] = lambda: None
     ) -> None:
         if all(self.positions[place] >= end for place, end in ends.items()):
             return
@@ -73,7 +73,7 @@ class JudgesLog(Log):
                     f"{place[0]}/{place[1]} can be read only up to offset {at}, and it ends at {end}",
                 )
             for offset, entry in found:
-                take(Record(*place, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
+                take(ReadRecord(*place, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
             self.records += len(found)
             self.positions[place] = at
 
@@ -95,7 +95,7 @@ class SimulatedStage(Stage):
 
     def judge(self, during: Callable[[str], None] = lambda what: None, timeout_s: float = 0.0) -> Verdict:
         """What the judge says. `during` is told what it is doing, and may do something meanwhile. Raises `CannotTell`."""
-        judge = Judge(self.workload.name, {}, self.dsn, lambda what, records: during(what), kafka=self.kafka)
+        judge = Verifier(self.workload.name, {}, self.dsn, lambda what, records: during(what), kafka=self.kafka)
         verdict = Verdict(self.workload.name, "", "")
         judge.run(verdict, timeout_s)
         return verdict
@@ -115,11 +115,11 @@ class SimulatedStage(Stage):
 
     def _send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
-    ) -> Record:
+    ) -> ReadRecord:
         sent_ms = SENT_MS + len(self.originals)
         offset = self.log.append(topic, key, value, partition=partition, headers=headers, timestamp_ms=sent_ms)
         self._ends[topic, partition] = offset + 1
-        return Record(topic, partition, offset, key, value, list(headers), sent_ms)
+        return ReadRecord(topic, partition, offset, key, value, list(headers), sent_ms)
 
 
 class InMemoryStage(SimulatedStage):
@@ -137,7 +137,7 @@ class InMemoryStage(SimulatedStage):
         if order is not None:
             order.go_on(state.oracle.feed, stops=False)
 
-        def take(record: Record) -> None:
+        def take(record: ReadRecord) -> None:
             if record.topic in work.reads:
                 (order.feed if order else state.oracle.feed)(record)
             elif record.topic != topics.changelog:

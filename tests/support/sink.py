@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.kafka.client import java_client_options
-from onefold.spark_sink.kafka.topics import Topics
-from onefold.spark_sink.query_config import Plan
-from onefold.spark_sink.spark.query import Query
+from onefold.spark_sink.kafka.topics import KafkaTopics
+from onefold.spark_sink.query_config import QueryConfig
+from onefold.spark_sink.spark.query import SinkQuery
 from onefold.spark_sink.spark.session import Driver
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.stack.embedded import Infrastructure
@@ -68,16 +68,16 @@ def made_up_topics(bootstrap_servers: str, made_up: MadeUp) -> None:
 
 
 @pytest.fixture
-def sink_topics(domain_servers: str) -> Iterator[Topics]:
+def sink_topics(domain_servers: str) -> Iterator[KafkaTopics]:
     """The sink's clients of Kafka."""
-    with closing(Topics(domain_servers, {})) as topics:
+    with closing(KafkaTopics(domain_servers, {})) as topics:
         yield topics
 
 
 @pytest.fixture
-def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) -> Plan:
+def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) -> QueryConfig:
     """How to land the made-up domain."""
-    return Plan(
+    return QueryConfig(
         domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
         java_options=java_client_options(domain_servers, {}, {}),
         postgres_dsn=database,
@@ -98,12 +98,14 @@ def brief_logs() -> Iterator[None]:
 
 
 @pytest.fixture
-def query(spark: SparkSession, plan: Plan, sink_topics: Topics, brief_logs: None) -> Iterator[Callable[..., Query]]:
+def query(
+    spark: SparkSession, plan: QueryConfig, sink_topics: KafkaTopics, brief_logs: None
+) -> Iterator[Callable[..., SinkQuery]]:
     """Makes queries over `plan`, with changes; stops them at the end."""
-    made: list[Query] = []
+    made: list[SinkQuery] = []
 
-    def make(**changes: Any) -> Query:
-        made.append(Query(lambda: spark, replace(plan, **changes), sink_topics))
+    def make(**changes: Any) -> SinkQuery:
+        made.append(SinkQuery(lambda: spark, replace(plan, **changes), sink_topics))
         return made[-1]
 
     yield make
@@ -116,7 +118,7 @@ SinkHere = Callable[..., QuerySupervisor]
 
 
 @pytest.fixture
-def sink_here(query: Callable[..., Query], checkout: Path) -> SinkHere:
+def sink_here(query: Callable[..., SinkQuery], checkout: Path) -> SinkHere:
     """Starts sinks without a JVM of their own; stops them at the end."""
 
     def start(name: str, **changes: Any) -> QuerySupervisor:
@@ -163,7 +165,7 @@ def supervising(landed: Callable[[], bool]) -> Callable[..., None]:
     """Supervise queries, as the service does, until `landed`. A query keeps its supervisor."""
     known: dict[int, QuerySupervisor] = {}
 
-    def wait(*queries: Query) -> None:
+    def wait(*queries: SinkQuery) -> None:
         supervisors = [known.setdefault(id(query), _supervisor(query)) for query in queries]
 
         def look() -> bool:
@@ -176,7 +178,7 @@ def supervising(landed: Callable[[], bool]) -> Callable[..., None]:
     return wait
 
 
-def _supervisor(query: Query) -> QuerySupervisor:
+def _supervisor(query: SinkQuery) -> QuerySupervisor:
     return QuerySupervisor(query, _FASTER * LANDED_IN_S, lambda: _FASTER * time.monotonic())
 
 

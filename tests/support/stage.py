@@ -25,8 +25,8 @@ from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Expected, Oracle, Table, Workload
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record, Source
-from onefold.verify.writer_identity import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
+from onefold.verify.record import ReadRecord, Source
+from onefold.verify.writer_identity import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, WriterIdentity
 from onefold.workloads import campaigns
 from onefold.workloads.shaping import Input
 from tests.support.waiting import eventually
@@ -42,7 +42,7 @@ _BESIDE = {"trades.deltas": {"messages": 1}, "averages.alarms": {"window_end": 0
 Header = tuple[str, bytes]
 
 
-class ChangedRule(campaigns.Model):
+class ChangedRule(campaigns.CampaignsModel):
     """The rule of campaigns, until a test sets `changed`, as somebody changes a handler."""
 
     changed: Callable[[dict[str, Any]], bool] | None = None
@@ -62,7 +62,7 @@ class Stage:
         self.expected: Expected
         #: Tasks that write their progress.
         self.reporting: Sequence[int] = range(PARTITIONS)
-        self.originals: dict[Source, Record] = {}
+        self.originals: dict[Source, ReadRecord] = {}
         #: By input record the state key, as it was fed.
         self.keys: dict[Source, str] = {}
         #: Headers of each input.
@@ -72,7 +72,7 @@ class Stage:
         self.cluster_id, self._ids = self._open()
         self._migrate()
         life = self._ids[f"{workload.name}.changelog"]
-        self.oracle = Oracle(workload, PARTITIONS, owner=Owner(self.cluster_id, workload.name, life))
+        self.oracle = Oracle(workload, PARTITIONS, owner=WriterIdentity(self.cluster_id, workload.name, life))
 
     def play(self, inputs: Iterable[Input]) -> None:
         """Put the inputs into the topics, and everything that they ask for into topics and tables. Again: what comes then follows
@@ -107,7 +107,7 @@ class Stage:
         migrate(self.dsn, ENGINE, ENGINE_SQL)
         migrate(self.dsn, self.workload.name, SQL)
 
-    def _feed(self, record: Record) -> None:
+    def _feed(self, record: ReadRecord) -> None:
         self.oracle.feed(record)
         self.keys[Source(*record[:3])] = self.oracle.key
 
@@ -157,7 +157,7 @@ class Stage:
 
     def copy(
         self, source: Source, partition: int, key: bytes, sent: bytes | None = None, traced: list[Header] | None = None
-    ) -> Record:
+    ) -> ReadRecord:
         """Write the copy of a repartitioned record. The caller may say another time, and other headers of the sender."""
         name, original = self.workload.name, self.originals[source]
         by = f"{self.cluster_id}/{name}/{self._ids[f'{name}.changelog']}".encode()
@@ -198,13 +198,13 @@ class Stage:
 
     def _send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Header]
-    ) -> Record:
+    ) -> ReadRecord:
         offset = self._ends[topic, partition]
         self._ends[topic, partition] += 1
         sent_ms = int(time.time() * 1000)
         self._producer.produce(topic, value, key, partition, _must_be_at(offset), timestamp=sent_ms, headers=[*headers])
         self._producer.poll(0)
-        return Record(topic, partition, offset, key, value, list(headers), sent_ms)
+        return ReadRecord(topic, partition, offset, key, value, list(headers), sent_ms)
 
     def flush(self) -> None:
         """Wait until the broker has all of it."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from onefold.processor.core.abc import Codec, Session
+from onefold.processor.core.abc import Codec, TransactionSession
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.log_decider import LogDecider
 from onefold.processor.runtime.task import Task
@@ -12,7 +12,7 @@ from onefold.processor.runtime.transaction_decider import TransactionDecider
 
 def elastic_task(
     topology: Topology,
-    session: Session,
+    session: TransactionSession,
     codec: Codec,
     step: Callable[[str], None] = lambda name: None,
     beat: Callable[[], None] = lambda: None,

@@ -19,7 +19,7 @@ from onefold.config.errors import UserError
 from onefold.jobs import topics
 from onefold.jobs.apps.sheets import uploads
 from onefold.jobs.apps.sheets.uploads import KeepOrDiscard, Message
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Mark, Objects
 from onefold.jobs.worker import Limits
@@ -110,7 +110,7 @@ class _Fold(TopologyDriver):
 class Servers:
     """A store, a database and a fold, used by one run after the other; each begins with nothing in them."""
 
-    def __init__(self, store: Store, dsn: str, topology: Topology = TOPOLOGY) -> None:
+    def __init__(self, store: ObjectStore, dsn: str, topology: Topology = TOPOLOGY) -> None:
         self.store, self.fold = store, _Fold(topology)
         self.pending = PostgresPending(dsn, "worker", "sheets")
         self.database = connect(dsn, "sink")

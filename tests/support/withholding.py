@@ -5,7 +5,7 @@ from typing import Any
 
 from onefold.verify.kafka import Kafka
 from onefold.verify.log import Log, Place
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 
 
 class Withholding(Log):
@@ -17,7 +17,7 @@ class Withholding(Log):
         self._paused: set[Place] = set()
 
     def read(
-        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+        self, ends: dict[Place, int], take: Callable[[ReadRecord], None], alive: Callable[[], object] = lambda: None
     ) -> None:
         super().read({}, take)  # a consumer can pause what is assigned to it, and no other partition
         wanted = {place for place in self.places if place[0] in self._withheld}

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
-from onefold.processor.core.abc import Session
+from onefold.processor.core.abc import TransactionSession
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Headers
 from onefold.processor.io.admin import create_topics
@@ -39,7 +39,7 @@ class World(ABC):
         self.changelog = self.topology.changelog
 
     @abstractmethod
-    def session(self) -> Session:
+    def session(self) -> TransactionSession:
         """A session of task 0, not yet open."""
 
     @abstractmethod

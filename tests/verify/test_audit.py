@@ -17,23 +17,23 @@ import psycopg
 import pytest
 
 from onefold.error_codes import Code
-from onefold.verify.audit.auditor import Auditor, Standing, refusal
+from onefold.verify.audit.auditor import Auditor, AuditStatus, refusal
 from onefold.verify.audit.pace import Pace
 from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.kafka import Kafka
 from onefold.verify.log import Log
 from onefold.verify.outcomes import Fate
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
 from onefold.verify.verifier import verify
 from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.support.infrastructure import set_topic
 from tests.support.stage import ChangedRule, Stage
 from tests.support.waiting import eventually
 from tests.support.withholding import withholding
 
-SHAPE = Shape(hostile=0.05, keyless=0.05)
+SHAPE = StreamShape(hostile=0.05, keyless=0.05)
 COUNT = 300
 # What an operator is promised, from the commit to the name.
 NAMED_WITHIN_S = 5.0
@@ -70,12 +70,12 @@ def play(stage: Stage, seed: int, count: int = COUNT) -> None:
     stage.play(campaigns.generate(seed, count, shape=SHAPE, campaigns=40))
 
 
-def whole(standing: Standing) -> bool:
+def whole(standing: AuditStatus) -> bool:
     """Every row came round, and it is not behind: between turns a test may take longer than an auditor ever waits."""
     return standing.cycle_s is not None and standing.outcome != UNKNOWN
 
 
-def ran(auditor: Auditor, enough: Callable[[Standing], bool], seconds: float = 30) -> Standing:
+def ran(auditor: Auditor, enough: Callable[[AuditStatus], bool], seconds: float = 30) -> AuditStatus:
     """Takes turns until it is enough."""
     deadline = time.monotonic() + seconds
     standing = auditor.run(lambda standing: None, lambda pause: time.monotonic() > deadline, enough)
@@ -159,7 +159,7 @@ def test_a_record_that_was_taken_by_half_is_taken_anew(
     oracle = auditor._following._state.oracle
     feed, left = oracle.feed, iter(range(20))
 
-    def fails(record: Record) -> int:
+    def fails(record: ReadRecord) -> int:
         fate = feed(record)
         if next(left, None) is None:
             raise CannotTell(Code.KAFKA_SILENT, "the schema registry does not answer")
@@ -341,7 +341,7 @@ def test_what_it_has_compared_it_leaves_to_the_next_judge(stage: Stage, tmp_path
     def judged(**more: Any) -> Verdict:
         return verify(stage.workload.name, client=stage.client, dsn=stage.dsn, timeout_s=0.0, **more)
 
-    def is_left(standing: Standing) -> bool:
+    def is_left(standing: AuditStatus) -> bool:
         """The newest checkpoint has every output, and of the inputs only those that the model has taken."""
         newest = next(Checkpoints(tmp_path, stage.workload.name).newest({}), None)
         if newest is None or newest[0].records != standing.records - standing.waiting:

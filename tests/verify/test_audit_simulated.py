@@ -15,17 +15,17 @@ import psycopg
 import pytest
 
 from onefold.verify.audit import auditor as auditor_of
-from onefold.verify.audit.auditor import Auditor, Standing
+from onefold.verify.audit.auditor import Auditor, AuditStatus
 from onefold.verify.audit.pace import Pace
 from onefold.verify.audit.tables import Tables
 from onefold.verify.audit.versions import Versions
 from onefold.verify.expect import Table
-from onefold.verify.objects import Store
-from onefold.verify.outputs import Written
-from onefold.verify.snapshot import Row, Snapshot
+from onefold.verify.objects import ObjectReader
+from onefold.verify.outputs import LastOutput
+from onefold.verify.snapshot import DatabaseSnapshot, Row
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
 from onefold.workloads import campaigns, trades
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.support.simulated_stage import JudgesLog, SimulatedStage
 from tests.support.stage import PARTITIONS, ChangedRule
 
@@ -59,14 +59,14 @@ def of(stage: SimulatedStage, pace: Pace = EACH_TURN, **more: Any) -> Auditor:
 
 
 def play(stage: SimulatedStage, seed: int) -> None:
-    stage.play(campaigns.generate(seed, COUNT, shape=Shape(hostile=0.05, keyless=0.05), campaigns=20))
+    stage.play(campaigns.generate(seed, COUNT, shape=StreamShape(hostile=0.05, keyless=0.05), campaigns=20))
 
 
-def whole(standing: Standing) -> bool:
+def whole(standing: AuditStatus) -> bool:
     return standing.cycle_s is not None and standing.outcome != UNKNOWN
 
 
-def ran(auditor: Auditor, enough: Callable[[Standing], bool]) -> Standing:
+def ran(auditor: Auditor, enough: Callable[[AuditStatus], bool]) -> AuditStatus:
     """Takes turns until it is enough."""
     turns = iter(range(TURNS_MAX))
     standing = auditor.run(lambda standing: None, lambda pause: next(turns, None) is None, enough)
@@ -177,10 +177,10 @@ def test_what_is_wrong_with_a_topic_that_was_made_anew_meanwhile_is_not_named(
     assert (standing.outcome, standing.findings) == (UNKNOWN, [])
 
 
-class Made(campaigns.Model):
+class Made(campaigns.CampaignsModel):
     """The model of a pipeline whose workers make objects, one of which is not there."""
 
-    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
+    def follow_made(self, store: ObjectReader) -> Callable[[], Iterable[Finding]]:
         """One finding a look."""
         return lambda: [Finding("missing object", "objects")]
 
@@ -348,7 +348,7 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(
     assert ({path.name for path in tmp_path.rglob("*") if path.is_file()} != first) == often
 
 
-class Asked(Snapshot):
+class Asked(DatabaseSnapshot):
     """Notes the keys that are asked for; PostgreSQL may hide what is new."""
 
     keys: list[Row]
@@ -368,7 +368,7 @@ def tables_of(stage: SimulatedStage) -> tuple[Tables, Versions]:
     rows = stage.expected.model.rows
     last = {
         table.name: {
-            key: Written(*stage.place[table.name, key], source) for key, (_, source) in rows[table.name].items()
+            key: LastOutput(*stage.place[table.name, key], source) for key, (_, source) in rows[table.name].items()
         }
         for table in stage.workload.outputs.values()
     }
@@ -408,7 +408,7 @@ def test_a_large_table_is_read_whole_at_the_first_look_and_then_in_parts(stage: 
     # A transaction's own updates leave their predecessors where they are.
     bloat = f"UPDATE {table.name} SET email = email WHERE id % 2 = 0"
     execute(stage.dsn, f"DO $$ BEGIN FOR i IN 1..600 LOOP {bloat}; END LOOP; END $$")
-    with Snapshot(stage.dsn) as snapshot:
+    with DatabaseSnapshot(stage.dsn) as snapshot:
         assert snapshot.blocks(table) > 64
     began_at = time.monotonic()
     tables, _ = tables_of(stage)

@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from onefold.verify.audit.tables import Tables
-from onefold.verify.audit.versions import Version, Versions
+from onefold.verify.audit.versions import RowVersion, Versions
 from onefold.verify.expect import Table
 from onefold.verify.matching import told_of
-from onefold.verify.outputs import Written
+from onefold.verify.outputs import LastOutput
 from onefold.verify.record import Source
 from onefold.verify.tables import Wanted
 from onefold.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
@@ -36,9 +36,9 @@ class History:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.rows: dict[str, dict[Any, Any]] = {CURRENT.name: {}, RISK.name: {}}
-        self.last: dict[Any, Written] = {}
+        self.last: dict[Any, LastOutput] = {}
         self.log: list[list[tuple[Any, tuple[Any, ...]]]] = [[] for _ in range(PARTITIONS)]
-        self.unjudged: list[tuple[Any, Written, Version, tuple[Any, ...]]] = []
+        self.unjudged: list[tuple[Any, LastOutput, RowVersion, tuple[Any, ...]]] = []
         self.landed = dict.fromkeys(((CURRENT.topic, number) for number in range(PARTITIONS)), 0)
         for _ in range(TRADES):  # what was there when it began
             self._apply(*self._written(self._next()))
@@ -51,17 +51,17 @@ class History:
         leaf = self.rng.choice(LEAVES)
         return dict(zip(NAMES, (trade, number, self.rng.randrange(10**6), *leaf, 10**6 * number), strict=True))
 
-    def _written(self, fields: dict[str, Any]) -> tuple[Any, Written, tuple[Any, ...]]:
+    def _written(self, fields: dict[str, Any]) -> tuple[Any, LastOutput, tuple[Any, ...]]:
         key = (fields["trade_id"],)
         partition = int(fields["trade_id"][1:]) % PARTITIONS
-        written = Written(partition, len(self.log[partition]), Source(TOPIC, partition, fields["version"]))
+        written = LastOutput(partition, len(self.log[partition]), Source(TOPIC, partition, fields["version"]))
         row = told_of(CURRENT)({"messages": 1, **fields})
         self.log[partition].append((key, row))
         self.before = self.last.get(key)
         self.last[key] = written
         return key, written, row
 
-    def _apply(self, key: Any, written: Written, row: tuple[Any, ...]) -> None:
+    def _apply(self, key: Any, written: LastOutput, row: tuple[Any, ...]) -> None:
         self.rows[CURRENT.name][key] = row, written.source
 
     def write(self) -> None:
@@ -128,7 +128,7 @@ def test_a_record_that_the_model_knows_nothing_of_demands_no_row() -> None:
     """One that the processor has made up, before the audit began."""
     history = History(1)
     made_up = ("t-made-up",)
-    history.last[made_up] = Written(0, 99, Source(TOPIC, 0, 99))
+    history.last[made_up] = LastOutput(0, 99, Source(TOPIC, 0, 99))
     assert history.versions.wanted(CURRENT, made_up) is None
     assert set(history.versions.keys(CURRENT)) == history.last.keys() - {made_up}
 

@@ -17,27 +17,27 @@ from confluent_kafka.admin import AdminClient
 
 from onefold.processor.testing import SimulatedLog
 from onefold.verify import checkpoints as kept
-from onefold.verify.audit.auditor import Auditor, Standing
+from onefold.verify.audit.auditor import Auditor, AuditStatus
 from onefold.verify.audit.pace import Pace
-from onefold.verify.checkpoints import Checkpoint, Checkpoints, environment_of
+from onefold.verify.checkpoints import Checkpoints, VerifierCheckpoint, environment_of
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import DEAD_LETTER_BYTES_MAX, Oracle
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.replays import Replays
 from onefold.verify.state import Proved, begin, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.verify.verifier import verify
-from onefold.verify.writer_identity import PIPELINE_HEADER, Owner
+from onefold.verify.writer_identity import PIPELINE_HEADER, WriterIdentity
 from onefold.workloads import averages, runner
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 from tests.support.simulated_stage import JudgesLog
 from tests.support.stage import Stage
 from tests.verify.test_generators import DOMAINS, PARTITIONS, log_of
 
-SHAPE = Shape(hostile=0.05, keyless=0.05)
+SHAPE = StreamShape(hostile=0.05, keyless=0.05)
 COUNT = 300
-HEAD = Checkpoint("a judge", {"t": "id"}, {("t", 0): 7}, "", 7, "2026-01-01T00:00:00.000+00:00")
+HEAD = VerifierCheckpoint("a judge", {"t": "id"}, {("t", 0): 7}, "", 7, "2026-01-01T00:00:00.000+00:00")
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def forget(stage: Stage) -> None:
         done.result(30)
 
 
-def audited(stage: Stage, folder: Path) -> Standing:
+def audited(stage: Stage, folder: Path) -> AuditStatus:
     """What a new auditor says when all rows have come round, or when it cannot begin."""
     name, pace = stage.workload.name, Pace(leave_every_s=0.0)
     with closing(Auditor(name, client=stage.client, dsn=stage.dsn, checkpoints=folder, pace=pace)) as auditor:
@@ -214,7 +214,7 @@ def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> No
     state.progresses[0], state.read, order = {"transactions": 3}, 1, state.order
     assert order is not None
     take = order.take = lambda record: seen  # as a bound method of the auditor, no other judge has it
-    order.feed(Record("averages.left", 0, 0, b"a", b"{}"))
+    order.feed(ReadRecord("averages.left", 0, 0, b"a", b"{}"))
     log.append("averages.left", b"a", b"{}", partition=0)
     place = ("averages.left", 0)
     assert Proved(folder, work, None, seen).keep(state, {**seen.positions, place: 1}) == ""
@@ -227,7 +227,7 @@ def test_what_an_auditor_leaves_of_several_inputs_is_whole(tmp_path: Path) -> No
     assert state.order is not None
     assert state.order.take == state.oracle.feed
     assert (state.oracle.changed, state.outputs.heard) == (state.matching.changed, state.matching.wrote)
-    state.order.add(Record("averages.order", 0, 0, None, b'{"version": 1, "runs": [["averages.left", 0, 1]]}'))
+    state.order.add(ReadRecord("averages.order", 0, 0, None, b'{"version": 1, "runs": [["averages.left", 0, 1]]}'))
     assert sum(state.oracle.expected.counts.as_stored().values()) == 1, "what waited is taken"
 
 
@@ -240,16 +240,16 @@ def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
     """It changed nothing before and changes nothing now; a pipeline with retention has no other beginning to go back to. What was
     no dead letter counts otherwise since it has a receipt.
     """
-    work, owner = runner.WORKLOAD, Owner("", "runner")
+    work, owner = runner.WORKLOAD, WriterIdentity("", "runner")
     oracle, replays = Oracle(work, PARTITIONS, owner=owner), Replays(owner=owner)
     oracle.withdrawn = replays.withdrawn
     value = json.dumps({"user_id": 1, "distance_meters": 5, "timestamp_utc": 1, "sequence_id": 1, "run_id": 1}).encode()
     place = partition_of("1", PARTITIONS)
     for offset, sent in enumerate([b"junk", value, b"x" * (DEAD_LETTER_BYTES_MAX + 1)]):
-        oracle.feed(Record(UPDATES, place, offset, b"1", sent))
+        oracle.feed(ReadRecord(UPDATES, place, offset, b"1", sent))
     keys = (f"{number:0{DEAD_LETTER_BYTES_MAX + 1}}" for number in range(100))
     key = next(key for key in keys if partition_of(key, PARTITIONS) == place).encode()
-    oracle.feed(Record(UPDATES, place, 3, key, b"junk"))
+    oracle.feed(ReadRecord(UPDATES, place, 3, key, b"junk"))
     environment = environment_of(work, contracts(work.name))
     positions = {(UPDATES, place): 4}
     store, head = Checkpoints(tmp_path, work.name), HEAD._replace(topics={UPDATES: "id"}, positions=positions)
@@ -272,7 +272,7 @@ def test_a_replayed_dead_letter_is_no_new_beginning(tmp_path: Path) -> None:
     assert [*checkpoint[1].replays.findings()] == []
     for offset, (sent, wrong) in enumerate([(b"junk", []), (b"other", ["doubled replay", "changed replay"])]):
         again = [(REPLAYED, f"{UPDATES}/{place}/0".encode()), (PIPELINE_HEADER, b"/runner/id")]
-        state.oracle.feed(Record(UPDATES, place, 4 + offset, b"1", sent, [*again]))
+        state.oracle.feed(ReadRecord(UPDATES, place, 4 + offset, b"1", sent, [*again]))
         assert [one.kind for one in state.replays.findings()] == wrong
 
 
@@ -316,7 +316,7 @@ def test_functions_without_a_name_are_taken_from_the_reader(tmp_path: Path) -> N
 def test_every_model_goes_on_where_it_was(domain: ModuleType, tmp_path: Path) -> None:
     """Half of the input, kept, and the other half: the same as all of it."""
     given: dict[str, Any] = {"alone": True} if domain.__name__.endswith("sheets") else {}
-    records = log_of(list(domain.generate(3, 4_000, shape=Shape(hostile=0.03, keyless=0.02), **given)))
+    records = log_of(list(domain.generate(3, 4_000, shape=StreamShape(hostile=0.03, keyless=0.02), **given)))
     work = domain.WORKLOAD
 
     def oracle(replays: Replays) -> Oracle:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold import kafka_ask
 from onefold.error_codes import Code
-from onefold.operate.acls import CONFIGS, Service, acls_of
+from onefold.operate.acls import CONFIGS, KafkaService, acls_of
 from onefold.pipelines import find
 from onefold.processor.loading import load_topology
 from onefold.verify.audit.auditor import Auditor
@@ -32,8 +32,8 @@ def refuse(self: Any, topics: Iterable[str]) -> list[str]:
     raise REFUSED
 
 
-@pytest.mark.parametrize("service", [Service.VERIFIER, Service.AUDITOR], ids=str)
-def test_a_verifier_may_ask_of_inputs_and_outputs(service: Service) -> None:
+@pytest.mark.parametrize("service", [KafkaService.VERIFIER, KafkaService.AUDITOR], ids=str)
+def test_a_verifier_may_ask_of_inputs_and_outputs(service: KafkaService) -> None:
     pipeline = find()["sheets"]
     topology = load_topology(pipeline)
     asked = {acl.name for acl in acls_of(service, [pipeline]) if acl.operation == CONFIGS}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onefold.verify.contracts import Contract, contract_of, contracts
+from onefold.verify.contracts import VerifiedSchema, contract_of, contracts
 from onefold.verify.decode import VALUE_BYTES_MAX, Inadmissible, decode
 from onefold.verify.json_text import depth
 from onefold.workloads import campaigns, runner
@@ -164,7 +164,7 @@ _FIELDS: list[dict[str, Any]] = [
 ]
 
 
-def of(fields: list[dict[str, Any]]) -> Contract:
+def of(fields: list[dict[str, Any]]) -> VerifiedSchema:
     return contract_of({"type": "record", "name": "All", "namespace": "test", "fields": fields})
 
 

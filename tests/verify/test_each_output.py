@@ -18,7 +18,7 @@ from onefold.verify import state as state_module
 from onefold.verify.audit.auditor import Auditor
 from onefold.verify.outcomes import Fate
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.state import begin, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
 from onefold.workloads import runner
@@ -198,7 +198,7 @@ def test_a_copy_that_loses_time_or_headers_of_its_original(
     assert list(wrong.columns) == [column]
 
 
-class Timed(runner.Model):
+class Timed(runner.RunnerModel):
     """A model that goes by when a record was sent, and by its headers."""
 
     record: Any = None
@@ -224,7 +224,7 @@ def test_a_model_knows_when_a_record_was_sent_and_its_headers(module_database: s
     assert model.seen == [(SENT_MS, traced), (SENT_MS + 1, traced)]
 
 
-class Plain(runner.Model):
+class Plain(runner.RunnerModel):
     """A model whose rows do not note their changes, as one of an earlier version."""
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ def test_what_was_read_too_late_for_plain_rows_is_counted(plain: SimulatedStage)
     topics = topics_of(plain.workload)
     log = JudgesLog(plain.log, topics.all)
     state = begin(plain.workload, log, None, {})
-    records: list[Record] = []
+    records: list[ReadRecord] = []
     log.read(log.stable_ends(), records.append)
     for record in sorted(records, key=lambda record: record.topic not in plain.workload.reads):
         if record.topic in plain.workload.reads:
@@ -295,7 +295,7 @@ def test_no_more_is_read_of_one_side_than_may_wait_for_the_other(
     log = Uneven(stage.log, topics.all)
     state = begin(stage.workload, log, None, {})
 
-    def take(record: Record) -> None:
+    def take(record: ReadRecord) -> None:
         nonlocal most
         if record.topic in stage.workload.reads:
             state.oracle.feed(record)

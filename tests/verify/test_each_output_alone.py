@@ -20,7 +20,7 @@ from onefold.verify.audit.pace import PACE
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Column, Oracle
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.verdict import Finding
 from onefold.workloads import averages, runner
 from onefold.workloads.runner import STATS, TENDENCY
@@ -224,7 +224,7 @@ def test_a_copy_has_the_time_of_its_original_whatever_time_that_is(sent_ms: int)
     """Before 1970, or in microseconds, as some clients give it."""
     stage = InMemoryStage(runner.WORKLOAD)
     elsewhere = next(name for name in ("a", "b", "c") if partition_of(name, PARTITIONS) == 0).encode()
-    original = Record(runner.TOPIC, 0, 0, elsewhere, update(ONE, 1).value, [*stage.traced], sent_ms)
+    original = ReadRecord(runner.TOPIC, 0, 0, elsewhere, update(ONE, 1).value, [*stage.traced], sent_ms)
     source = Source(*original[:3])
     stage.originals[source] = original
     for told, changed in ((b"%d" % sent_ms, False), (b"%d" % (sent_ms + 1), True)):
@@ -275,7 +275,7 @@ def test_a_misplaced_output_record_is_named_once_by_one_that_follows() -> None:
     assert len(places) == len({*places}) == 3
 
 
-class InDoubles(runner.Model):
+class InDoubles(runner.RunnerModel):
     """The model of runner with a number whose growth is not exact."""
 
     def apply(self, value: dict[str, Any], source: Source) -> Any:

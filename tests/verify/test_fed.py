@@ -17,7 +17,7 @@ from onefold.verify.audit.pending_feedback import Owed
 from onefold.verify.feedback import Fed
 from onefold.verify.record import Source
 from onefold.workloads import bank
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 from tests.support.judged import judged
 
 PARTITIONS = 3
@@ -29,7 +29,7 @@ def play(handle: Callable[..., Any] = app.handle, crash: tuple[str, int] | None 
     driver = TopologyDriver(replace(app.TOPOLOGY, handle=handle), partitions=PARTITIONS)
     if crash:
         driver.crash_at(*crash)
-    shape = Shape(keyless=0.1, hostile=0.05)
+    shape = StreamShape(keyless=0.1, hostile=0.05)
     for number, made in enumerate(bank.generate(3, 600, shape=shape, accounts=12)):
         driver.log.append(made.topic, made.key, made.value, partition=None if made.key else number % PARTITIONS)
         if number % 200 == 199:

@@ -13,11 +13,11 @@ import pytest
 from onefold.error_codes import Code
 from onefold.verify.audit.pace import Pace
 from onefold.verify.log import Place
-from onefold.verify.record import Record, Source, source_of
+from onefold.verify.record import ReadRecord, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
 from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.support.coded import raises
 from tests.support.followed import PARTITIONS, Followed
 from tests.verify.test_agreement_bounds import APPS
@@ -35,7 +35,7 @@ Named = tuple[str, str, str | None]
 
 def inputs(domain: ModuleType, seed: int = 1) -> list[Input]:
     count = COUNT_OF_AVERAGES if domain is averages else COUNT
-    return list(domain.generate(seed, count, shape=Shape(hostile=0.05, keyless=0.05), **FEW.get(domain, {})))
+    return list(domain.generate(seed, count, shape=StreamShape(hostile=0.05, keyless=0.05), **FEW.get(domain, {})))
 
 
 def begun(domain: ModuleType) -> Followed:
@@ -56,7 +56,7 @@ def records(followed: Followed) -> int:
     return sum(len(followed.driver.read(topic)) for topic in followed.workload.outputs)
 
 
-def junk(followed: Followed, partition: int = 0) -> Record:
+def junk(followed: Followed, partition: int = 0) -> ReadRecord:
     """Have a dead letter written; returns it."""
     topic = followed.workload.inputs[0]
     followed.driver.send(topic, b"junk", partition=partition)
@@ -64,10 +64,10 @@ def junk(followed: Followed, partition: int = 0) -> Record:
     [end] = [end for (_, p), end in followed.ends(f"{topic}.dead").items() if p == partition]
     entries = followed.driver.log.read(f"{topic}.dead", partition, 0, end)[0]
     offset, entry = entries[-1]
-    return Record(f"{topic}.dead", partition, offset, entry.key, entry.value, list(entry.headers))
+    return ReadRecord(f"{topic}.dead", partition, offset, entry.key, entry.value, list(entry.headers))
 
 
-def of(record: Record, cause: Record) -> Record:
+def of(record: ReadRecord, cause: ReadRecord) -> ReadRecord:
     """A record that names the same input as another one."""
     return record._replace(headers=[(SOURCE_HEADER, cause.header(SOURCE_HEADER))])
 
@@ -364,7 +364,7 @@ def test_an_output_record_that_was_not_written_before_a_later_one_of_its_row_is_
     assert [(one.where, one.source) for one in missing] == [(topic, source)]
 
 
-class PutsAgain(runner.Model):
+class PutsAgain(runner.RunnerModel):
     """A model that also takes an update that comes twice, and puts the row that is there."""
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:

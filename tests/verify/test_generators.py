@@ -9,9 +9,9 @@ import pytest
 from onefold.verify.expect import Expected
 from onefold.verify.loading import UnknownDomain, workload
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.support.expected import expect
 
 pytestmark = pytest.mark.slow  # thousands of events of every pipeline
@@ -21,20 +21,20 @@ COUNT = 8_000
 PARTITIONS = 4
 
 
-def log_of(inputs: list[Input]) -> list[Record]:
+def log_of(inputs: list[Input]) -> list[ReadRecord]:
     """As a producer would put them; a record without a key goes to partition 0."""
     ends = [0] * PARTITIONS
     records = []
     for given in inputs:
         partition = partition_of(given.key.decode(), PARTITIONS) if given.key else 0
-        records.append(Record(given.topic, partition, ends[partition], given.key, given.value))
+        records.append(ReadRecord(given.topic, partition, ends[partition], given.key, given.value))
         ends[partition] += 1
     return records
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_same_seed_same_input(domain: ModuleType) -> None:
-    shape = Shape(hostile=0.01, keyless=0.01)
+    shape = StreamShape(hostile=0.01, keyless=0.01)
     first = list(domain.generate(5, COUNT, shape=shape))
     assert len(first) == COUNT
     assert first == list(domain.generate(5, COUNT, shape=shape))
@@ -50,7 +50,7 @@ def test_any_count(domain: ModuleType, count: int) -> None:
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_well_behaved_input_has_no_dead_letter_and_hostile_input_has(domain: ModuleType) -> None:
     assert not expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT))), PARTITIONS).dead
-    shape = Shape(hostile=0.05, keyless=0.02)
+    shape = StreamShape(hostile=0.05, keyless=0.02)
     expected = expect(domain.WORKLOAD, log_of(list(domain.generate(1, COUNT, shape=shape))), PARTITIONS)
     assert len(expected.dead) > COUNT * 0.02
     assert expected.counts.repartitioned > COUNT * 0.01
@@ -102,7 +102,7 @@ def still_open(expected: Expected) -> set[str]:
 
 
 def test_the_seeds_three_messages_are_among_the_first() -> None:
-    values = [given.value for given in islice(campaigns.generate(1, 100, shape=Shape(late=0, duplicates=0)), 3)]
+    values = [given.value for given in islice(campaigns.generate(1, 100, shape=StreamShape(late=0, duplicates=0)), 3)]
     assert values[2] == b'{"id": 1, "email": "A", "subject": "A", "sent": 1000, "date": "2021-12-01 13:00:00"}'
 
 

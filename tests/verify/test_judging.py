@@ -15,7 +15,7 @@ from onefold.verify.outcomes import Fate
 from onefold.verify.record import Source
 from onefold.verify.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Check, Finding, decide
 from onefold.workloads import averages, runner, trades
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 from tests.support.coded import raises
 from tests.support.simulated_stage import SimulatedStage
 from tests.support.stage import PARTITIONS
@@ -49,7 +49,7 @@ def test_only_what_has_drained_and_stood_still_is_invalid(
 @pytest.fixture
 def stage(module_database: str) -> SimulatedStage:
     made = SimulatedStage(module_database, runner.WORKLOAD)
-    made.play(runner.generate(3, 120, shape=Shape(hostile=0.05, keyless=0.1), users=12))
+    made.play(runner.generate(3, 120, shape=StreamShape(hostile=0.05, keyless=0.1), users=12))
     return made
 
 

@@ -13,12 +13,12 @@ from onefold import pipelines
 from onefold.error_codes import Code
 from onefold.verify import expect, outputs
 from onefold.verify.column_types import kind_of
-from onefold.verify.contracts import Contract, contract_of
+from onefold.verify.contracts import VerifiedSchema, contract_of
 from onefold.verify.expect import Column, Expected, Oracle, Table, Workload
 from onefold.verify.model import model
 from onefold.verify.outcomes import Fate
-from onefold.verify.record import Record, Source
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.record import ReadRecord, Source
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.tables import Comparison
 from onefold.verify.verdict import UNKNOWN, CannotTell, Finding
 from onefold.verify.verifier import verify
@@ -30,7 +30,7 @@ IN, OUT = "kinds.in", "kinds.out"
 ORIGIN = 'topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL'
 
 
-def _contract() -> Contract:
+def _contract() -> VerifiedSchema:
     fields: list[dict[str, Any]] = [{"name": "id", "type": "long"}]
     for name, kind, _ in TYPES:
         fields.append({"name": name, "type": kind})
@@ -64,7 +64,7 @@ def contracts(monkeypatch: pytest.MonkeyPatch) -> None:
 def applied(workload: Workload = WORKLOAD) -> tuple[list[int], Expected]:
     oracle = Oracle(workload, 1)
     values = [avro(CONTRACT, fields) for fields in [*STORY, STORY[0]]]
-    fates = [oracle.feed(Record(IN, 0, offset, None, value)) for offset, value in enumerate(values)]
+    fates = [oracle.feed(ReadRecord(IN, 0, offset, None, value)) for offset, value in enumerate(values)]
     return fates, oracle.settled()
 
 
@@ -103,7 +103,7 @@ def findings(dsn: str) -> list[Finding]:
         key: SimpleNamespace(partition=0, offset=source.offset, source=source)
         for key, (_, source) in expected.model.rows[TABLE.name].items()
     }
-    with Snapshot(dsn) as snapshot:
+    with DatabaseSnapshot(dsn) as snapshot:
         return list(Comparison(WORKLOAD, snapshot, expected, {TABLE.name: written}).findings())
 
 
@@ -165,7 +165,7 @@ def test_a_key_of_any_type_is_found_in_output_records_as_in_rows(monkeypatch: py
     table = Table("kinds.kinds", OUT, tuple(NAMES))
     written = outputs.Outputs(Workload("kinds", (IN,), (table,), lambda: applied()[1].model))
     for fields in (STORY[0], STORY[1]):
-        written.feed(Record(OUT, 0, 0, None, avro(CONTRACT, fields), [("onefold-source", b"kinds.in/0/0")]))
+        written.feed(ReadRecord(OUT, 0, 0, None, avro(CONTRACT, fields), [("onefold-source", b"kinds.in/0/0")]))
     assert list(written.last["kinds.kinds"]) == [tuple(LEAST), tuple(MOST)]
 
 
@@ -199,5 +199,5 @@ def test_a_function_knows_when_a_record_was_sent_and_its_headers() -> None:
         seen.append((sent.timestamp_ms, sent.headers))
 
     work = model("kinds", noting, inputs=(IN,), key="id", tables=(TABLE,))
-    Oracle(work, 1).feed(Record(IN, 0, 0, None, avro(CONTRACT, STORY[0]), [("a", b"b")], 7))
+    Oracle(work, 1).feed(ReadRecord(IN, 0, 0, None, avro(CONTRACT, STORY[0]), [("a", b"b")], 7))
     assert seen == [(7, [("a", b"b")])]

@@ -9,7 +9,7 @@ from onefold.workloads import bank
 
 def accounts(*records: tuple[str, dict[str, Any]]) -> dict[Any, Any]:
     """The rows of the accounts after these records."""
-    model = bank.Model()
+    model = bank.BankModel()
     for offset, (topic, value) in enumerate(records):
         model.apply(value, Source(topic, 0, offset))
     return {key: row for key, (row, _) in model.rows["bank.accounts"].items()}

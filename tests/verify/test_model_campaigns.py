@@ -24,15 +24,15 @@ WITHDRAWN = {**SEED[2], "sent": 0, "version": 1}
 REDATED = {**SEED[2], "date": "2021-12-01 11:00:00", "version": 1, "subject": "earlier"}
 
 
-def applied(values: list[dict[str, Any]]) -> campaigns.Model:
-    model = campaigns.Model()
+def applied(values: list[dict[str, Any]]) -> campaigns.CampaignsModel:
+    model = campaigns.CampaignsModel()
     for offset, value in enumerate(values):
         model.apply(value, Source(campaigns.TOPIC, 0, offset))
     model.settle()
     return model
 
 
-def totals(model: campaigns.Model) -> dict[int, tuple[Any, ...]]:
+def totals(model: campaigns.CampaignsModel) -> dict[int, tuple[Any, ...]]:
     """Per campaign everything but how often it changed, which alone may depend on the order."""
     return {key[0]: (*row[:9], row[10]) for key, (row, _) in model.rows["campaigns.totals"].items()}
 

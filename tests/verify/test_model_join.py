@@ -13,7 +13,7 @@ from onefold.verify.contracts import contract_of
 from onefold.verify.expect import Oracle, Table
 from onefold.verify.model import Apply, Key, Rows, model
 from onefold.verify.outcomes import Fate
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.verdict import CannotTell
 from tests.support.coded import raises
 from tests.support.rooms import ROOT
@@ -47,7 +47,7 @@ def test_a_join_has_a_function_and_a_key_for_each_topic(shop: ModuleType) -> Non
     ]
     oracle = Oracle(shop.WORKLOAD, 1)
     fates = [
-        oracle.feed(Record(topic, 0, offset, None, json.dumps(value).encode()))
+        oracle.feed(ReadRecord(topic, 0, offset, None, json.dumps(value).encode()))
         for offset, (topic, value) in enumerate(inputs)
     ]
 
@@ -100,4 +100,4 @@ def test_a_key_that_is_no_field_is_told(shop: ModuleType) -> None:
     """A join whose topics name it differently, and one key for both."""
     made = model("shop", ignore, inputs=(ORDERS, PAYMENTS), key="number", tables=(shop.BILLS,))
     with raises(CannotTell, Code.MODEL_WRONG, "shop.payments"):
-        Oracle(made, 1).feed(Record(PAYMENTS, 0, 0, None, b'{"order": 7, "id": 1, "cents": 40}'))
+        Oracle(made, 1).feed(ReadRecord(PAYMENTS, 0, 0, None, b'{"order": 7, "id": 1, "cents": 40}'))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onefold.verify.decode import Inadmissible
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.workloads import runner
 from tests.support.expected import expect
 
@@ -18,7 +18,7 @@ class Applied:
     """A model that was given updates one after the other."""
 
     def __init__(self) -> None:
-        self.model = runner.Model()
+        self.model = runner.RunnerModel()
         self.applied = 0
 
     def update(self, sequence: int, metres: int, at: int, run: int = 1000, user: int = 1) -> bool:
@@ -101,7 +101,7 @@ def test_eight_runs_are_remembered(others: int, metres: int) -> None:
 def test_out_of_range(field: str, value: int) -> None:
     update = {"user_id": 1, "distance_meters": 0, "timestamp_utc": 0, "sequence_id": 0, "run_id": 0}
     with pytest.raises(Inadmissible):
-        runner.Model().apply({**update, field: value}, Source(runner.TOPIC, 0, 0))
+        runner.RunnerModel().apply({**update, field: value}, Source(runner.TOPIC, 0, 0))
 
 
 def test_every_record_has_one_fate() -> None:
@@ -109,17 +109,17 @@ def test_every_record_has_one_fate() -> None:
     good = json.dumps(body).encode()
     # Of two partitions, that of user 2 is 0.
     records = [
-        Record(runner.TOPIC, 0, 0, b"2", good),
-        Record(runner.TOPIC, 0, 3, b"2", good),
-        Record(runner.TOPIC, 0, 4, b"2", b"{"),
-        Record(runner.TOPIC, 1, 0, None, json.dumps({**body, "sequence_id": 2}).encode()),
+        ReadRecord(runner.TOPIC, 0, 0, b"2", good),
+        ReadRecord(runner.TOPIC, 0, 3, b"2", good),
+        ReadRecord(runner.TOPIC, 0, 4, b"2", b"{"),
+        ReadRecord(runner.TOPIC, 1, 0, None, json.dumps({**body, "sequence_id": 2}).encode()),
     ]
     expected = expect(runner.WORKLOAD, records, 2)
     assert expected.counts.records == 4
     assert expected.fates[runner.TOPIC, 0] == bytes([1, 0, 0, 2, 4])
     assert expected.fates[runner.TOPIC, 1] == bytes([3])
     assert list(expected.dead) == [Source(runner.TOPIC, 0, 4)]
-    copy = Record(runner.TOPIC, 0, 5, b"2", records[3].value, [("onefold-source", b"runner.updates/1/0")])
+    copy = ReadRecord(runner.TOPIC, 0, 5, b"2", records[3].value, [("onefold-source", b"runner.updates/1/0")])
     for order in ([*records, copy], [*records[:3], copy, records[3]]):
         expected = expect(runner.WORKLOAD, order, 2)
         assert not expected.uncopied

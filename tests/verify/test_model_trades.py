@@ -16,7 +16,7 @@ from onefold.processor.core.errors import Rejected
 from onefold.processor.core.values import Event
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
-from onefold.verify.models import Model
+from onefold.verify.models import RowModel
 from onefold.verify.record import Source
 from onefold.workloads import trades
 from onefold.workloads.trade_feed import Feed, Mix
@@ -44,15 +44,15 @@ STORY = [
 ]
 
 
-def applied(values: list[dict[str, Any]]) -> trades.Model:
-    model = trades.Model()
+def applied(values: list[dict[str, Any]]) -> trades.TradesModel:
+    model = trades.TradesModel()
     for offset, value in enumerate(values):
         model.apply(value, Source(trades.TOPIC, 0, offset))
     model.settle()
     return model
 
 
-def risk(model: Model) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def risk(model: RowModel) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     return {key: row[3:] for key, (row, _) in model.rows["trades.risk"].items()}
 
 

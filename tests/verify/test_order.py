@@ -17,7 +17,7 @@ from onefold.processor.runtime import merge_order
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import Crash, SimulatedLog, SimulatedSession
 from onefold.verify.order import Order
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.verdict import CannotTell
 from tests.support.clock import Clock
 from tests.support.tasks import elastic_task
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.promise("judged-joins")
 LEFT, RIGHT = "join.left", "join.right"
 
 
-def written(*runs: tuple[str, int, int], version: int = 1) -> Record:
-    return Record("join.order", 0, 0, None, json.dumps({"version": version, "runs": runs}).encode())
+def written(*runs: tuple[str, int, int], version: int = 1) -> ReadRecord:
+    return ReadRecord("join.order", 0, 0, None, json.dumps({"version": version, "runs": runs}).encode())
 
 
-def read(topic: str, *offsets: int) -> list[Record]:
-    return [Record(topic, 0, offset, None, b"") for offset in offsets]
+def read(topic: str, *offsets: int) -> list[ReadRecord]:
+    return [ReadRecord(topic, 0, offset, None, b"") for offset in offsets]
 
 
 def test_however_the_topics_are_read_the_order_is_the_one_that_was_written_down() -> None:
@@ -41,7 +41,7 @@ def test_however_the_topics_are_read_the_order_is_the_one_that_was_written_down(
     wanted = [(LEFT, 0), (LEFT, 2), (RIGHT, 1), (LEFT, 5), (RIGHT, 4), (RIGHT, 8)]
     for seed in range(100):
         dice = random.Random(seed)
-        streams: list[list[Record]] = [
+        streams: list[list[ReadRecord]] = [
             read(LEFT, 0, 2, 5),
             read(RIGHT, 1, 4, 8),
             [written(*runs[:1]), written(*runs[1:3]), written(*runs[3:])],
@@ -114,11 +114,11 @@ def skipped(order: Order, *, drained: bool) -> list[str | None]:
         written((LEFT, 5, 5)),
         written(("other.topic", 7, 8)),
         written((LEFT, 7, 8), version=2),
-        Record("join.order", 0, 0, None, b"junk"),
+        ReadRecord("join.order", 0, 0, None, b"junk"),
     ],
     ids=["repeated", "empty", "another topic", "a newer version", "junk"],
 )
-def test_an_order_that_makes_no_sense_is_no_verdict(record: Record) -> None:
+def test_an_order_that_makes_no_sense_is_no_verdict(record: ReadRecord) -> None:
     order = Order((LEFT, RIGHT), lambda record: None)
     order.add(written((LEFT, 0, 3)))
     with pytest.raises(CannotTell):
@@ -181,11 +181,11 @@ def test_what_is_written_down_is_what_was_folded_whatever_crashes(step: str) -> 
         task = task or _open(log, lambda name: None)
         while task.turn():
             pass
-        folded: list[Record] = []
+        folded: list[ReadRecord] = []
         order = Order(JOIN.inputs, folded.append)
         for topic, feed in ((LEFT, order.feed), (RIGHT, order.feed), ("join.order", order.add)):
             for offset, entry in log.read(topic, 0, 0)[0]:
-                feed(Record(topic, 0, offset, entry.key, entry.value))
+                feed(ReadRecord(topic, 0, offset, entry.key, entry.value))
         assert order.left_over() == ""
         good = [[record.topic, record.offset] for record in folded if record.value != b"junk"]
         assert task.store.get("one") == good

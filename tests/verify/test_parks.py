@@ -13,12 +13,12 @@ from onefold.processor.testing.log import Entry
 from onefold.testing import TopologyDriver
 from onefold.verify.audit import auditor
 from onefold.verify.audit.auditor import Auditor
-from onefold.verify.expect import DeadLetter
-from onefold.verify.parks import Ticket
+from onefold.verify.expect import ExpectedDeadLetter
+from onefold.verify.parks import ParkTicket
 from onefold.verify.record import Source
-from onefold.verify.replays import Replays, Turn
+from onefold.verify.replays import ReceiptTurn, Replays
 from onefold.verify.verdict import INVALID
-from onefold.verify.writer_identity import Owner
+from onefold.verify.writer_identity import WriterIdentity
 from tests.operate.test_auditing import Audit
 from tests.support.clock import Clock
 from tests.support.desk import DEAD, EVENTS, LAST, TAKEN, Program, workload
@@ -246,17 +246,17 @@ def test_a_model_that_says_pass_finds_every_waiting_event(contracts: Path) -> No
 
 
 def test_a_receipt_that_tells_another_turn_than_a_checkpoint_does_not_go_on_from_it() -> None:
-    source, turn = Source("t", 0, 1), Ticket(1, False, "t/0/0", "a")
-    letter = DeadLetter("", b"a", b"", "", 0, str(turn))
+    source, turn = Source("t", 0, 1), ParkTicket(1, False, "t/0/0", "a")
+    letter = ExpectedDeadLetter("", b"a", b"", "", 0, str(turn))
     for receipt, stands in (
-        (Turn(True, turn), True),
-        (Turn(False, turn), True),
-        (Turn(True, turn._replace(number=2)), False),
+        (ReceiptTurn(True, turn), True),
+        (ReceiptTurn(False, turn), True),
+        (ReceiptTurn(True, turn._replace(number=2)), False),
         (True, False),
     ):
-        assert Replays({}, Owner("", "p")).go_on({source: receipt}, {source: letter}, {("t", 0): 9}) is stands
+        assert Replays({}, WriterIdentity("", "p")).go_on({source: receipt}, {source: letter}, {("t", 0): 9}) is stands
     plain = letter._replace(parked=None)
-    assert Replays({}, Owner("", "p")).go_on({source: True}, {source: plain}, {("t", 0): 9})
+    assert Replays({}, WriterIdentity("", "p")).go_on({source: True}, {source: plain}, {("t", 0): 9})
 
 
 def test_an_unknown_word_is_refused() -> None:

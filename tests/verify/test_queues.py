@@ -16,7 +16,7 @@ from onefold.processor.apps import sheets as app
 from onefold.processor.core.values import Event, Output
 from onefold.testing import STEPS, TopologyDriver
 from onefold.workloads import sheets
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 from tests.support.judged import judged, records
 
 pytestmark = pytest.mark.promise("jobs-are-found")
@@ -30,7 +30,7 @@ def play(handle: Callable[..., Any] = app.handle, crash: tuple[str, int] | None 
     driver = TopologyDriver(replace(app.TOPOLOGY, handle=handle), partitions=PARTITIONS)
     if crash:
         driver.crash_at(*crash)
-    shape = Shape(keyless=0.1, hostile=0.05)
+    shape = StreamShape(keyless=0.1, hostile=0.05)
     for number, made in enumerate(sheets.generate(3, 900, shape=shape, sheets=2, alone=True)):
         driver.log.append(made.topic, made.key, made.value, partition=None if made.key else number % PARTITIONS)
         if number % 300 == 299:

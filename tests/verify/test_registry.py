@@ -16,7 +16,7 @@ from onefold.processor.core.values import Record
 from onefold.processor.loading import codec_of
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
-from onefold.verify.registry import Registry
+from onefold.verify.registry import SchemasById
 from onefold.verify.verdict import CannotTell
 from onefold.workloads import runner
 from onefold.workloads.hostile import Good
@@ -89,7 +89,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_value_is_read_with_its_writers_schema(url: str) -> None:
-    assert decode(contracts()[runner.TOPIC], VALUE, Registry(url)) == UPDATE
+    assert decode(contracts()[runner.TOPIC], VALUE, SchemasById(url)) == UPDATE
     processed = codec_of(TOPOLOGY, url).decode(Record(runner.TOPIC, 0, 0, None, VALUE))
     assert msgspec.to_builtins(processed) == UPDATE
 
@@ -97,7 +97,7 @@ def test_a_value_is_read_with_its_writers_schema(url: str) -> None:
 @pytest.mark.parametrize("value", [b"\0\0\0\0\6" + VALUE[5:], VALUE[:-1], VALUE + b"\0", VALUE[:4]])
 def test_what_is_refused(url: str, value: bytes) -> None:
     with pytest.raises(Inadmissible):
-        decode(contracts()[runner.TOPIC], value, Registry(url))
+        decode(contracts()[runner.TOPIC], value, SchemasById(url))
     with pytest.raises(Rejected):
         codec_of(TOPOLOGY, url).decode(Record(runner.TOPIC, 0, 0, None, value))
 
@@ -109,7 +109,7 @@ def numbered(schema_id: int) -> bytes:
 @pytest.mark.parametrize("schema_id", [20, 21, 22, 23, 24, 25, 26, 27])
 def test_what_is_no_registrys_answer_makes_no_record_inadmissible(url: str, schema_id: int) -> None:
     """A proxy, a wrong path. Neither side remembers it."""
-    registry, codec = Registry(url), codec_of(TOPOLOGY, url)
+    registry, codec = SchemasById(url), codec_of(TOPOLOGY, url)
     for _ in range(2):
         with pytest.raises(CannotTell, match="registry"):
             decode(contracts()[runner.TOPIC], numbered(schema_id), registry)
@@ -121,7 +121,7 @@ def test_what_is_no_registrys_answer_makes_no_record_inadmissible(url: str, sche
     ("schema_id", "times"), [(5, 1), (6, 1), (7, 1), (8, 1), (2**31 - 1, 1), (2**31, 0), (2**32 - 1, 0)]
 )
 def test_each_id_is_asked_for_once_in_a_run(url: str, schema_id: int, times: int) -> None:
-    registry = Registry(url)
+    registry = SchemasById(url)
     for _ in range(3):
         try:
             decode(contracts()[runner.TOPIC], numbered(schema_id), registry)
@@ -136,6 +136,6 @@ def test_each_id_is_asked_for_once_in_a_run(url: str, schema_id: int, times: int
 def test_without_an_answer_it_cannot_tell() -> None:
     body = Good(runner.TOPIC, next(runner.generate(1, 10)).value or b"").avro
     with raises(CannotTell, Code.REGISTRY_SILENT):
-        decode(contracts()[runner.TOPIC], b"\0\0\0\0\5" + body, Registry("http://127.0.0.1:1"))
+        decode(contracts()[runner.TOPIC], b"\0\0\0\0\5" + body, SchemasById("http://127.0.0.1:1"))
     with raises(CannotTell, Code.REGISTRY_WRONG):
-        Registry("file:///etc/passwd")
+        SchemasById("file:///etc/passwd")

@@ -267,7 +267,7 @@ def test_a_page_may_be_named_again(written: Written) -> None:
 
 
 def test_snapshots_that_were_asked_for_are_unmade_until_they_are_reported() -> None:
-    model, entry = sheets.Model(), sheets.BETWEEN + 1
+    model, entry = sheets.SheetsModel(), sheets.BETWEEN + 1
     for number in range(sheets.BETWEEN):
         assert model.unmade() == ""
         model.apply({"sheet_id": "s", "object_id": "payloads/aa"}, Source(sheets.IMPORTS, 0, number))

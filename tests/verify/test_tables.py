@@ -10,7 +10,7 @@ from onefold.error_codes import Code
 from onefold.verify.derived_tables import Gathered
 from onefold.verify.expect import Column, Expected, Table, Workload
 from onefold.verify.record import Source
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.tables import Comparison
 from onefold.verify.verdict import CannotTell, Finding
 from onefold.workloads import trades
@@ -46,7 +46,7 @@ def findings(dsn: str, spoil: str) -> list[Finding]:
         }
         for table in trades.WORKLOAD.tables
     }
-    with Snapshot(dsn) as snapshot:
+    with DatabaseSnapshot(dsn) as snapshot:
         return list(Comparison(trades.WORKLOAD, snapshot, Expected(STORY), written).findings())
 
 
@@ -97,7 +97,7 @@ def test_an_index_that_allows_two_rows_with_a_key_is_not_believed(database: str,
         connection.execute("INSERT INTO public.pairs VALUES (1, 1), (1, 2), (2, 3)")
         connection.execute(f"CREATE {index}")
     pairs = Table("public.pairs", "pairs", ("a",))
-    with Snapshot(database) as snapshot:
+    with DatabaseSnapshot(database) as snapshot:
         assert list(snapshot.doubled(pairs)) == [(1, 2)]
 
 
@@ -106,7 +106,7 @@ def test_an_index_of_a_table_of_nearly_the_same_name_is_not_believed(database: s
         connection.execute("CREATE TABLE public.bills (a int PRIMARY KEY)")
         connection.execute('CREATE TABLE public."Bills" AS VALUES (1), (1)')
         connection.execute('ALTER TABLE public."Bills" RENAME column1 TO a')
-    with Snapshot(database) as snapshot:
+    with DatabaseSnapshot(database) as snapshot:
         assert list(snapshot.doubled(Table("public.Bills", "bills", ("a",)))) == [(1, 2)]
 
 
@@ -115,7 +115,7 @@ def test_a_table_without_a_key_has_one_row(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE public.total AS SELECT 1")
         for found in ([], [(2,)]):
-            with Snapshot(database) as snapshot:
+            with DatabaseSnapshot(database) as snapshot:
                 assert list(snapshot.doubled(total)) == found
             connection.execute("INSERT INTO public.total VALUES (2)")
 
@@ -125,7 +125,7 @@ def test_nor_one_that_takes_nulls_for_different(database: str, nulls: str, found
     with psycopg.connect(database) as connection:
         connection.execute(f"CREATE TABLE public.single (a int, UNIQUE {nulls} (a))")
         connection.execute(f"INSERT INTO public.single VALUES (1), (NULL){', (NULL)' * len(found)}")
-    with Snapshot(database) as snapshot:
+    with DatabaseSnapshot(database) as snapshot:
         assert list(snapshot.doubled(Table("public.single", "single", ("a",)))) == found
 
 
@@ -150,7 +150,7 @@ def compared(dsn: str, table: Table, rows: list[tuple[Any, ...]], made: str) -> 
         }
     }
     workload = Workload("sums", ("t",), (table,), lambda: model)
-    with Snapshot(dsn) as snapshot:
+    with DatabaseSnapshot(dsn) as snapshot:
         return list(Comparison(workload, snapshot, Expected(model), written).findings())
 
 
@@ -192,7 +192,7 @@ def test_who_may_not_read_a_table_cannot_tell(database: str) -> None:
     reader = psycopg.conninfo.make_conninfo(database, user=f"{name}_reader", password="reader")
     model: Any = Rows(table, [(1,)])
     try:
-        with Snapshot(reader) as snapshot, pytest.raises(CannotTell) as told:
+        with DatabaseSnapshot(reader) as snapshot, pytest.raises(CannotTell) as told:
             list(Comparison(Workload("w", ("t",), (table,), lambda: model), snapshot, Expected(model), {}).findings())
     finally:
         with psycopg.connect(database, autocommit=True) as connection:

@@ -21,7 +21,7 @@ from onefold.verify.model import model
 from onefold.verify.order import Order
 from onefold.verify.outcomes import Fate
 from onefold.verify.outputs import Outputs
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.replays import Replays
 from onefold.verify.verdict import INVALID, CannotTell
 from onefold.workloads import runner
@@ -67,9 +67,9 @@ def contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expect, "contracts", lambda domain=None: {"bids.bids": BID, "bids.sales": SALE})
 
 
-def tick(partition: int, offset: int, at_ms: int | bytes, timestamp_ms: int | None = None) -> Record:
+def tick(partition: int, offset: int, at_ms: int | bytes, timestamp_ms: int | None = None) -> ReadRecord:
     value = at_ms if isinstance(at_ms, bytes) else json.dumps({"at_ms": at_ms}).encode()
-    return Record("bids.ticks", partition, offset, None, value, timestamp_ms=timestamp_ms)
+    return ReadRecord("bids.ticks", partition, offset, None, value, timestamp_ms=timestamp_ms)
 
 
 def bids(oracle: Oracle, *items: str) -> dict[str, int]:
@@ -77,8 +77,8 @@ def bids(oracle: Oracle, *items: str) -> dict[str, int]:
     return {item: next(p for p in range(2) if oracle.feed(_bid(item, p)) == Fate.ACCEPTED) for item in items}
 
 
-def _bid(item: str, partition: int) -> Record:
-    return Record("bids.bids", partition, ord(item), None, json.dumps({"item": item, "cents": 5}).encode())
+def _bid(item: str, partition: int) -> ReadRecord:
+    return ReadRecord("bids.bids", partition, ord(item), None, json.dumps({"item": item, "cents": 5}).encode())
 
 
 def test_a_tick_is_for_the_keys_of_its_partition(contracts: None) -> None:
@@ -166,7 +166,7 @@ def test_a_tick_of_its_interval_is_right_whichever_clock_kafka_takes(contracts: 
     assert oracle.settled().mistimed == []
 
 
-class Timed(runner.Model):
+class Timed(runner.RunnerModel):
     """The model of a pipeline whose ticks change nothing."""
 
     def tick(self, at_ms: int, source: Source) -> bool:
@@ -182,7 +182,7 @@ def test_verify_names_a_tick_of_the_future(module_database: str, monkeypatch: py
     stage = OrderedStage(module_database, TIMED)
     stage.play(runner.generate(3, 60))
     source = Source("runner.ticks", 1, stage.log.append("runner.ticks", *FUTURE, partition=1, timestamp_ms=START_MS))
-    record = Record(*source, *FUTURE)
+    record = ReadRecord(*source, *FUTURE)
     stage.oracle.feed(record)
     stage.originals[source], stage.ends[source[:2]] = record, 1
     stage.order()
@@ -271,7 +271,11 @@ def differences(driver: TopologyDriver, workload: Workload) -> list[str]:
     ):
         for partition in range(driver.partitions):
             for offset, entry in driver.log.read(topic, partition, 0)[0]:
-                take(Record(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms))
+                take(
+                    ReadRecord(
+                        topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms
+                    )
+                )
     assert order.left_over() == ""
     expected = oracle.settled()
     wrong = [finding.kind for finding in (*said.judge(expected), *expected.mistimed)]

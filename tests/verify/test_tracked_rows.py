@@ -13,8 +13,8 @@ import pytest
 from onefold.verify.contracts import contracts
 from onefold.verify.models import TrackedRows
 from onefold.verify.outcomes import Fate
-from onefold.verify.outputs import Written
-from onefold.verify.record import Record, Source
+from onefold.verify.outputs import LastOutput
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.state import begin, topics_of
 from onefold.workloads import averages, runner
 from onefold.workloads.runner import MESSAGES, STATS, TENDENCY
@@ -64,7 +64,7 @@ def test_rows_of_a_class_of_its_own_come_back_from_a_checkpoint() -> None:
     assert found.changed == [(2,)]
 
 
-class Own(runner.Model):
+class Own(runner.RunnerModel):
     """A model whose rows of TENDENCY are set in another way."""
 
     made: Callable[[], dict[Any, Any]] = TrackedRows
@@ -141,7 +141,7 @@ def test_rows_that_a_model_sets_otherwise_are_compared_or_counted(opened: type[J
     assert matching.passed_over == 0 if model is Updating else matching.passed_over <= 6
 
 
-class Removing(runner.Model):
+class Removing(runner.RunnerModel):
     """The second update removes the row of TENDENCY."""
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
@@ -299,8 +299,8 @@ def test_output_records_of_an_input_that_changes_many_rows_are_found_by_their_ro
     rows: Any = state.oracle.expected.model.rows[TENDENCY.name]
     fields = dict.fromkeys(contracts()[TENDENCY.topic].fields, 0)
     for at in range(count):
-        key, written = (Counted(at),), Written(0, at, source)
-        record = Record(TENDENCY.topic, 0, at, b"1", b"", [])
+        key, written = (Counted(at),), LastOutput(0, at, source)
+        record = ReadRecord(TENDENCY.topic, 0, at, b"1", b"", [])
         matching.wrote(TENDENCY, key, fields, written, None, record, True)
     for at in reversed(range(count)):
         rows[Counted(at),] = (0,) * 5, source

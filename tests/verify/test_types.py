@@ -23,7 +23,7 @@ from onefold.processor.io import avro_reader, contracts
 from onefold.processor.io.logical_types import carried, spelled
 from onefold.processor.io.serde import AvroCodec
 from onefold.verify import avro as avro_of_the_judge
-from onefold.verify.contracts import Contract, contract_of
+from onefold.verify.contracts import VerifiedSchema, contract_of
 from onefold.verify.decode import Inadmissible, decode
 from tests.support.coded import raises
 
@@ -84,7 +84,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def avro(contract: Contract, record: dict[str, Any], schema: Any = None) -> bytes:
+def avro(contract: VerifiedSchema, record: dict[str, Any], schema: Any = None) -> bytes:
     """A single object of the contract; or with a writer's schema a value in the Confluent wire format."""
     body = io.BytesIO()
     fastavro.schemaless_writer(body, schema or contract.schema, record)

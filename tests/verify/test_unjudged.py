@@ -9,7 +9,7 @@ import pytest
 from onefold import pipelines
 from onefold.verify import judge, unjudged
 from onefold.verify.expect import Column, Table, Workload
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.verdict import VALID, Verdict
 from onefold.workloads import campaigns, runner, trades
 from tests.support.migrated import migrate_all
@@ -57,7 +57,7 @@ def test_a_column_that_the_model_forgot(stage: SimulatedStage, monkeypatch: pyte
         few = tuple(Column(column.name) for column in STATS.columns if column.name != "total_meters")
         without = dataclasses.replace(STATS, only=few)
         work = dataclasses.replace(runner.WORKLOAD, tables=(without, *OTHERS))
-        with Snapshot(stage.dsn) as snapshot:
+        with DatabaseSnapshot(stage.dsn) as snapshot:
             assert unjudged.unjudged(work, snapshot) == {"runner.stats.total_meters": "", "runner.stats.note": ""}
     finally:
         change(stage.dsn, "ALTER TABLE runner.stats DROP COLUMN note")
@@ -86,7 +86,7 @@ def test_an_output_topic_that_no_table_wants(stage: SimulatedStage, monkeypatch:
     landed = "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)"
     change(stage.dsn, f"{landed} VALUES ('runner', 'runner.extra', 0, 7, 'x', 'stage', now())")
     try:
-        with Snapshot(stage.dsn) as snapshot:
+        with DatabaseSnapshot(stage.dsn) as snapshot:
             assert unjudged.unjudged(queues, snapshot) == {"runner.extra": ""}
     finally:
         change(stage.dsn, "DELETE FROM onefold.ledger WHERE topic = 'runner.extra'")
@@ -99,7 +99,7 @@ def test_names_that_postgresql_cuts_are_mentioned_all_the_same(module_database: 
     try:
         table = dataclasses.replace(STATS, name=name, only=(Column("id", "long"),), key=("id",))
         work = dataclasses.replace(runner.WORKLOAD, tables=(table, *runner.WORKLOAD.tables))
-        with Snapshot(module_database) as snapshot:
+        with DatabaseSnapshot(module_database) as snapshot:
             assert unjudged.unjudged(work, snapshot) == {}
     finally:
         change(module_database, f"DROP TABLE {name}")
@@ -109,7 +109,7 @@ def test_names_that_postgresql_cuts_are_mentioned_all_the_same(module_database: 
 def test_a_pipeline_that_onefold_brings_says_why(domain: SimpleNamespace, module_database: str) -> None:
     """Of each thing that its model leaves out, and of nothing else."""
     migrate_all(module_database, SQL)
-    with Snapshot(module_database) as snapshot:
+    with DatabaseSnapshot(module_database) as snapshot:
         assert unjudged.unjudged(domain.WORKLOAD, snapshot) == domain.WORKLOAD.not_judged
     assert all(domain.WORKLOAD.not_judged.values())
 
@@ -117,7 +117,7 @@ def test_a_pipeline_that_onefold_brings_says_why(domain: SimpleNamespace, module
 def test_sums_do_not_stand_for_the_records_of_their_topic() -> None:
     """Only a table with a row for each key compares these."""
     sums = Table("shop.sums", "shop.sales", ("item",), summed=True)
-    work = Workload("shop", ("shop.orders",), (sums,), runner.Model)
+    work = Workload("shop", ("shop.orders",), (sums,), runner.RunnerModel)
     assert list(work.unmentioned(["shop.sales"], {"shop.sales": ["item"]})) == ["shop.sales"]
 
 

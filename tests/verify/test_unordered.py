@@ -12,7 +12,7 @@ from onefold.processor.testing import SimulatedSession, driver
 from onefold.verify.partitioner import partition_of
 from onefold.verify.verdict import Finding
 from onefold.workloads import averages, bank, runner, sheets
-from onefold.workloads.shaping import Input, Shape
+from onefold.workloads.shaping import Input, StreamShape
 from tests.support.followed import PARTITIONS, Followed
 from tests.verify.test_agreement_bounds import APPS
 
@@ -109,7 +109,7 @@ def test_each_record_that_was_lost_within_a_run_of_the_order_is_named(
     """Also one that changes no row, or whose changes a later record covers: the processor has counted one less."""
     monkeypatch.setattr(driver, "SimulatedSession", Losing)
     few = {bank: {"accounts": 20}, sheets: {"sheets": 2, "alone": True}}.get(domain, {})
-    made = [*domain.generate(1, 100, shape=Shape(hostile=0.1, keyless=0.05), **few)]
+    made = [*domain.generate(1, 100, shape=StreamShape(hostile=0.1, keyless=0.05), **few)]
     topic = domain.WORKLOAD.inputs[0]
     for lost in range(3, 100, 16):
         monkeypatch.setattr(Losing, "lost", (topic, 0, lost))

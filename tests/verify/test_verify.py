@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onefold.verify.judge import Judge
+from onefold.verify.judge import Verifier
 from onefold.verify.kafka import Kafka
 from onefold.verify.log import Log, Place
 from onefold.verify.outcomes import Fate
@@ -24,12 +24,12 @@ from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.verify.verifier import verify
 from onefold.verify.writer_identity import SOURCE_HEADER
 from onefold.workloads import campaigns, runner, trades
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 from tests.support.infrastructure import transactional
 from tests.support.stage import Stage
 from tests.verify.test_each_output import Plain
 
-SHAPE = Shape(hostile=0.05, keyless=0.05)
+SHAPE = StreamShape(hostile=0.05, keyless=0.05)
 COUNT = 400
 USERS = 40
 
@@ -412,7 +412,7 @@ def test_a_checker_that_fails_has_not_passed(sends: Stage, monkeypatch: pytest.M
     def broken(self: Any) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(campaigns.Model, "settle", broken)
+    monkeypatch.setattr(campaigns.CampaignsModel, "settle", broken)
     verdict = verify("campaigns", client=sends.client, dsn=sends.dsn)
     assert (verdict.outcome, verdict.exit_code) == (UNKNOWN, 2)
     assert "the check itself failed" in verdict.reason
@@ -443,7 +443,7 @@ def test_of_a_model_with_plain_rows_inputs_are_held_until_the_output_records_are
             held.append(is_held)
             super().hold(places, is_held)
 
-    monkeypatch.setattr("onefold.verify.verifier.Judge", partial(Judge, kafka=Kafka(log=Noting)))
+    monkeypatch.setattr("onefold.verify.verifier.Judge", partial(Verifier, kafka=Kafka(log=Noting)))
     monkeypatch.setattr(runner, "WORKLOAD", replace(runner.WORKLOAD, model=Plain))
     verdict = judged(runners)
     assert (verdict.outcome, verdict.findings, verdict.uncompared) == (VALID, [], 0)

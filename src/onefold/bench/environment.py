@@ -14,7 +14,7 @@ from onefold.config.settings import Settings
 from onefold.operate import offsets, pacing
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 from onefold.stack.service import command, of_command
 from onefold.waiting import until
 from onefold.workloads.shaping import Input
@@ -118,7 +118,7 @@ def benchmark_environment(pipeline: str, partitions: int, say: Say) -> Iterator[
         say("starting Kafka and PostgreSQL")
         with ExitStack() as children:
             # Registered first, done last. As root the data lies outside of the folder, and would stay.
-            children.callback(Postgres(home / "postgres", 0).wipe)
+            children.callback(PostgresServer(home / "postgres", 0).wipe)
             running = children.enter_context(infrastructure(home, say))
             environment = {
                 "ONEFOLD_HOME": str(home),

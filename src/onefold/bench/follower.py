@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from onefold import kafka_client
-from onefold.processor.core.decision import Kind, Position, Proposal, decide
+from onefold.processor.core.decision import Proposal, ProposalKind, TaskPosition, decide
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.range_reader import between
 
@@ -43,7 +43,7 @@ class Follower:
         self._client = client
         self._topic = topic
         self._done = threading.Event()
-        self._positions: dict[int, Position | None] = {}
+        self._positions: dict[int, TaskPosition | None] = {}
         self._proposals = MsgpackProposals()
         self._hot = topic.endswith(".decisions")
         self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
@@ -116,7 +116,7 @@ class Follower:
         if position is None:
             return None
         self._positions[proposal.task] = position
-        if proposal.kind is not Kind.STEP:
+        if proposal.kind is not ProposalKind.STEP:
             return None
         self.winners[proposal.proposer] = self.winners.get(proposal.proposer, 0) + 1
         return proposal.task, {topic: at.offset for topic, at in position.inputs.items()}

@@ -24,8 +24,8 @@ from onefold import kafka_client
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.follower import Follower
-from onefold.bench.rows import Rows, gaps
-from onefold.bench.workload import Workload
+from onefold.bench.rows import RowWatcher, gaps
+from onefold.bench.workload import MeasuredPipeline
 from onefold.operate import offsets
 from onefold.operate.pacing import Sender
 from onefold.operate.pipelines import found
@@ -65,7 +65,7 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class KillPlan:
     """What is done to the processes.
 
     Attributes:
@@ -110,7 +110,7 @@ class Plan:
 
 @_no_search_for_cycles()
 def measure(
-    environment: BenchmarkEnvironment, workload: Workload, partitions: int, plan: Plan, seed: int
+    environment: BenchmarkEnvironment, workload: MeasuredPipeline, partitions: int, plan: KillPlan, seed: int
 ) -> dict[str, Any]:
     """Replicas first, then the same pipeline elastic, with the same servers. The judge has the last word on both.
 
@@ -131,7 +131,7 @@ def measure(
         sink = start_sink(environment, workload.name, mode) if plan.rows else None
         ends = offsets.stable_ends(kafka_client.admin({**environment.client}), workload.inputs)
         follower = Follower(environment.client, topic, ends, partitions)
-        rows = Rows(environment.dsn, workload.name, partitions) if sink else None
+        rows = RowWatcher(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
         if sink is None and mode == "elastic":  # nothing was landed meanwhile, and all of it is
             sink = start_sink(environment, workload.name, mode)
@@ -177,12 +177,12 @@ def _declare(environment: BenchmarkEnvironment, name: str) -> None:
 
 def _of_mode(
     environment: BenchmarkEnvironment,
-    workload: Workload,
-    plan: Plan,
+    workload: MeasuredPipeline,
+    plan: KillPlan,
     mode: str,
     children: list[Child],
     follower: Follower,
-    rows: Rows | None,
+    rows: RowWatcher | None,
     seed: int,
 ) -> dict[str, Any]:
     inputs = workload.generate(seed, plan.events)
@@ -242,7 +242,7 @@ def _freeze(child: Child) -> None:
         os.kill(child.pid or 0, signal.SIGCONT)
 
 
-def _of_rows(mode: str, what: str, rows: Rows, began: float, calm_until: float, ended: float) -> dict[str, Any]:
+def _of_rows(mode: str, what: str, rows: RowWatcher, began: float, calm_until: float, ended: float) -> dict[str, Any]:
     calm, killed = gaps(rows.moments, began, calm_until), gaps(rows.moments, calm_until, ended)
     return {
         f"{mode}_longest_gap_in_rows_without_{what}s_ms": round(1000 * calm[0]),

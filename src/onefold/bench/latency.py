@@ -24,7 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.bench.workload import Workload
+from onefold.bench.workload import MeasuredPipeline
 from onefold.operate import offsets
 from onefold.operate.offsets import Place
 from onefold.operate.pacing import paced
@@ -44,7 +44,7 @@ _READ_MAX = 5_000
 
 
 def measure(
-    environment: BenchmarkEnvironment, workload: Workload, rate: int, seconds: float, seed: int, warm_up: float
+    environment: BenchmarkEnvironment, workload: MeasuredPipeline, rate: int, seconds: float, seed: int, warm_up: float
 ) -> dict[str, Any]:
     """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
     environment.say("starting processor and sink")
@@ -52,7 +52,7 @@ def measure(
     for number in map(str, range(replicas)):
         environment.start(f"processor-{number}", "process", workload.name, "--processes", "1", "--instance", number)
     environment.start("sink", "sink", workload.name)
-    reader = _Reader(environment, workload)
+    reader = _OutputReader(environment, workload)
     reader.start()
     environment.say(f"producing {rate:,} events a second: {warm_up:.0f} s of warm-up, then {seconds:.0f} s that count")
     drained = partial(environment.drained, workload.name)
@@ -89,11 +89,11 @@ def course(ways: list[tuple[float, float]], step: float) -> list[float]:
 
 def _produce(
     environment: BenchmarkEnvironment,
-    workload: Workload,
+    workload: MeasuredPipeline,
     rate: int,
     seconds: float,
     seed: int,
-    reader: "_Reader",
+    reader: "_OutputReader",
     warm_up: float,
 ) -> tuple[dict[Source, float], float]:
     """Produce at a steady rate. Per event the moment at which it was handed to the client, in order; the moment from which on
@@ -125,7 +125,7 @@ def _produce(
     return dict(sorted(produced.items(), key=lambda event: event[1])), counted_from
 
 
-def _warm(reader: "_Reader", produced: Mapping[Source, float]) -> bool:
+def _warm(reader: "_OutputReader", produced: Mapping[Source, float]) -> bool:
     """Whether the last event that arrived was produced less than a second ago."""
     return time.time() - produced.get(reader.last_arrived, 0.0) < 1.0
 
@@ -134,14 +134,14 @@ def _source(message: Message) -> Source:
     return Source(message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
-class _Reader:
+class _OutputReader:
     """Reads the outputs, and sees what is committed, with a connection of its own, in a thread.
 
     Attributes:
         last_arrived: the input record whose output was landed last.
     """
 
-    def __init__(self, environment: BenchmarkEnvironment, workload: Workload) -> None:
+    def __init__(self, environment: BenchmarkEnvironment, workload: MeasuredPipeline) -> None:
         self.last_arrived = Source("", 0, 0)
         self._dsn = environment.dsn
         self._client = environment.client

@@ -17,7 +17,7 @@ from psycopg import sql
 from onefold import postgres
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.hot_hot import start_sink
-from onefold.bench.workload import Workload
+from onefold.bench.workload import MeasuredPipeline
 from onefold.config.settings import Settings
 from onefold.operate.explain.explain import explain
 from onefold.verify.loading import workload
@@ -28,7 +28,7 @@ _ASK_EVERY_S = 0.5
 
 
 def measure(
-    environment: BenchmarkEnvironment, workload: Workload, events: int, explained: int, seed: int
+    environment: BenchmarkEnvironment, workload: MeasuredPipeline, events: int, explained: int, seed: int
 ) -> dict[str, Any]:
     """Drain `events`; judge them from the beginning, explain so many rows of the largest table, and rebuild all tables.
 

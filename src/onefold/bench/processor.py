@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from onefold import kafka_client
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.bench.workload import Workload
+from onefold.bench.workload import MeasuredPipeline
 from onefold.operate import offsets
 from onefold.processor.io.range_reader import between
 from onefold.stack.ports import free_ports
@@ -43,7 +43,7 @@ Commit = tuple[float, int, int]
 
 def fold(
     environment: BenchmarkEnvironment,
-    workload: Workload,
+    workload: MeasuredPipeline,
     inputs: Iterator[Input],
     instances: int,
     metrics: bool = False,
@@ -98,7 +98,7 @@ def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
 
 def measure(
     environment: BenchmarkEnvironment,
-    workload: Workload,
+    workload: MeasuredPipeline,
     events: int,
     instances: int,
     seed: int,

@@ -23,7 +23,7 @@ def gaps(moments: Mapping[int, Sequence[float]], since: float, until: float) -> 
     return sorted(found, reverse=True)
 
 
-class Rows:
+class RowWatcher:
     """Looks at the ledger in a thread of its own. `moments`: by partition when rows of it were seen to have landed.
 
     Args:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.bench.processor import fold
-from onefold.bench.workload import Workload
+from onefold.bench.workload import MeasuredPipeline
 from onefold.spark_sink.query_config import MAX_OFFSETS_PER_BATCH
 from onefold.stack.ports import free_ports
 from onefold.telemetry import STAGE_S
@@ -36,7 +36,7 @@ _SAMPLE_EVENTS = 20_000
 _WARM_UP_EVENTS_MAX = 20 * MAX_OFFSETS_PER_BATCH
 
 
-def measure(environment: BenchmarkEnvironment, workload: Workload, events: int, seed: int) -> dict[str, Any]:
+def measure(environment: BenchmarkEnvironment, workload: MeasuredPipeline, events: int, seed: int) -> dict[str, Any]:
     """The figures of landing the outputs of `events` events, after those of a warm-up."""
     inputs = iter(workload.generate(seed, _WARM_UP_EVENTS_MAX + events))
     _fill_first_batch(environment, workload, inputs)
@@ -88,7 +88,7 @@ def _stages(port: int) -> dict[str, float]:
     return {stage: float(seconds) for stage, seconds in told}
 
 
-def _fill_first_batch(environment: BenchmarkEnvironment, workload: Workload, inputs: Iterator[Input]) -> None:
+def _fill_first_batch(environment: BenchmarkEnvironment, workload: MeasuredPipeline, inputs: Iterator[Input]) -> None:
     """Fold events until their outputs are more than the first batch takes."""
     folded, step = 0, _SAMPLE_EVENTS
     while folded < _WARM_UP_EVENTS_MAX:

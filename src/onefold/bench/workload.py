@@ -9,7 +9,7 @@ from onefold.workloads.shaping import Input
 
 
 @dataclass(frozen=True)
-class Workload:
+class MeasuredPipeline:
     """A pipeline that can be measured.
 
     Attributes:
@@ -24,11 +24,11 @@ class Workload:
     generate: Callable[[int, int], Iterator[Input]]
 
 
-def workload(name: str) -> Workload:
+def workload(name: str) -> MeasuredPipeline:
     """Of a pipeline. Raises UserError (exit code 2) where there is no such pipeline or it has no workload, `Refused` where its
     topology does not load.
     """
     (name,) = pipelines.checked([name])
     generate = pipelines.workload(name).generate
     topology = loading.topology_of(name)
-    return Workload(name, topology.inputs, tuple(offsets.landed_topics(name)), generate)
+    return MeasuredPipeline(name, topology.inputs, tuple(offsets.landed_topics(name)), generate)

@@ -16,13 +16,13 @@ from onefold.operate.pacing import Sender
 from onefold.pipelines import find
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 from onefold.verify import loading
-from onefold.workloads.shaping import Shape
+from onefold.workloads.shaping import StreamShape
 
 RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
 # The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.
 EVENTS = 1_000_000
 # Some records in the wrong partition, and some that nobody can read: faults hit repartitioning and dead letters as well.
-SHAPE = Shape(keyless=0.02, hostile=0.005)
+SHAPE = StreamShape(keyless=0.02, hostile=0.005)
 STEP_S = 0.02
 CALL_S = 10.0
 

@@ -22,7 +22,7 @@ ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
 CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
 
 
-class Stage:
+class StageTimes:
     """When each partition progressed in one stage: the processor, or the sink."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class ProgressMonitor:
     def __init__(self, domain: str, settings: Settings) -> None:
         topology = loading.topology_of(domain)
         outputs = set(workload(domain).outputs)
-        self._stages = {"processor": Stage(), "sink": Stage()}
+        self._stages = {"processor": StageTimes(), "sink": StageTimes()}
         self._stop = threading.Event()
         self._admin = kafka_client.admin({**settings.client(), "reconnect.backoff.max.ms": "1000"})
         ask: dict[str, Callable[[], tuple[dict[Place, int], dict[Place, int]]]] = {

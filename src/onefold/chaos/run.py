@@ -37,7 +37,7 @@ _PRINTED = {"stall_while_held_s": "held_still", "stall_s": "stood_still"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What came of a run.
 
     Attributes:
@@ -82,7 +82,7 @@ class Outcome:
 def run(
     stack: Stack, settings: Settings, workload: str, nemesis: Nemesis, *, seed: int, seconds: float = AFTER_S,
     say: Say = lambda text: None,
-) -> Outcome:  # fmt: skip
+) -> RunOutcome:  # fmt: skip
     """One run. Whatever happens, the fault is healed in the end.
 
     Args:
@@ -111,7 +111,7 @@ def run(
             stalls_while_held, stalls = monitor.stalls(injected, since), monitor.stalls(since, until)
         say(f"{workload} under {nemesis.name}: {load.sent:,} events were sent; draining and verifying")
         verdict = judge(stack, workload, settings, DRAIN_S)
-    return Outcome(
+    return RunOutcome(
         workload,
         nemesis.name,
         seed,

@@ -35,7 +35,7 @@ _NAMED = 1
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
-class Role(StrEnum):
+class TopicRole(StrEnum):
     """The role of a topic in a pipeline."""
 
     INPUT = "input"
@@ -48,15 +48,17 @@ class Role(StrEnum):
     TRANSACTIONS = "transaction log"
 
 
-_ALL = frozenset(Role)
+_ALL = frozenset(TopicRole)
 # Topics in which each record counts, written exactly once.
-_LOGS = frozenset({Role.INPUT, Role.OUTPUT, Role.DEAD, Role.ORDER, Role.DECISIONS, Role.RECEIPTS})
+_LOGS = frozenset(
+    {TopicRole.INPUT, TopicRole.OUTPUT, TopicRole.DEAD, TopicRole.ORDER, TopicRole.DECISIONS, TopicRole.RECEIPTS}
+)
 # Topics that only `verify` reads again from the beginning.
-_RECOMPUTED = frozenset({Role.INPUT, Role.OUTPUT, Role.DEAD, Role.ORDER})
+_RECOMPUTED = frozenset({TopicRole.INPUT, TopicRole.OUTPUT, TopicRole.DEAD, TopicRole.ORDER})
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicSettings:
     """The description of a topic by Kafka.
 
     Attributes:
@@ -65,13 +67,13 @@ class Topic:
     """
 
     name: str
-    role: Role
+    role: TopicRole
     replicas: int
     config: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Postgres:
+class PostgresSettings:
     """The settings of a PostgreSQL session, by PostgreSQL's names, and the unlogged tables, which a crash empties."""
 
     settings: Mapping[str, str]
@@ -79,7 +81,7 @@ class Postgres:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ServerFacts:
     """The facts about Kafka and PostgreSQL that the rules examine.
 
     Attributes:
@@ -88,8 +90,8 @@ class Facts:
         unknown: The subjects without a known state, by reason.
     """
 
-    topics: Sequence[Topic] = ()
-    postgres: Postgres | None = None
+    topics: Sequence[TopicSettings] = ()
+    postgres: PostgresSettings | None = None
     set_aside: Sequence[str] = ()
     unknown: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -108,51 +110,53 @@ class Rule:
 
     name: str
     breaks: bool
-    concerns: Callable[[Facts], list[str]]
+    concerns: Callable[[ServerFacts], list[str]]
     means: str
     instead: str
 
 
 def _topics(
-    roles: Collection[Role], so: Callable[[Topic], bool], more: Callable[[Topic], str] = lambda topic: ""
-) -> Callable[[Facts], list[str]]:
-    def concerned(facts: Facts) -> list[str]:
+    roles: Collection[TopicRole],
+    so: Callable[[TopicSettings], bool],
+    more: Callable[[TopicSettings], str] = lambda topic: "",
+) -> Callable[[ServerFacts], list[str]]:
+    def concerned(facts: ServerFacts) -> list[str]:
         found = [topic for topic in facts.topics if topic.role in roles and so(topic)]
         return list(dict.fromkeys(f"{topic.name}{more(topic)}" for topic in found))
 
     return concerned
 
 
-def _postgres(setting: str, value: str) -> Callable[[Facts], list[str]]:
-    def concerned(facts: Facts) -> list[str]:
+def _postgres(setting: str, value: str) -> Callable[[ServerFacts], list[str]]:
+    def concerned(facts: ServerFacts) -> list[str]:
         return [POSTGRES] if facts.postgres and facts.postgres.settings.get(setting) == value else []
 
     return concerned
 
 
-def _unlogged(facts: Facts) -> list[str]:
+def _unlogged(facts: ServerFacts) -> list[str]:
     return list(facts.postgres.unlogged) if facts.postgres else []
 
 
-def _set(topic: Topic, name: str, *values: str) -> bool:
+def _set(topic: TopicSettings, name: str, *values: str) -> bool:
     return topic.config.get(name) in values
 
 
-def _has_policy(topic: Topic, policy: str) -> bool:
+def _has_policy(topic: TopicSettings, policy: str) -> bool:
     return policy in topic.config.get("cleanup.policy", "").split(",")
 
 
-def _forgets(topic: Topic) -> bool:
+def _forgets(topic: TopicSettings) -> bool:
     """Whether Kafka deletes the topic's records at a bounded age or size."""
     return _has_policy(topic, "delete") and bool(_bounds(topic))
 
 
-def _forgets_ends(topic: Topic) -> bool:
+def _forgets_ends(topic: TopicSettings) -> bool:
     """Whether Kafka may delete a tombstone during a restore that has read the key's value and not yet the tombstone."""
     return int(topic.config.get("delete.retention.ms", _LONGEST_RESTORE_MS)) < _LONGEST_RESTORE_MS
 
 
-def _bounds(topic: Topic) -> list[str]:
+def _bounds(topic: TopicSettings) -> list[str]:
     """The topic's retention time and retention size, for people; [] if Kafka keeps records forever."""
     ms, size = int(topic.config.get("retention.ms", "-1")), int(topic.config.get("retention.bytes", "-1"))
     unit, length = next((found for found in _UNITS if ms >= found[1]), ("ms", 1))
@@ -160,7 +164,7 @@ def _bounds(topic: Topic) -> list[str]:
     return [*found, f"{size} bytes"] if size >= 0 else found
 
 
-def _kept(topic: Topic) -> str:
+def _kept(topic: TopicSettings) -> str:
     return f" ({', '.join(_bounds(topic))})"
 
 
@@ -176,21 +180,21 @@ RULES = (
     Rule(
         "changelog_retention",
         True,
-        _topics({Role.CHANGELOG}, _forgets, _kept),
+        _topics({TopicRole.CHANGELOG}, _forgets, _kept),
         "Kafka deletes the states of keys without records for that time, and those keys begin with a new state",
         "set cleanup.policy=compact",
     ),
     Rule(
         "decision_log_retention",
         True,
-        _topics({Role.DECISIONS}, _forgets, _kept),
+        _topics({TopicRole.DECISIONS}, _forgets, _kept),
         "Kafka deletes decisions, also those that are not published yet",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
     Rule(
         "receipts_retention",
         True,
-        _topics({Role.RECEIPTS}, _forgets, _kept),
+        _topics({TopicRole.RECEIPTS}, _forgets, _kept),
         "Kafka deletes the receipts of dead letters, which may then be replayed twice, or count although they were dropped",
         "set retention.ms=-1 and retention.bytes=-1",
     ),
@@ -253,7 +257,7 @@ RULES = (
     Rule(
         "tombstones",
         False,
-        _topics({Role.CHANGELOG}, _forgets_ends),
+        _topics({TopicRole.CHANGELOG}, _forgets_ends),
         "delete.retention.ms is less than an hour, so a restore that takes longer may bring an ended state back",
         "set delete.retention.ms=86400000",
     ),
@@ -270,7 +274,7 @@ BREAKING = tuple(rule.name for rule in RULES if rule.breaks)
 
 
 @dataclass(frozen=True)
-class Finding:
+class GuaranteeFinding:
     """A rule that applies, with the names of its topics or tables.
 
     `allowed`: the rule breaks the guarantee, and the user permits the rule by name.
@@ -314,7 +318,7 @@ class Guarantee:
         unknown: A sentence for each reason of missing facts.
     """
 
-    findings: Sequence[Finding]
+    findings: Sequence[GuaranteeFinding]
     unknown: Sequence[str]
 
     @property
@@ -345,13 +349,13 @@ class Guarantee:
         return {"holds": self.holds, "findings": findings, "unknown": list(self.unknown)}
 
 
-def judge(facts: Facts, allowed: Collection[str]) -> Guarantee:
+def judge(facts: ServerFacts, allowed: Collection[str]) -> Guarantee:
     """Apply all rules to the facts. `allowed`: the names of the permitted breaking rules."""
     findings = []
     for rule in RULES:
         if concerns := rule.concerns(facts):
             may = rule.breaks and rule.name in allowed
-            findings.append(Finding(rule.name, rule.breaks, may, concerns, rule.means, rule.instead))
+            findings.append(GuaranteeFinding(rule.name, rule.breaks, may, concerns, rule.means, rule.instead))
     unknown = [f"{_named(subjects)}: {why}" for why, subjects in facts.unknown.items()]
     return Guarantee(findings, unknown)
 

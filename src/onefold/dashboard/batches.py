@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from onefold.dashboard.panels import Reading
+from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.reader import Bounded, Connection
 
 #: Of a point of the day's charts: a page that is sent each second holds no more than it shows.
@@ -74,7 +74,7 @@ async def newest(connection: Connection, sink: str, span_s: int) -> Sequence[Bat
 
 
 async def day(
-    connection: Connection, sink: str, reading: Reading, taken_at: datetime, ends: float
+    connection: Connection, sink: str, reading: PanelReader, taken_at: datetime, ends: float
 ) -> tuple[Sequence[Slot], str]:
     """The last day of a pipeline, the oldest ten minutes first, without the present ones; and why it is unknown, or "". The
     query rests as those of panels do. Raises psycopg.Error.

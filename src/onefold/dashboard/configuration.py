@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from onefold.config.setting_sources import DEFAULT, origins
 from onefold.config.settings import PREFIX, Settings, files
 from onefold.operate import merge_sql, pipelines
-from onefold.pipelines import FOREVER, Faulty
+from onefold.pipelines import FOREVER, InvalidDeclaration
 from onefold.processor import loading
 
 
@@ -26,7 +26,7 @@ def declared(name: str, settings: Settings) -> Sequence[Line]:
     pipeline = pipelines.found()[name]
     try:
         topology = loading.load_topology(pipeline)
-    except Faulty:
+    except InvalidDeclaration:
         return ()
     replicas = settings.replicas_of(pipeline)
     kept_s = pipeline.decisions_kept_s

@@ -16,8 +16,8 @@ from onefold.dashboard.pipeline_status import Dead
 from onefold.operate import offsets, pipelines
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.offsets import Ranges
-from onefold.operate.record_reader import Place
-from onefold.pipelines import Faulty
+from onefold.operate.record_reader import RecordPlace
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class DeadCounts:
         return offsets <= SELDOM_MAX and (before is None or self._clock() - before >= SELDOM_S)
 
 
-def _place(place: Place) -> tuple[str, str]:
+def _place(place: RecordPlace) -> tuple[str, str]:
     return place.topic, f"{place.partition}/{place.offset}"
 
 
@@ -102,6 +102,6 @@ def _topologies() -> Mapping[str, Topology]:
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             found[name] = loading.load_topology(pipeline)
-        except Faulty:  # `check` says why
+        except InvalidDeclaration:  # `check` says why
             continue
     return found

@@ -22,7 +22,7 @@ class Filled(NamedTuple):
         return f"{self.schema}.{self.name}"
 
 
-class Found(NamedTuple):
+class ShownFinding(NamedTuple):
     """One finding of the judge, as texts; "" where there is nothing to say."""
 
     kind: str
@@ -49,7 +49,7 @@ class Detail:
 
     tables: Sequence[Filled] = ()
     kinds: Sequence[tuple[str, int]] = ()
-    findings: Sequence[Found] = ()
+    findings: Sequence[ShownFinding] = ()
     compared: tuple[int, int] | None = None
     uncompared: int = 0
     begins: Sequence[tuple[str, int]] = ()
@@ -66,7 +66,9 @@ async def fetch(connection: Connection, name: str, tables: Sequence[tuple[str, s
     if there:
         stored = await (await connection.execute(_STORED, (name,))).fetchone() or ()
         kept, covered = (found if isinstance(found, dict) else {} for found in stored or ({}, {}))
-    first = [Found(*(str(one.get(field) or "") for field in Found._fields)) for one in kept.get("first", ())]
+    first = [
+        ShownFinding(*(str(one.get(field) or "") for field in ShownFinding._fields)) for one in kept.get("first", ())
+    ]
     compared = (covered["outputs"], covered["rows"]) if covered else None
     not_judged = [(name, why) for name, why in covered.get("not_judged", ())]
     kinds = [(kind, count) for kind, count in kept.get("kinds", ())]

@@ -16,7 +16,7 @@ _TABLES = ("ledger", "verdict", "rejected", "injected")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LastVerdict:
     """The last verdict of `onefold verify` on a domain.
 
     Attributes:
@@ -48,7 +48,7 @@ class DomainState:
     landed: int = 0
     landed_at: datetime | None = None
     rejected: int = 0
-    verdict: Verdict | None = None
+    verdict: LastVerdict | None = None
     places: list[Landed] = field(default_factory=list)
 
     @property
@@ -67,7 +67,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineTables:
     """All domains at one moment.
 
     Attributes:
@@ -80,7 +80,7 @@ class Engine:
     faults: Sequence[Fault] = ()
 
 
-async def fetch(connection: Connection) -> Engine:
+async def fetch(connection: Connection) -> EngineTables:
     """The state of every domain that has landed or been judged."""
     now, *present = await _row(connection, f"SELECT now(), {', '.join(map(_exists, _TABLES))}")
     has = dict(zip(_TABLES, present, strict=True))
@@ -98,7 +98,7 @@ async def fetch(connection: Connection) -> Engine:
         mine = [row for row in ledger if row.sink == name]
         domains.setdefault(name, DomainState()).verdict = _verdict(mine, *judged)
     faults = [Fault(*row) for row in await _rows(connection, _FAULTS)] if has["injected"] else []
-    return Engine(now, dict(sorted(domains.items())), faults)
+    return EngineTables(now, dict(sorted(domains.items())), faults)
 
 
 _REJECTED = "SELECT sink, count(*) FROM onefold.rejected GROUP BY sink"
@@ -121,11 +121,11 @@ def _verdict(
     offsets: dict[str, dict[str, int]],
     judged_at: datetime,
     coverage: dict[str, Any] | None,
-) -> Verdict:
+) -> LastVerdict:
     since = sum(max(0, row.next_offset - offsets.get(row.topic, {}).get(str(row.partition), 0)) for row in landed)
     known = coverage or {}
     left_out = len(known.get("not_judged", ())), known.get("uncompared", 0)
-    return Verdict(outcome, reason, counts.get("records"), judged_at, since, known.get("outputs"), left_out)
+    return LastVerdict(outcome, reason, counts.get("records"), judged_at, since, known.get("outputs"), left_out)
 
 
 async def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from psycopg import sql
 
-from onefold.dashboard.panels import Reading
+from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.reader import Bounded, Connection
 
 # Of the reasons: with the most frequent of them there is enough to do.
@@ -58,7 +58,7 @@ def by_reason(found: Iterable[tuple[str, datetime, str, str]], now: datetime) ->
 
 
 async def rejected(
-    connection: Connection, sink: str, reading: Reading, taken_at: datetime, ends: float
+    connection: Connection, sink: str, reading: PanelReader, taken_at: datetime, ends: float
 ) -> tuple[Sequence[Failure], str]:
     """The rows of a pipeline that PostgreSQL refused; and why they are unknown, or "". The query rests as those of panels do.
     Raises psycopg.Error.

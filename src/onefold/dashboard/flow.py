@@ -17,7 +17,7 @@ from typing import Any
 from psycopg import sql
 
 from onefold.dashboard import batches
-from onefold.dashboard.panels import Reading
+from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.reader import Bounded, Connection
 from onefold.dashboard.rollups import text
 
@@ -100,7 +100,7 @@ async def fetch(
     connection: Connection,
     sink: str,
     query: str | None,
-    reading: Reading,
+    reading: PanelReader,
     taken_at: datetime,
     ends: float,
     span_s: int = SPAN_S,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 ROLLING_S, LEAST_S = 20.0, 5.0
 
 
-class History:
+class RecentSums:
     """The sums of the last seconds."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from onefold.dashboard.panels import NOT_YET, Reading
+from onefold.dashboard.panels import NOT_YET, PanelReader
 from onefold.dashboard.reader import TOO_LARGE, Bounded, Connection
 from onefold.operate import pipelines
 from onefold.verify.invariants import Broken, Invariant, invariants
@@ -15,7 +15,7 @@ from onefold.verify.invariants import Broken, Invariant, invariants
 SHOWN_MAX = 3  # broken rows of an invariant that are shown; `onefold verify` has them all
 
 
-class Checked(NamedTuple):
+class InvariantCheck(NamedTuple):
     """The invariants of a pipeline.
 
     Attributes:
@@ -28,7 +28,9 @@ class Checked(NamedTuple):
     unchecked: Sequence[str] = ()
 
 
-async def fetch(connection: Connection, reading: Reading, taken_at: datetime, ends: float) -> Mapping[str, Checked]:
+async def fetch(
+    connection: Connection, reading: PanelReader, taken_at: datetime, ends: float
+) -> Mapping[str, InvariantCheck]:
     """The invariants of every pipeline whose schema can be read; no query begins after `ends`. Raises psycopg.Error."""
     rows = await connection.execute(_READABLE, (list(pipelines.domains()),))
     found = {}
@@ -45,7 +47,7 @@ async def fetch(connection: Connection, reading: Reading, taken_at: datetime, en
             else:
                 broken += kept.content
         if rules := len(_rules(name)):
-            found[name] = Checked(rules, broken[:SHOWN_MAX], unchecked)
+            found[name] = InvariantCheck(rules, broken[:SHOWN_MAX], unchecked)
     return found
 
 

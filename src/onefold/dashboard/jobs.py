@@ -33,7 +33,7 @@ class Oldest:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class ShownQueue:
     """One queue. Numbers up to COUNTED_MAX are exact; one more means that there are more.
 
     Attributes:
@@ -58,14 +58,14 @@ class Jobs:
     oldest: Oldest | None
 
 
-async def fetch(connection: Connection) -> Sequence[Jobs]:
+async def fetch(connection: Connection) -> Sequence[ShownQueue]:
     """Every queue that has had a job, by name; none in a database without jobs. Raises psycopg.Error."""
     (there,) = await (await connection.execute(_THERE)).fetchone() or (False,)
     if not there:
         return ()
     rows = await (await connection.execute(_QUEUES, {"most": COUNTED_MAX + 1, "refused": f"{_REFUSED}%"})).fetchall()
     return [
-        Jobs(
+        ShownQueue(
             queue,
             pending,
             active,

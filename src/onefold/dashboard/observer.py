@@ -20,8 +20,8 @@ from onefold.config.errors import UserError, first_line
 from onefold.config.settings import Settings
 from onefold.dashboard import tasks
 from onefold.dashboard.dead_letter_counts import DeadCounts
-from onefold.dashboard.history import History
-from onefold.dashboard.pipeline_facts import Asked
+from onefold.dashboard.history import RecentSums
+from onefold.dashboard.pipeline_facts import AskedKafka
 from onefold.dashboard.pipeline_status import Dead
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow
 from onefold.dashboard.stall import Movement, Seen
@@ -65,19 +65,19 @@ class Offsets(NamedTuple):
     asked_at: datetime | None = None
 
 
-class Looked(NamedTuple):
+class Observation(NamedTuple):
     """What takes longer to find out.
 
     Attributes:
         held: per pipeline what open transactions hide, which is in no lag; None: unknown.
     """
 
-    asked: Asked
+    asked: AskedKafka
     held: Mapping[str, Sequence[Held]] | None = None
 
 
 #: Nothing is known.
-NOTHING = Looked(Asked(LagNow({}, None, None)))
+NOTHING = Observation(AskedKafka(LagNow({}, None, None)))
 
 
 class Observer:
@@ -101,7 +101,7 @@ class Observer:
         self.looked = NOTHING
         self.movement = Movement(clock)
         self.asking_since = clock()
-        self._landed, self._made = History(), History()
+        self._landed, self._made = RecentSums(), RecentSums()
         self._answered_at: float | None = None
         self._wanted_at = clock()
         self._opened: dict[str, float] = {}
@@ -141,7 +141,7 @@ class Observer:
                 return False
         return True
 
-    def now(self) -> Asked:
+    def now(self) -> AskedKafka:
         """What there is to show on a page."""
         moves = self.movement
         names = self.looked.asked.lag.lag
@@ -182,10 +182,10 @@ class Observer:
         try:
             looked = await asyncio.to_thread(self._look, found)
         except UserError:  # the embedded stack has ended meanwhile
-            looked = Looked(Asked(LagNow({}, None, None, NO_KAFKA)))
+            looked = Observation(AskedKafka(LagNow({}, None, None, NO_KAFKA)))
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known; the next round looks again
             log.warning(f"what is behind cannot be looked at: {error!r}")
-            looked = Looked(Asked(LagNow({}, None, None, sentence(first_line(error)))))
+            looked = Observation(AskedKafka(LagNow({}, None, None, sentence(first_line(error)))))
         now, shown = self._clock(), looked.asked.lag
         for name, one in shown.lag.items():
             if one.input_events and one.input_s is not None:
@@ -213,7 +213,7 @@ class Observer:
         seen = {name: _seen(one, landed.get(name, 0), no_landed) for name, one in behind.items()}
         return Offsets(behind, seen, "", asked_at)
 
-    def _look(self, found: Offsets) -> Looked:
+    def _look(self, found: Offsets) -> Observation:
         """Blocks too. A Kafka that did not answer is not kept waiting for twice."""
         settings = self._settings
         why = found.problem or _silent(found.behind)
@@ -221,7 +221,7 @@ class Observer:
         lags = {} if why == NO_KAFKA else dict.fromkeys(pipelines.domains(), UNKNOWN)
         lags |= lag.looked_at(found.behind, settings)
         if problem:
-            return Looked(Asked(LagNow(lags, None, None, problem), dead=self._dead))
+            return Observation(AskedKafka(LagNow(lags, None, None, problem), dead=self._dead))
         hidden = hanging_transactions.by_pipeline(settings)
         uneven = {name: one.partitions for name, one in lags.items() if one.partitions} | partitions.added(settings)
         paused = {name: str(pause) for name, pause in self._pauses.look().items()}
@@ -229,7 +229,7 @@ class Observer:
             self._dead = self._dead_counts.look()
             self._dead_at = self._clock()
         opened = [name for name, at in [*self._opened.items()] if self._clock() - at < _OPEN_S]
-        asked = Asked(
+        asked = AskedKafka(
             LagNow(
                 lags,
                 None,
@@ -243,7 +243,7 @@ class Observer:
             replicas=replicas.replicas_of_all(settings),
             tasks={name: tasks.of(name, settings) for name in opened},
         )
-        return Looked(asked, hidden)
+        return Observation(asked, hidden)
 
 
 def _ledger(dsn: str) -> tuple[datetime | None, Mapping[str, int]]:

@@ -9,10 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 from onefold.dashboard import panels
-from onefold.dashboard.panels import Shown, Table
+from onefold.dashboard.panels import PanelContent, ShownPanel
 from onefold.dashboard.reader import FAILURES, UNFIT
-from onefold.dashboard.rollups import Level, Row
-from onefold.dashboard.snapshot import LagNow, Snapshot, comparison
+from onefold.dashboard.rollups import Level, LevelRow
+from onefold.dashboard.snapshot import LagNow, ViewSnapshot, comparison
 from onefold.operate.panels import Rollup
 
 Items = dict[str, str]
@@ -29,29 +29,29 @@ class Part:
         share: its bar, 0 to 100.
     """
 
-    row: Row
+    row: LevelRow
     items: Items
     share: float
 
 
-def of(snapshot: Snapshot, name: str, lag: LagNow, kept: Items | None = None) -> list[dict[str, Any]]:
+def of(snapshot: ViewSnapshot, name: str, lag: LagNow, kept: Items | None = None) -> list[dict[str, Any]]:
     """The names that the template uses of each panel. `kept`: what the addresses of its rows keep of the page's own."""
     return [_one(snapshot, name, shown, lag, kept or {}) for shown in snapshot.panels]
 
 
-def is_old(taken_at: datetime, snapshot: Snapshot) -> bool:
+def is_old(taken_at: datetime, snapshot: ViewSnapshot) -> bool:
     """Whether the page says how old something is that was read in a snapshot before."""
     return snapshot.engine.taken_at - taken_at > OLD
 
 
-def _one(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow, kept: Items) -> dict[str, Any]:
+def _one(snapshot: ViewSnapshot, name: str, shown: ShownPanel, lag: LagNow, kept: Items) -> dict[str, Any]:
     try:
         return _panel(snapshot, shown) | _rollup(snapshot, name, shown, lag, kept)
     except FAILURES:
         return _panel(snapshot, replace(shown, content=None, trouble=UNFIT))
 
 
-def _panel(snapshot: Snapshot, shown: Shown) -> dict[str, Any]:
+def _panel(snapshot: ViewSnapshot, shown: ShownPanel) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": f"panel-{shown.number}",
         "kind": shown.panel.kind,
@@ -62,14 +62,14 @@ def _panel(snapshot: Snapshot, shown: Shown) -> dict[str, Any]:
         "old": is_old(shown.taken_at, snapshot),
         "content": shown.content,
     }
-    if isinstance(shown.content, Table) and shown.panel.kind == "bar":
+    if isinstance(shown.content, PanelContent) and shown.panel.kind == "bar":
         found["bars"] = panels.bars(shown.content)
-    elif isinstance(shown.content, Table) and shown.panel.kind == "line":
+    elif isinstance(shown.content, PanelContent) and shown.panel.kind == "line":
         found["points"] = json.dumps(panels.points(shown.content))
     return found
 
 
-def _rollup(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow, kept: Items) -> dict[str, Any]:
+def _rollup(snapshot: ViewSnapshot, name: str, shown: ShownPanel, lag: LagNow, kept: Items) -> dict[str, Any]:
     """From the total to the node, the node included; and the rows of the level below."""
     rollup, level = shown.panel, shown.content
     if not isinstance(rollup, Rollup) or not isinstance(level, Level):

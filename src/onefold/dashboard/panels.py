@@ -47,18 +47,18 @@ class Bar(NamedTuple):
     values: Sequence[Any]
 
 
-class Table(NamedTuple):
+class PanelContent(NamedTuple):
     """The rows of `bar`, `table` and `line`, with the names of the columns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
 
-Content = Sequence[Figure] | Table | Level
+Content = Sequence[Figure] | PanelContent | Level
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownPanel:
     """A panel with its content.
 
     Attributes:
@@ -91,7 +91,7 @@ class Kept(NamedTuple):
     trouble: str
 
 
-class Reading:
+class PanelReader:
     """Reads panels and latencies, and keeps the content of each until its query may run again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,7 +111,7 @@ class Reading:
         wanted: Mapping[str, str],
         taken_at: datetime,
         ends: float,
-    ) -> list[Shown]:
+    ) -> list[ShownPanel]:
         """The panels of the pipeline `name`, inside of a snapshot of that moment. Raises psycopg.Error.
 
         Args:
@@ -124,7 +124,7 @@ class Reading:
             path = path_of(panel, meant) if isinstance(panel, Rollup) else ()
             read = partial(_content, panel=panel, path=path)
             kept = await self.read(connection, (name, number, path), panel, read, taken_at, ends)
-            found.append(Shown(number, panel, kept.taken_at, kept.content, kept.trouble))
+            found.append(ShownPanel(number, panel, kept.taken_at, kept.content, kept.trouble))
         return found
 
     async def read(
@@ -172,7 +172,7 @@ async def _content(connection: Bounded, panel: Panel, path: tuple[str, ...]) -> 
         return await fetch(connection, panel, path)
     table = await _table(connection, panel.query, ROWS_MAX[panel.kind])
     if isinstance(panel, Stat):
-        expected = await _table(connection, panel.expected, 1) if panel.expected is not None else Table((), ())
+        expected = await _table(connection, panel.expected, 1) if panel.expected is not None else PanelContent((), ())
         return _figures(table, expected)
     if panel.kind == "bar" and not _fits(table, numbers=1):
         raise _Unfit("A bar needs a label, and then a number.")
@@ -183,17 +183,17 @@ async def _content(connection: Bounded, panel: Panel, path: tuple[str, ...]) -> 
     return table
 
 
-async def _table(connection: Bounded, query: str, rows: int) -> Table:
+async def _table(connection: Bounded, query: str, rows: int) -> PanelContent:
     wrapped = sql.SQL("SELECT * FROM ({}\n) AS panel LIMIT {}").format(text(query), rows)
     cursor = await connection.execute(wrapped)
-    return Table([column.name for column in cursor.description or ()], await cursor.fetchall())
+    return PanelContent([column.name for column in cursor.description or ()], await cursor.fetchall())
 
 
 class _Unfit(Exception):
     """The rows are none that a panel of this kind can show."""
 
 
-def _figures(table: Table, expected: Table) -> list[Figure]:
+def _figures(table: PanelContent, expected: PanelContent) -> list[Figure]:
     """One for each column, with the value that is expected of it."""
     row = table.rows[0] if table.rows else [None] * len(table.columns)
     if lacks := [name for name in expected.columns if name not in table.columns]:
@@ -203,7 +203,7 @@ def _figures(table: Table, expected: Table) -> list[Figure]:
     return [Figure(name, value, name in wanted, wanted.get(name)) for name, value in named]
 
 
-def _fits(table: Table, numbers: int) -> bool:
+def _fits(table: PanelContent, numbers: int) -> bool:
     """Whether the rows have a first column, and then up to so many that are numbers."""
     return len(table.columns) > 1 and all(_is_number(value) for row in table.rows for value in row[1 : 1 + numbers])
 
@@ -218,13 +218,13 @@ def _is_number(value: Any) -> bool:
     return math.isfinite(value)
 
 
-def bars(table: Table) -> list[Bar]:
+def bars(table: PanelContent) -> list[Bar]:
     """The rows of a `bar`, each with its share of the longest."""
     longest = max((row[1] for row in table.rows if row[1] is not None), default=0)
     return [Bar(str(row[0]), _share(row[1], longest), row[1:]) for row in table.rows]
 
 
-def points(table: Table) -> list[list[float | None]]:
+def points(table: PanelContent) -> list[list[float | None]]:
     """The points of a `line`, as its script reads them: [times, [numbers], ...]."""
     columns = range(1, len(table.columns))
     numbers = ([None if row[at] is None else float(row[at]) for row in table.rows] for at in columns)

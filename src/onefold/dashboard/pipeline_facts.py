@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onefold.dashboard import pipeline_shape
-from onefold.dashboard.pipeline_status import Dead, Facts, Rank, Service, Standing, Waiting, of
-from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Snapshot, is_conclusive, where_it_arose
-from onefold.dashboard.tasks import Task
+from onefold.dashboard.pipeline_status import Dead, PipelineFacts, PipelineStatus, Rank, StackService, Waiting, of
+from onefold.dashboard.snapshot import NO_KAFKA, LagNow, ViewSnapshot, is_conclusive, where_it_arose
+from onefold.dashboard.tasks import ShownTask
 from onefold.dashboard.words import whole
 from onefold.operate.lag import UNKNOWN
 from onefold.operate.replicas import ReplicasNow
@@ -25,7 +25,7 @@ ALL = ""
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedKafka:
     """What is asked of others than the database.
 
     Attributes:
@@ -42,39 +42,43 @@ class Asked:
     services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dead: Mapping[str, Dead] = field(default_factory=dict)
     replicas: Mapping[str, ReplicasNow] = field(default_factory=dict)
-    tasks: Mapping[str, Sequence[Task] | None] = field(default_factory=dict)
+    tasks: Mapping[str, Sequence[ShownTask] | None] = field(default_factory=dict)
     landed_a_second: Mapping[str, float | None] = field(default_factory=dict)
     made_a_second: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def names(snapshot: Snapshot, asked: Asked) -> list[str]:
+def names(snapshot: ViewSnapshot, asked: AskedKafka) -> list[str]:
     """The pipelines that there is something to say of: also those that Kafka knows and that have landed nothing."""
     broken = (name for name, checked in snapshot.invariants.items() if checked.broken)
     return sorted({*snapshot.engine.domains, *asked.lag.lag, *broken})
 
 
-def standings(snapshot: Snapshot, asked: Asked, stall_s: float) -> dict[str, Sequence[Standing]]:
+def standings(snapshot: ViewSnapshot, asked: AskedKafka, stall_s: float) -> dict[str, Sequence[PipelineStatus]]:
     """How each pipeline stands; and as `ALL` how the services do that they share, where there is something to say."""
-    found: dict[str, Sequence[Standing]] = {
+    found: dict[str, Sequence[PipelineStatus]] = {
         name: of(facts(name, snapshot, asked), stall_s) for name in names(snapshot, asked)
     }
     together = of_services(snapshot, asked, stall_s)
     return found | ({ALL: together} if together else {})
 
 
-def of_services(snapshot: Snapshot, asked: Asked, stall_s: float) -> Sequence[Standing]:
+def of_services(snapshot: ViewSnapshot, asked: AskedKafka, stall_s: float) -> Sequence[PipelineStatus]:
     """What is to be said of the services that all pipelines share; none when they are well."""
     shared = [one for one in services(ALL, asked.services, snapshot.engine.taken_at) if one.shared]
-    return [one for one in of(Facts(ALL, snapshot.engine.taken_at, services=shared), stall_s) if one.rank < Rank.WELL]
+    return [
+        one
+        for one in of(PipelineFacts(ALL, snapshot.engine.taken_at, services=shared), stall_s)
+        if one.rank < Rank.WELL
+    ]
 
 
-def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
+def facts(name: str, snapshot: ViewSnapshot, asked: AskedKafka) -> PipelineFacts:
     """What is known of one pipeline."""
     domain = snapshot.engine.domains.get(name)
     lag = asked.lag.lag.get(name, UNKNOWN)
     fold_s, land_s = asked.still_s.get(name, (0.0, 0.0))
     checked = snapshot.invariants.get(name)
-    return Facts(
+    return PipelineFacts(
         name=name,
         now=snapshot.engine.taken_at,
         landed=domain is not None and domain.landed > 0,
@@ -97,7 +101,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
     )
 
 
-def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime) -> list[Service]:
+def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime) -> list[StackService]:
     """The processes of a pipeline, and those that all share.
 
     Args:
@@ -115,7 +119,9 @@ def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime)
         ended_at = None if at is None else min(at, now)
         # A supervisor of before does not say where in the log that was.
         place = (entry.get("log", ""), end["log_at"], end.get("log_file", 0)) if "log_at" in end else None
-        found.append(Service(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared, place))
+        found.append(
+            StackService(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared, place)
+        )
     return found
 
 
@@ -125,7 +131,7 @@ def _is_of(name: str, topic: str) -> bool:
     return topic.startswith(f"{name}.") or (shape is not None and topic in (*shape.inputs, *shape.outputs))
 
 
-def _sums(name: str, snapshot: Snapshot, lag: LagNow) -> tuple[str, str] | None:
+def _sums(name: str, snapshot: ViewSnapshot, lag: LagNow) -> tuple[str, str] | None:
     """The worst that is wrong with the sums of its rollups."""
     agreed = {title: one for (pipeline, title), one in snapshot.agreements.items() if pipeline == name}
     for title, one in agreed.items():
@@ -142,7 +148,7 @@ def _sums(name: str, snapshot: Snapshot, lag: LagNow) -> tuple[str, str] | None:
     return None
 
 
-def _uncompared(name: str, snapshot: Snapshot) -> list[str]:
+def _uncompared(name: str, snapshot: ViewSnapshot) -> list[str]:
     """Its rollups whose sums were not compared, each in a sentence."""
     named = snapshot.agreements.items()
     return [f"{title}: {one.problem}" for (pipeline, title), one in named if pipeline == name and one.problem]

@@ -17,12 +17,12 @@ from onefold.dashboard import configuration, pipeline_shape, pipeline_view
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
 from onefold.dashboard.flow import SPAN_S
-from onefold.dashboard.pipeline_shape import Shape
+from onefold.dashboard.pipeline_shape import PipelineShape
 from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.watcher import Update, Watcher
 from onefold.dashboard.words import part, query
 from onefold.operate import times
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.printable import sentence
 
 # Below that a chart has few points; of longer ago there are no batches, or the query takes too long.
@@ -103,22 +103,22 @@ class PipelinePages:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         try:
             return await answer()
-        except (Busy, Faulty) as why:
+        except (Busy, InvalidDeclaration) as why:
             return self._answers.problem(503, str(why))
         except UserError as error:
             return self._answers.problem(503, f"{sentence(error.message)} {error.hint}".rstrip())
 
-    async def _updates(self, view: OfPipeline, shape: Shape) -> AsyncIterator[ServerSentEvent]:
+    async def _updates(self, view: OfPipeline, shape: PipelineShape) -> AsyncIterator[ServerSentEvent]:
         async for update in self._watcher.updates(view):
             shown = self._answers.text("pipeline.html", **self._shown(update, view, shape))
             yield ServerSentEvent(event="update", data=shown, retry=1000)
 
-    def _shown(self, update: Update, view: OfPipeline, shape: Shape) -> dict[str, Any]:
+    def _shown(self, update: Update, view: OfPipeline, shape: PipelineShape) -> dict[str, Any]:
         shown = pipeline_view.shown(update, view, shape, self._stall_s)
         return shown | {"declared": configuration.declared(view.name, self._settings), "changed": self._changed}
 
 
-def _view(request: Request, shape: Shape) -> OfPipeline:
+def _view(request: Request, shape: PipelineShape) -> OfPipeline:
     """Raises UserError for a `since` that is no duration."""
     wanted = items_of(request)
     since = dict(wanted).get("since")

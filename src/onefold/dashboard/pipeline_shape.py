@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.operate import merge_sql, pipelines
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 
 
 @dataclass(frozen=True)
-class Shape:
+class PipelineShape:
     """Topics and tables of a pipeline.
 
     Attributes:
@@ -29,16 +29,16 @@ class Shape:
 
 
 @functools.cache
-def of(name: str) -> Shape | None:
+def of(name: str) -> PipelineShape | None:
     """The shape of a pipeline; None when there is none of that name. The first time it imports the handler's module: blocks."""
     pipeline = pipelines.found().pipelines.get(name)
     if pipeline is None:
         return None
     try:
         topology = loading.load_topology(pipeline)
-    except Faulty as fault:
-        return Shape(problem=str(fault))
+    except InvalidDeclaration as fault:
+        return PipelineShape(problem=str(fault))
     outputs = tuple(topology.outputs)
     landed = tuple(topic for topic in outputs if topic not in pipeline.kafka_only)
     tables = [(name, *merge_sql.parts(table))[-2:] for table in merge_sql.written(pipeline)]
-    return Shape(tuple(topology.reads), outputs, landed, [(schema, table) for schema, table in tables])
+    return PipelineShape(tuple(topology.reads), outputs, landed, [(schema, table) for schema, table in tables])

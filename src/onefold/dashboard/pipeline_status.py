@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
-from onefold.dashboard.engine import Verdict
+from onefold.dashboard.engine import LastVerdict
 from onefold.dashboard.failures import Failure
-from onefold.dashboard.jobs import Jobs
+from onefold.dashboard.jobs import ShownQueue
 from onefold.dashboard.words import age, counted, whole
 from onefold.operate.hanging_transactions import Held
 from onefold.printable import sentence
@@ -90,7 +90,7 @@ class Dead:
     failures: Sequence[Failure] = ()
 
 
-class Service(NamedTuple):
+class StackService(NamedTuple):
     """A process of the embedded stack.
 
     Attributes:
@@ -114,7 +114,7 @@ UNASKED = Waiting()
 
 
 @dataclass(frozen=True)
-class Facts:
+class PipelineFacts:
     """What is known of a pipeline at one moment.
 
     Attributes:
@@ -128,14 +128,14 @@ class Facts:
         queues: of its jobs.
         broken: rows that break an invariant, in words.
         unchecked: its invariants whose query has not answered, each in a sentence.
-        sums: what is wrong with the sums of its rollups, in two parts as `Standing` has them, or None.
+        sums: what is wrong with the sums of its rollups, in two parts as `PipelineStatus` has them, or None.
         uncompared: its rollups whose sums were not compared, each in a sentence.
     """
 
     name: str
     now: datetime
     landed: bool = False
-    verdict: Verdict | None = None
+    verdict: LastVerdict | None = None
     to_fold: Waiting = UNASKED
     to_land: Waiting = UNASKED
     silent: str = ""
@@ -145,8 +145,8 @@ class Facts:
     paused: str = ""
     dead: Dead | None = None
     rejected: int = 0
-    queues: Collection[Jobs] = ()
-    services: Collection[Service] = ()
+    queues: Collection[ShownQueue] = ()
+    services: Collection[StackService] = ()
     broken: Sequence[str] = ()
     unchecked: Sequence[str] = ()
     sums: tuple[str, str] | None = None
@@ -154,7 +154,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Standing:
+class PipelineStatus:
     """One thing that is true of a pipeline.
 
     Attributes:
@@ -181,11 +181,11 @@ class Standing:
 class Headline:
     """The one thing first. others: how many more pipelines there are to look at."""
 
-    standing: Standing
+    standing: PipelineStatus
     others: int = 0
 
 
-def of(facts: Facts, stall_s: float) -> list[Standing]:
+def of(facts: PipelineFacts, stall_s: float) -> list[PipelineStatus]:
     """All that is to be said of a pipeline, the worst first; never nothing.
 
     Args:
@@ -197,7 +197,7 @@ def of(facts: Facts, stall_s: float) -> list[Standing]:
     return sorted(found, key=lambda one: one.rank) or [_well(facts)]
 
 
-def headline(standings: Mapping[str, Sequence[Standing]]) -> Headline:
+def headline(standings: Mapping[str, Sequence[PipelineStatus]]) -> Headline:
     """The worst that is true of any pipeline; of several equally bad ones the first by name.
 
     Args:
@@ -211,16 +211,16 @@ def headline(standings: Mapping[str, Sequence[Standing]]) -> Headline:
     return Headline(worst, len({one.name for one in wrong if one.name != worst.name} - {""}))
 
 
-def _all_well(well: Sequence[Standing]) -> Standing:
+def _all_well(well: Sequence[PipelineStatus]) -> PipelineStatus:
     if not well:
-        return Standing(Rank.EMPTY, "quiet", "", "No rows yet", "Numbers appear here with the first batch.")
+        return PipelineStatus(Rank.EMPTY, "quiet", "", "No rows yet", "Numbers appear here with the first batch.")
     if len(well) == 1:
         return well[0]
     detail = f"All {len(well)} pipelines make progress or have no work, and the last verdict on each is valid."
-    return Standing(Rank.WELL, "good", "", "All pipelines are healthy", detail)
+    return PipelineStatus(Rank.WELL, "good", "", "All pipelines are healthy", detail)
 
 
-def _well(facts: Facts) -> Standing:
+def _well(facts: PipelineFacts) -> PipelineStatus:
     verdict = facts.verdict
     if verdict is None:
         return _said(facts, Rank.WELL, "good", "is healthy", "")
@@ -235,13 +235,13 @@ def _left_out(objects: int, records: int) -> str:
     return said + (f" Output records that were not compared: {whole(records)}." if records else "")
 
 
-def _verified(facts: Facts, verdict: Verdict) -> str:
+def _verified(facts: PipelineFacts, verdict: LastVerdict) -> str:
     """When, in UTC: with the day where that is not today."""
     same_day = verdict.judged_at.date() == facts.now.date()
     return f"Verified at {verdict.judged_at:{'%H:%M:%S' if same_day else '%Y-%m-%d %H:%M:%S'}}"
 
 
-def _tables(facts: Facts) -> Iterator[Standing]:
+def _tables(facts: PipelineFacts) -> Iterator[PipelineStatus]:
     """Whether the tables are right."""
     verify = f"onefold verify {facts.name}"
     if facts.broken:
@@ -282,10 +282,10 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         yield _said(facts, Rank.OLD, "quiet", f"was last verified {ago} ago", detail, verify)
 
 
-def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
+def _ways(facts: PipelineFacts, stall_s: float) -> Iterator[PipelineStatus]:
     """Whether what waits moves."""
     if facts.silent:
-        yield Standing(
+        yield PipelineStatus(
             Rank.SILENT, "busy", "", facts.silent.rstrip("."),
             "What waits is unknown. The tables stay as they are.", "onefold status",
         )  # fmt: skip
@@ -311,7 +311,7 @@ def _ways(facts: Facts, stall_s: float) -> Iterator[Standing]:
             yield _said(facts, Rank.BEHIND, "busy", "is behind", f"{_waits(waiting, done)}.")
 
 
-def _looks(facts: Facts) -> Iterator[Standing]:
+def _looks(facts: PipelineFacts) -> Iterator[PipelineStatus]:
     """What somebody should look at although everything goes on."""
     for queue in facts.queues:
         if queue.refused:
@@ -340,7 +340,7 @@ def _looks(facts: Facts) -> Iterator[Standing]:
             )
 
 
-def _dead(facts: Facts, dead: Dead) -> Standing:
+def _dead(facts: PipelineFacts, dead: Dead) -> PipelineStatus:
     most = "" if dead.exact else "up to "
     what = "a dead letter" if dead.count == 1 else f"{most}{whole(dead.count)} dead letters"
     often = [f"{one.reason} ({whole(one.count)}\N{MULTIPLICATION SIGN})" for one in dead.failures[:1]]
@@ -354,11 +354,11 @@ def _waits(waiting: Waiting, done: str) -> str:
     return f"{what} to be {done}{oldest}"
 
 
-def _log_of(facts: Facts, who: str) -> str:
+def _log_of(facts: PipelineFacts, who: str) -> str:
     """The command that shows the log of the first such service; elsewhere than in the embedded stack nobody knows where it is."""
     names = [service.name for service in facts.services if service.name.startswith(f"{who}-")]
     return f"onefold logs {names[0]}" if names else "onefold status"
 
 
-def _said(facts: Facts, rank: Rank, tone: Tone, says: str, detail: str, command: str = "") -> Standing:
-    return Standing(rank, tone, facts.name, says, detail, command)
+def _said(facts: PipelineFacts, rank: Rank, tone: Tone, says: str, detail: str, command: str = "") -> PipelineStatus:
+    return PipelineStatus(rank, tone, facts.name, says, detail, command)

@@ -13,8 +13,8 @@ from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.detail import Filled
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
-from onefold.dashboard.pipeline_shape import Shape
-from onefold.dashboard.pipeline_status import LATE_S, Facts, Service, Tone, Waiting, of
+from onefold.dashboard.pipeline_shape import PipelineShape
+from onefold.dashboard.pipeline_status import LATE_S, PipelineFacts, StackService, Tone, Waiting, of
 from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.watcher import Update
 from onefold.dashboard.words import NONE, age, part, whole
@@ -27,7 +27,7 @@ _HOUR_S = 3600
 RANGES = {"5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
 
 
-def shown(update: Update, view: OfPipeline, shape: Shape, stall_s: float) -> dict[str, Any]:
+def shown(update: Update, view: OfPipeline, shape: PipelineShape, stall_s: float) -> dict[str, Any]:
     """The names that the template `pipeline.html` uses. stall_s: of `standing.of`."""
     snapshot, name = update.snapshot, view.name
     found: dict[str, Any] = {"trouble": update.trouble, "snapshot": snapshot, "name": name, "shape": shape}
@@ -139,7 +139,7 @@ class Stage(NamedTuple):
 
 
 def _way(
-    update: Update, shape: Shape, facts: Facts, stall_s: float, landed: float | None, made: float | None
+    update: Update, shape: PipelineShape, facts: PipelineFacts, stall_s: float, landed: float | None, made: float | None
 ) -> Sequence[Stage]:
     lag = update.asked.lag.lag.get(facts.name)
     exact = lag is None or lag.exact
@@ -199,7 +199,7 @@ def _rate(value: float | None) -> str:
     return NONE if value is None else f"{whole(value) if value >= 10 or not value else f'{value:.1f}'}/s"
 
 
-def _running(services: Collection[Service], kind: str) -> str:
+def _running(services: Collection[StackService], kind: str) -> str:
     mine = [service for service in services if service.name.startswith(kind)]
     running = sum(service.state == "running" for service in mine)
     return f"{running} of {len(mine)} running" if mine else ""

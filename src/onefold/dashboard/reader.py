@@ -33,7 +33,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 Blocking = psycopg.Connection[tuple[Any, ...]]
 
 
-class Reader:
+class DatabaseReader:
     """Reads one database over one connection, which is replaced when it broke."""
 
     def __init__(self, dsn: str) -> None:

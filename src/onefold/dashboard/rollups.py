@@ -24,7 +24,7 @@ Named = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Sum:
+class ExactSum:
     """A value, exact, and the number of its summands."""
 
     value: Decimal
@@ -33,24 +33,24 @@ class Sum:
     def __bool__(self) -> bool:
         return bool(self.value or self.count)
 
-    def __sub__(self, other: Sum) -> Sum:
-        return Sum(self.value - other.value, self.count - other.count)
+    def __sub__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.value - other.value, self.count - other.count)
 
 
 @dataclass(frozen=True)
-class Row:
+class LevelRow:
     """One row of a level: the sums of the pipeline and of the producer, either of which may be missing."""
 
     name: str
-    ours: Sum | None
-    expected: Sum | None
+    ours: ExactSum | None
+    expected: ExactSum | None
 
     @property
-    def difference(self) -> Sum | None:
+    def difference(self) -> ExactSum | None:
         """Ours less the producer's; None when the producer reports nothing."""
         if self.expected is None:
             return None
-        return (self.ours or Sum(Decimal(0), 0)) - self.expected
+        return (self.ours or ExactSum(Decimal(0), 0)) - self.expected
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Level:
     """
 
     path: Path
-    node: Row
-    parts: Sequence[Row]
+    node: LevelRow
+    parts: Sequence[LevelRow]
     more_parts: int
     reported_at: datetime | None
 
@@ -110,9 +110,9 @@ async def fetch(connection: Connection | Bounded, rollup: Rollup, path: Path) ->
         (reported_at,) = await (await connection.execute(reported)).fetchone() or (None,)
         expected = expected if reported_at else {}
     names = sorted(name for name in {*ours, *expected} if name is not None)
-    absent = Sum(Decimal(0), 0) if reported_at else None  # what a reporting producer leaves out is zero to it
-    rows = [Row(name, ours.get(name), expected.get(name, absent)) for name in names]
-    node = Row(path[-1] if path else "", ours.get(None), expected.get(None, absent))
+    absent = ExactSum(Decimal(0), 0) if reported_at else None  # what a reporting producer leaves out is zero to it
+    rows = [LevelRow(name, ours.get(name), expected.get(name, absent)) for name in names]
+    node = LevelRow(path[-1] if path else "", ours.get(None), expected.get(None, absent))
     return Level(path, node, rows[:CHILDREN_MAX], max(0, len(rows) - CHILDREN_MAX), reported_at)
 
 
@@ -143,10 +143,10 @@ def text(query: str) -> sql.SQL:
     return sql.SQL(query)
 
 
-async def _sums(connection: Connection | Bounded, query: sql.Composed) -> dict[str | None, Sum]:
+async def _sums(connection: Connection | Bounded, query: sql.Composed) -> dict[str | None, ExactSum]:
     """By the child's name; None is the node itself."""
     rows = await (await connection.execute(query)).fetchall()
-    found = {name: Sum(Decimal(value), int(count)) for name, value, count in rows if value is not None}
+    found = {name: ExactSum(Decimal(value), int(count)) for name, value, count in rows if value is not None}
     if not all(one.value.is_finite() for one in found.values()):
         raise ValueError("NaN and infinity cannot be compared")
     return found

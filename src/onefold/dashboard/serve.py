@@ -22,7 +22,7 @@ from onefold.config.settings import Settings
 from onefold.dashboard.explained import Explainer
 from onefold.dashboard.metrics_endpoint import Totals
 from onefold.dashboard.observer import Observer
-from onefold.dashboard.reader import Reader
+from onefold.dashboard.reader import DatabaseReader
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
 from onefold.error_codes import Code
@@ -82,7 +82,7 @@ async def _serve(
 async def _serve_until_asked(
     settings: Settings, dsn: str, listener: socket.socket, names: list[str], status_file: Path | None
 ) -> None:
-    snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
+    snapshots, tables = DatabaseReader(dsn), DatabaseReader(dsn)  # paging through a large table delays no snapshot
     observer = Observer(settings, dsn)
     watcher = Watcher(snapshots, observer)
     explainer = Explainer(settings, dsn)

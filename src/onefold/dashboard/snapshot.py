@@ -9,20 +9,20 @@ from datetime import datetime, timedelta
 from onefold.dashboard import batches, detail, engine, failures, flow, invariants, jobs, rollups
 from onefold.dashboard.batches import Batch, Slot
 from onefold.dashboard.detail import Detail
-from onefold.dashboard.engine import DomainState, Engine
+from onefold.dashboard.engine import DomainState, EngineTables
 from onefold.dashboard.failures import Failure
 from onefold.dashboard.flow import Flow
-from onefold.dashboard.invariants import Checked
-from onefold.dashboard.jobs import Jobs
-from onefold.dashboard.panels import Reading, Shown
+from onefold.dashboard.invariants import InvariantCheck
+from onefold.dashboard.jobs import ShownQueue
+from onefold.dashboard.panels import PanelReader, ShownPanel
 from onefold.dashboard.pipeline_status import Tone
-from onefold.dashboard.reader import Reader
-from onefold.dashboard.rollups import Agreements, Level, Sum
+from onefold.dashboard.reader import DatabaseReader
+from onefold.dashboard.rollups import Agreements, ExactSum, Level
 from onefold.operate import pipelines
 from onefold.operate.hanging_transactions import Held
 from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.panels import Panels, Rollup, load
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 
 # What a producer last reported has had this long to reach Kafka before a difference counts as one: its sums run ahead of
 # the transaction that it is filling.
@@ -55,7 +55,7 @@ View = OfPipeline | None
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ViewSnapshot:
     """What a view shows.
 
     Attributes:
@@ -73,13 +73,13 @@ class Snapshot:
         day_problem: why it is unknown, in one sentence, or "".
     """
 
-    engine: Engine
+    engine: EngineTables
     agreements: Agreements = field(default_factory=dict)
-    invariants: Mapping[str, Checked] = field(default_factory=dict)
-    jobs: Collection[Jobs] = ()
+    invariants: Mapping[str, InvariantCheck] = field(default_factory=dict)
+    jobs: Collection[ShownQueue] = ()
     flow: Flow | None = None
     detail: Detail | None = None
-    panels: Collection[Shown] = ()
+    panels: Collection[ShownPanel] = ()
     panels_problem: str = ""
     day: Sequence[Slot] = ()
     day_problem: str = ""
@@ -119,7 +119,7 @@ class LagNow:
 
 
 @dataclass(frozen=True)
-class Compared:
+class SumComparison:
     """What comes of comparing the sums with those of their producer."""
 
     tone: Tone
@@ -127,20 +127,20 @@ class Compared:
     detail: str
 
 
-async def take(reader: Reader, views: Collection[View], reading: Reading) -> dict[View, Snapshot]:
+async def take(reader: DatabaseReader, views: Collection[View], reading: PanelReader) -> dict[View, ViewSnapshot]:
     """The snapshots of several views, all of one moment, but for large panels. Raises psycopg.Error."""
     declared = declarations()
     compared = [((name, one.title), one) for name, (panels, _) in declared.items() for one in panels.rollups]
     async with reader.snapshot() as connection:
         state = await engine.fetch(connection)
         at = state.taken_at
-        home = Snapshot(
+        home = ViewSnapshot(
             state,
             await rollups.agreements(connection, compared),
             await invariants.fetch(connection, reading, at, reading.ends(INVARIANTS_S)),
             await jobs.fetch(connection),
         )
-        snapshots: dict[View, Snapshot] = {}
+        snapshots: dict[View, ViewSnapshot] = {}
         ends = reading.ends()
         for view in views:
             snapshots[view] = home
@@ -174,12 +174,12 @@ def declarations() -> dict[str, tuple[Panels, str]]:
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             found[name] = load(pipeline), ""
-        except Faulty as fault:
+        except InvalidDeclaration as fault:
             found[name] = Panels(), str(fault)
     return found
 
 
-def comparison(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow) -> Compared | None:
+def comparison(snapshot: ViewSnapshot, name: str, shown: ShownPanel, lag: LagNow) -> SumComparison | None:
     """What the sums of a rollup's node mean, in a few words; None where there are none."""
     level, rollup = shown.content, shown.panel
     if not isinstance(rollup, Rollup) or not isinstance(level, Level):
@@ -188,38 +188,40 @@ def comparison(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow) -> Comp
         return None
     agreement = snapshot.agreements.get((name, rollup.title))
     if agreement and agreement.adds_up is False:
-        return Compared("bad", "The levels do not add up", "The sums of one level differ from another level's sums.")
+        return SumComparison(
+            "bad", "The levels do not add up", "The sums of one level differ from another level's sums."
+        )
     difference = level.node.difference
     if difference is None:
-        return Compared("quiet", "No producer to compare with", "No producer has reported sums of its own.")
+        return SumComparison("quiet", "No producer to compare with", "No producer has reported sums of its own.")
     if difference:
         return _different(snapshot, name, shown, level, difference, lag, rollup.count.replace("_", " "))
     if snapshot.verified(name):
-        return Compared("good", "Equal, and verified", "Every row was recomputed from the log of messages.")
-    return Compared("good", "Equal", "The pipeline holds what the producer sent.")
+        return SumComparison("good", "Equal, and verified", "Every row was recomputed from the log of messages.")
+    return SumComparison("good", "Equal", "The pipeline holds what the producer sent.")
 
 
 def _different(
-    snapshot: Snapshot, name: str, shown: Shown, level: Level, difference: Sum, lag: LagNow, things: str
-) -> Compared:
+    snapshot: ViewSnapshot, name: str, shown: ShownPanel, level: Level, difference: ExactSum, lag: LagNow, things: str
+) -> SumComparison:
     """Sums that differ are wrong only when nothing is on the way any more."""
     events = lag.of(name)
     if events is None:
         why = lag.problem or "Kafka has not been asked yet."
-        return Compared("quiet", "They differ", f"How much is on the way is unknown: {why}")
+        return SumComparison("quiet", "They differ", f"How much is on the way is unknown: {why}")
     if is_conclusive(shown.taken_at, name, level.reported_at, lag):
         where = where_it_arose(snapshot, name) or SEE_WHICH_ROWS
-        return Compared("bad", "They differ", f"Nothing is on the way, and the sums are not the same. {where}")
+        return SumComparison("bad", "They differ", f"Nothing is on the way, and the sums are not the same. {where}")
     text = f"{abs(difference.count):,} {things} on the way" if difference.count else "On the way"
     detail = (
         f"{events:,} events are still to be processed or written."
         if events
         else "The sink is writing the last of them."
     )
-    return Compared("busy", text, detail)
+    return SumComparison("busy", text, detail)
 
 
-def where_it_arose(snapshot: Snapshot, domain: str) -> str:
+def where_it_arose(snapshot: ViewSnapshot, domain: str) -> str:
     """Of sums that differ from the producer's: what a verdict says of that, or ""."""
     if snapshot.verified(domain):
         return "Every row follows from the log, so the log holds something else than the producer reported."

@@ -39,7 +39,7 @@ _NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precisio
 
 
 @dataclass(frozen=True)
-class Table:
+class DatabaseTable:
     """A table or a view.
 
     Attributes:
@@ -53,7 +53,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column.
 
     Attributes:
@@ -71,7 +71,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Page:
+class RowPage:
     """A page of rows as text, exactly as Postgres writes it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Page:
         before, after: what to ask for to see the page before and the one after; None where there is none.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[str | None]]
     origins: Sequence[str] | None
     links: Sequence[dict[str, str] | None]
@@ -91,7 +91,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Place:
+class PageStart:
     """Where a page begins.
 
     Attributes:
@@ -103,26 +103,26 @@ class Place:
     values: tuple[str, ...] = ()
 
 
-def place_of(asked: dict[str, str]) -> Place:
+def place_of(asked: dict[str, str]) -> PageStart:
     """The place that an address asks for. Raises ValueError for one that no page has linked to."""
     for kind in ("after", "before"):
         if kind in asked:
             values = json.loads(asked[kind])
             if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
                 raise ValueError(f"{kind} should be a list of texts")
-            return Place(kind, tuple(values))
+            return PageStart(kind, tuple(values))
     if "skip" in asked:
-        return Place("skip", (str(min(POSITION_MAX, max(0, int(asked["skip"])))),))
-    return Place("from", (asked["from"],)) if asked.get("from") else Place()
+        return PageStart("skip", (str(min(POSITION_MAX, max(0, int(asked["skip"])))),))
+    return PageStart("from", (asked["from"],)) if asked.get("from") else PageStart()
 
 
-async def find(connection: Connection, schemas: Sequence[str]) -> list[Table]:
+async def find(connection: Connection, schemas: Sequence[str]) -> list[DatabaseTable]:
     """The tables and views in these schemas that may be read, in the order of the schemas."""
     found = await connection.execute(_TABLES, (list(schemas), list(schemas)))
-    return [Table(*row) for row in await found.fetchall()]
+    return [DatabaseTable(*row) for row in await found.fetchall()]
 
 
-async def page(connection: Connection, table: Table, place: Place) -> Page:
+async def page(connection: Connection, table: DatabaseTable, place: PageStart) -> RowPage:
     """One page. Raises psycopg.DataError when a key in `place` is not of the key's type, ValueError when it is not
     of the key's length.
     """
@@ -130,7 +130,7 @@ async def page(connection: Connection, table: Table, place: Place) -> Page:
     named = where.as_string(connection)
     keyed = await (await connection.execute(rows_of.COLUMNS, {"table": named})).fetchall()
     unique = [name for name, _, _, place in keyed if place is not None]
-    columns = [Column(*row) for row in await (await connection.execute(_COLUMNS, (named,))).fetchall()]
+    columns = [TableColumn(*row) for row in await (await connection.execute(_COLUMNS, (named,))).fetchall()]
     key = sorted((column for column in columns if column.key is not None), key=lambda column: column.key or 0)
     if key and place.kind != "skip":
         rows, earlier, later = await _by_key(connection, where, columns, key, place)
@@ -145,7 +145,11 @@ Rows = list[tuple[str | None, ...]]
 
 
 async def _by_key(
-    connection: Connection, where: sql.Composable, columns: Sequence[Column], key: Sequence[Column], place: Place
+    connection: Connection,
+    where: sql.Composable,
+    columns: Sequence[TableColumn],
+    key: Sequence[TableColumn],
+    place: PageStart,
 ) -> tuple[Rows, bool, bool]:
     """(rows, whether there are rows before, whether there are rows after)."""
     backwards = place.kind == "before"
@@ -169,7 +173,7 @@ async def _by_key(
 
 
 async def _by_position(
-    connection: Connection, where: sql.Composable, columns: Sequence[Column], place: Place
+    connection: Connection, where: sql.Composable, columns: Sequence[TableColumn], place: PageStart
 ) -> tuple[Rows, int, bool]:
     """(rows, how many were skipped, whether there are rows after). Ordered by all columns that can be."""
     skipped = int(place.values[0]) if place.kind == "skip" else 0
@@ -182,7 +186,7 @@ async def _by_position(
     return found[:PAGE_ROWS], skipped, len(found) > PAGE_ROWS
 
 
-def _as_text(columns: Sequence[Column]) -> sql.Composable:
+def _as_text(columns: Sequence[TableColumn]) -> sql.Composable:
     """Key columns whole, for they lead to the next page; of the others as much as is shown."""
     return sql.SQL(", ").join(
         sql.SQL("{}::text" if column.key is not None else "left({}::text, {})").format(
@@ -192,24 +196,26 @@ def _as_text(columns: Sequence[Column]) -> sql.Composable:
     )
 
 
-def _field(column: Column) -> sql.Composable:
+def _field(column: TableColumn) -> sql.Composable:
     """The column itself, and never the text of it that is selected under the same name: "10" comes before "9"."""
     return sql.Identifier("stored", column.name)
 
 
-def _key_of(columns: Sequence[Column], key: Sequence[Column], row: Sequence[str | None]) -> str:
+def _key_of(columns: Sequence[TableColumn], key: Sequence[TableColumn], row: Sequence[str | None]) -> str:
     return json.dumps([row[columns.index(column)] for column in key], ensure_ascii=False)
 
 
-def _page(columns: Sequence[Column], unique: list[str], rows: Rows, before: str | None, after: str | None) -> Page:
+def _page(
+    columns: Sequence[TableColumn], unique: list[str], rows: Rows, before: str | None, after: str | None
+) -> RowPage:
     """The three columns of the origin become one. `unique`: the columns that tell a row from others."""
     names = [column.name for column in columns]
     links = [_link(columns, unique, row) for row in rows]
     if not set(ORIGIN) <= set(names) or any(column.key is not None for column in columns if column.name in ORIGIN):
-        return Page(columns, rows, None, links, unique, before, after)
+        return RowPage(columns, rows, None, links, unique, before, after)
     at = [names.index(name) for name in ORIGIN]
     kept = [index for index in range(len(columns)) if index not in at]
-    return Page(
+    return RowPage(
         [columns[index] for index in kept],
         [[row[index] for index in kept] for row in rows],
         ["/".join(str(row[index]) for index in at) for row in rows],
@@ -220,7 +226,7 @@ def _page(columns: Sequence[Column], unique: list[str], rows: Rows, before: str 
     )
 
 
-def _link(columns: Sequence[Column], unique: list[str], row: Sequence[str | None]) -> dict[str, str] | None:
+def _link(columns: Sequence[TableColumn], unique: list[str], row: Sequence[str | None]) -> dict[str, str] | None:
     """None where nothing tells the row from others, or a text that does is too long, and may have been cut."""
     found: dict[str, str] = {}
     for column, value in zip(columns, row, strict=True):

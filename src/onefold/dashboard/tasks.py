@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onefold.config.settings import Settings
 from onefold.operate import offsets, pipelines
 from onefold.operate.offsets import Ranges
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onefold.processor.core.topology import Topology
 
 
-class Task(NamedTuple):
+class ShownTask(NamedTuple):
     """One partition number of a pipeline's inputs and outputs.
 
     Attributes:
@@ -32,7 +32,7 @@ class Task(NamedTuple):
     to_land: int | None
 
 
-def of(name: str, settings: Settings) -> Sequence[Task] | None:
+def of(name: str, settings: Settings) -> Sequence[ShownTask] | None:
     """All of a pipeline, or None when Kafka does not answer. Blocks for some seconds then."""
     from confluent_kafka import KafkaException
 
@@ -40,7 +40,7 @@ def of(name: str, settings: Settings) -> Sequence[Task] | None:
 
     try:
         topology = loading.load_topology(pipelines.found()[name])
-    except Faulty:
+    except InvalidDeclaration:
         return None
     kafka = kafka_client.admin(settings.client())
     try:
@@ -51,7 +51,7 @@ def of(name: str, settings: Settings) -> Sequence[Task] | None:
         return None
     behind = offsets.behind(topology, settings)
     return [
-        Task(number, sorted(members.get(number, ())), _of(behind.inputs, number), _of(behind.outputs, number))
+        ShownTask(number, sorted(members.get(number, ())), _of(behind.inputs, number), _of(behind.outputs, number))
         for number in numbers
     ]
 

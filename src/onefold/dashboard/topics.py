@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from onefold.config.errors import SEE_STATUS, UserError
-from onefold.config.guarantee import Topic
+from onefold.config.guarantee import TopicSettings
 from onefold.config.settings import Settings
 from onefold.dashboard import pipeline_shape
 from onefold.error_codes import Code
@@ -44,7 +44,7 @@ class Shown:
 
     name: str
     role: str
-    topic: Topic | None = None
+    topic: TopicSettings | None = None
     spans: Sequence[Span] = ()
 
     @property

@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
 from onefold.dashboard.live import RAISED, Live, why
-from onefold.dashboard.reader import Blocking, Connection, Reader
+from onefold.dashboard.reader import Blocking, Connection, DatabaseReader
 from onefold.dashboard.words import part
 from onefold.operate import pipelines
-from onefold.pipelines import Faulty, Pipeline
+from onefold.pipelines import InvalidDeclaration, Pipeline
 from onefold.printable import sentence
 from onefold.view import Unreadable, View
 
@@ -59,7 +59,7 @@ class Views:
             if begun:
                 raise RuntimeError("a view failed after its answer had begun") from error
             status = error.status if isinstance(error, Unreadable) else 503 if isinstance(error, psycopg.Error) else 500
-            said = sentence(str(error)) if isinstance(error, Faulty) else why(error)
+            said = sentence(str(error)) if isinstance(error, InvalidDeclaration) else why(error)
             await self._answers.problem(status, said)(scope, receive, send)
 
     async def _app(self, name: str) -> ASGIApp:
@@ -78,7 +78,7 @@ class Views:
         # The view's module is imported for that, which may take a moment.
         view: View = await asyncio.to_thread(pipeline.load_view)
         # A reader of its own: a view that takes long delays no other page.
-        page = _Page(pipeline.name, view.folder, Reader(self._dsn), self._answers, self._live)
+        page = _Page(pipeline.name, view.folder, DatabaseReader(self._dsn), self._answers, self._live)
         static = StaticFiles(directory=view.folder / "static", check_dir=False)
         try:
             routes = list(view.routes(page))
@@ -90,7 +90,7 @@ class Views:
 class _Page:
     """See `onefold.view.Page`."""
 
-    def __init__(self, name: str, folder: Path, reader: Reader, answers: Answers, live: Live) -> None:
+    def __init__(self, name: str, folder: Path, reader: DatabaseReader, answers: Answers, live: Live) -> None:
         self.path = f"/pipelines/{part(name)}/view"
         self._name = name
         self._reader = reader

@@ -13,10 +13,10 @@ import structlog
 
 from onefold import rights
 from onefold.dashboard.observer import Observer
-from onefold.dashboard.panels import Reading
-from onefold.dashboard.pipeline_facts import Asked
-from onefold.dashboard.reader import Reader, trouble_of
-from onefold.dashboard.snapshot import OfPipeline, Snapshot, View, take
+from onefold.dashboard.panels import PanelReader
+from onefold.dashboard.pipeline_facts import AskedKafka
+from onefold.dashboard.reader import DatabaseReader, trouble_of
+from onefold.dashboard.snapshot import OfPipeline, View, ViewSnapshot, take
 from onefold.printable import sentence
 
 EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
@@ -36,20 +36,20 @@ class Update:
         asked: of Kafka and of the stack, as asked last.
     """
 
-    snapshot: Snapshot | None
+    snapshot: ViewSnapshot | None
     trouble: str
-    asked: Asked
+    asked: AskedKafka
 
 
 class Watcher:
     """Hands updates to any number of viewers. `run` has to run beside them."""
 
-    def __init__(self, reader: Reader, observer: Observer) -> None:
+    def __init__(self, reader: DatabaseReader, observer: Observer) -> None:
         self._reader = reader
         self._observer = observer
         self._watched: Counter[View] = Counter()
-        self._reading = Reading()
-        self._snapshots: dict[View, Snapshot] = {}
+        self._reading = PanelReader()
+        self._snapshots: dict[View, ViewSnapshot] = {}
         self._trouble = ""
         self._turned = asyncio.Condition()
         self._somebody = asyncio.Event()
@@ -112,7 +112,7 @@ class Watcher:
         if not isinstance(error, psycopg.errors.InsufficientPrivilege):
             return ""
         with suppress(psycopg.Error), closing(self._reader.another()) as connection:
-            return sentence(rights.lacking(connection, rights.of_engine(rights.Role.READER)))
+            return sentence(rights.lacking(connection, rights.of_engine(rights.DatabaseRole.READER)))
         return ""
 
     def _update(self, view: View) -> Update:

@@ -26,7 +26,7 @@ from onefold.dashboard.explained import Busy, Explainer
 from onefold.dashboard.login import TokenGuard
 from onefold.dashboard.metrics_endpoint import Totals
 from onefold.dashboard.pipeline_pages import PipelinePages
-from onefold.dashboard.reader import Reader, trouble_of
+from onefold.dashboard.reader import DatabaseReader, trouble_of
 from onefold.dashboard.views import Views
 from onefold.dashboard.watcher import Watcher
 
@@ -39,7 +39,7 @@ class Site:
     def __init__(
         self,
         watcher: Watcher,
-        reader: Reader,
+        reader: DatabaseReader,
         explainer: Explainer,
         schemas: list[str],
         answers: Answers,
@@ -156,7 +156,7 @@ class HostGuard:
 
 def application(
     watcher: Watcher,
-    reader: Reader,
+    reader: DatabaseReader,
     dsn: str,
     explainer: Explainer,
     totals: Totals,

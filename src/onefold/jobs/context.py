@@ -9,7 +9,7 @@ from onefold.jobs.objects.guarded import Guarded
 from onefold.jobs.protocols import Objects
 
 if TYPE_CHECKING:
-    from onefold.jobs.writer import Writer
+    from onefold.jobs.writer import RecordWriter
 
 
 def _nobody_asks() -> None:
@@ -44,8 +44,8 @@ class Context:
         """
         return replace(self, still=still, objects=lambda: Guarded(self.objects(), still))
 
-    def writer(self) -> "Writer":
+    def writer(self) -> "RecordWriter":
         """Writes records to Kafka, as reports of what was done. What it writes for a job of before a reset nobody sees."""
-        from onefold.jobs.writer import Writer  # effects that write none need no client of Kafka
+        from onefold.jobs.writer import RecordWriter  # effects that write none need no client of Kafka
 
-        return Writer(self.client, self.still)
+        return RecordWriter(self.client, self.still)

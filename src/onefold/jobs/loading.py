@@ -7,10 +7,10 @@ from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.context import Context
 from onefold.jobs.protocols import Effect
-from onefold.pipelines import Faulty, Pipeline
+from onefold.pipelines import InvalidDeclaration, Pipeline
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.io import contracts
-from onefold.processor.io.contracts import Contract
+from onefold.processor.io.contracts import RecordSchema
 
 # What an effect has, and a function that makes one has not.
 _METHODS = ("before", "steps", "finish", "stands")
@@ -47,7 +47,7 @@ def declared(pipeline: Pipeline, queue: str) -> Any:
     """What is declared for a queue: an effect, or a function that makes one. It needs no server. Raises `Misconfigured`."""
     try:
         found = pipeline.load_job(queue)
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         raise Misconfigured(Code.JOBS_WRONG, str(fault)) from fault
     if not (_is_effect(found) or callable(found)):
         lacks = _lacks(found)[0]
@@ -57,7 +57,7 @@ def declared(pipeline: Pipeline, queue: str) -> Any:
     return found
 
 
-def contract_of(pipeline: Pipeline, queue: str) -> Contract:
+def contract_of(pipeline: Pipeline, queue: str) -> RecordSchema:
     """The contract of a queue's records. Raises `Misconfigured`."""
     try:
         found = contracts.load(pipeline.contracts, (queue,))

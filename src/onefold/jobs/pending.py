@@ -24,7 +24,7 @@ _STANDING = (
 
 
 class PostgresPending:
-    """`onefold.jobs.protocols.Pending` over one connection, which is one worker's.
+    """`onefold.jobs.protocols.JobRows` over one connection, which is one worker's.
 
     Every method raises psycopg.Error when the database does not answer; what it did then is found out by the next try, whose
     condition tells.

@@ -2,7 +2,7 @@
 
 A job is a record of one of a pipeline's output topics. It names a *log* and a place in it; jobs of one log are done in the
 order of their places, jobs of different logs in any order. It may arrive twice, late, out of order, and at two workers at
-once. What makes that harmless is in three places: the rows of `Pending`, which are written under a condition only; effects
+once. What makes that harmless is in three places: the rows of `JobRows`, which are written under a condition only; effects
 that give the same objects however often they are done; and `done`, which says what need not be done again.
 """
 
@@ -72,7 +72,7 @@ class Done:
     result: Any
 
 
-class Pending(Protocol):
+class JobRows(Protocol):
     """The rows of jobs that are not done, and of those that are. Every write has a condition, and says whether it held."""
 
     def add(self, job: Job) -> None:

@@ -19,10 +19,10 @@ from confluent_kafka import Message as KafkaMessage
 from onefold.error_codes import Code
 from onefold.jobs import topics
 from onefold.jobs.protocols import Job, Message
-from onefold.jobs.writer import Writer
+from onefold.jobs.writer import RecordWriter
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.io.broker_watch import Away
-from onefold.processor.io.contracts import Contract
+from onefold.processor.io.contracts import RecordSchema
 from onefold.processor.io.static_member import StaticMember
 from onefold.processor.runtime.dead_letters import origin_headers
 
@@ -40,7 +40,7 @@ _COMMIT_EVERY_S = 1.0
 _ANSWER_S = 2.0
 
 
-class Receipt(NamedTuple):
+class DeliveredRecord(NamedTuple):
     """Which record was delivered."""
 
     topic: str
@@ -78,13 +78,13 @@ class KafkaQueue:
         client: librdkafka settings, at least `bootstrap.servers`.
         instance: a name that survives a restart, so that a restarted worker gets its partitions back at once; unique among
             the workers of the queue.
-        still: see `onefold.jobs.writer.Writer`.
+        still: see `onefold.jobs.writer.RecordWriter`.
     """
 
     def __init__(
         self,
         queue: str,
-        contract: Contract,
+        contract: RecordSchema,
         client: Mapping[str, str],
         instance: str,
         *,
@@ -99,10 +99,10 @@ class KafkaQueue:
         self._clock = clock
         self._partitions: dict[tuple[str, int], _Partition] = {}
         # A heap. An entry is valid while its job is held with this time.
-        self._invisible: list[tuple[float, Receipt]] = []
+        self._invisible: list[tuple[float, DeliveredRecord]] = []
         self._commit_at = 0.0
         self._away = Away(queue, _ANSWER_S, client)
-        self._writer = Writer(client, still)
+        self._writer = RecordWriter(client, still)
         self._member = StaticMember(
             client,
             topics.group_of(queue),
@@ -212,7 +212,7 @@ class KafkaQueue:
                 self._commit(consumer, wait=False)
 
     def _take(self, message: KafkaMessage) -> None:
-        receipt = Receipt(message.topic() or "", message.partition() or 0, message.offset() or 0)
+        receipt = DeliveredRecord(message.topic() or "", message.partition() or 0, message.offset() or 0)
         at = self._partitions.get(receipt[:2])
         if at is None:
             return  # of a partition that was revoked meanwhile
@@ -225,14 +225,14 @@ class KafkaQueue:
                 self._set_aside(receipt, message, str(rejected))
         at.position = max(at.position, receipt.offset + 1)
 
-    def _set_aside(self, receipt: Receipt, message: KafkaMessage, reason: str) -> None:
+    def _set_aside(self, receipt: DeliveredRecord, message: KafkaMessage, reason: str) -> None:
         """Write a dead letter of a record that is no job: a retry would fail in the same way."""
         source, value = f"{receipt.topic}/{receipt.partition}/{receipt.offset}", message.value()
         log.error("a record is no job, and went to the dead-letter topic", record=source, reason=reason)
         headers = origin_headers(source.encode(), value, reason)
         self._writer.write(topics.dead_of(self._queue), message.key(), value, headers)
 
-    def _hold(self, at: _Partition, receipt: Receipt, job: Job, visible_at: float) -> None:
+    def _hold(self, at: _Partition, receipt: DeliveredRecord, job: Job, visible_at: float) -> None:
         at.held[receipt.offset] = visible_at, job
         heapq.heappush(self._invisible, (visible_at, receipt))
 

@@ -13,7 +13,7 @@ from onefold.jobs import topics
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Job
 from onefold.processor.core.errors import Rejected
-from onefold.processor.io.contracts import Contract
+from onefold.processor.io.contracts import RecordSchema
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S, unanswered
 from onefold.processor.io.range_reader import between
 
@@ -28,7 +28,7 @@ class Lacking(NamedTuple):
 
 def intentions(
     queue: str,
-    contract: Contract,
+    contract: RecordSchema,
     client: Mapping[str, str],
     since_ms: int,
     complain: Callable[[str], None] = lambda sentence: None,

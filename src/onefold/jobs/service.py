@@ -20,7 +20,7 @@ from onefold.jobs.loading import contract_of, declared, effect_of
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Effect, Queue
 from onefold.jobs.queue import KafkaQueue
-from onefold.jobs.worker import Limits, Outcome, Worker
+from onefold.jobs.worker import Limits, MessageOutcome, Worker
 from onefold.pauses import Pausable
 from onefold.pipelines import Pipeline
 from onefold.postgres import NoLogin
@@ -141,7 +141,7 @@ class Desk:
         self._labels = {"domain": pipeline.name, "queue": queue}
         self._received_at = self._moved_at = time.monotonic()
         self._looked_at = 0.0
-        self._outcomes: Counter[Outcome] = Counter()
+        self._outcomes: Counter[MessageOutcome] = Counter()
         self.thread = threading.Thread(target=self._live, name=queue, daemon=True)
         self.waits_for, self._began = f"{queue}: it begins", False
         self.error: BaseException | None = None
@@ -167,14 +167,14 @@ class Desk:
         self._telemetry.put(WORKER_WAITS, bool(self.waits_for), **self._labels)
         self._telemetry.stands(self._pipeline.name, self._queue, self._moved_at, why)
 
-    def _came_to(self, outcome: Outcome | None, pending: PostgresPending) -> None:
+    def _came_to(self, outcome: MessageOutcome | None, pending: PostgresPending) -> None:
         """After a message, or after a while without one."""
         now = time.monotonic()
         if outcome is not None:
             self._outcomes[outcome] += 1
             self._telemetry.add(JOBS, 1, outcome=outcome.name.lower(), **self._labels)
             self._telemetry.took(JOB_S, now - self._received_at, **self._labels)
-        if outcome is Outcome.DONE:
+        if outcome is MessageOutcome.DONE:
             self._moved_at = now
         elif self._telemetry.listens and now - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = now
@@ -215,7 +215,7 @@ class Desk:
                     outcome = worker.work(_ROUND_S)
                     self.waits_for = f"{self._queue}: {why}" if (why := queue.waits_for) else ""
                     self._came_to(outcome, pending)
-                    if outcome is Outcome.FAILED:
+                    if outcome is MessageOutcome.FAILED:
                         # What it holds may be broken, as a connection that was cut: the next try has a new one.
                         effect = effect_of(self._pipeline, self._queue, context)
                         worker = self._worker(queue, pending, effect)

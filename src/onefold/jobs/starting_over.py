@@ -21,7 +21,7 @@ from onefold.pipelines import Pipeline
 
 
 class StartingOver:
-    """`onefold.operate.reset.plan.Jobs` of one pipeline.
+    """`onefold.operate.reset.plan.ResetJobs` of one pipeline.
 
     Attributes: see there.
 

@@ -23,7 +23,7 @@ from onefold.pipelines import dead_of as dead_of
 from onefold.processor.core.errors import Rejected, Retriable
 from onefold.processor.core.owner import PIPELINE_HEADER
 from onefold.processor.io.admin import create_missing, existing
-from onefold.processor.io.contracts import Contract
+from onefold.processor.io.contracts import RecordSchema
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.serde import decode_plain
 from onefold.processor.io.topics import of_queue
@@ -38,7 +38,7 @@ def group_of(queue: str) -> str:
     return f"onefold.{queue}"
 
 
-def decode(queue: str, contract: Contract, topic: str, value: bytes | None) -> Job:
+def decode(queue: str, contract: RecordSchema, topic: str, value: bytes | None) -> Job:
     """The job of a record of one of both topics. Raises `Rejected`."""
     fields = _put_back(value) if topic == again_of(queue) else decode_plain(contract, value)
     log_id, segment, entry = (fields.get(name) for name in JOB_FIELDS)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from onefold.jobs.protocols import Done, Effect, Job, Message, Pending, PendingRow, Queue, Refuse
+from onefold.jobs.protocols import Done, Effect, Job, JobRows, Message, PendingRow, Queue, Refuse
 from onefold.processor.core.errors import Refused
 from onefold.processor.runtime.backoff import backoff_s
 
@@ -46,7 +46,7 @@ _LOOK_AGAIN_S = 0.05
 _REASON_CHARACTERS_MAX = 500
 
 
-class Outcome(Enum):
+class MessageOutcome(Enum):
     """What became of one message."""
 
     DONE = "done"
@@ -90,7 +90,7 @@ class Worker:
     def __init__(
         self,
         queue: Queue,
-        pending: Pending,
+        pending: JobRows,
         effect: Effect,
         limits: Limits,
         *,
@@ -108,12 +108,12 @@ class Worker:
         self._step = step
         self._stopping = stopping
 
-    def work(self, timeout_s: float) -> Outcome | None:
+    def work(self, timeout_s: float) -> MessageOutcome | None:
         """Take the next message that is visible, waiting up to so many seconds; None: there was none."""
         message = self._queue.receive(timeout_s)
         return None if message is None else self._handle(message)
 
-    def _handle(self, message: Message) -> Outcome:
+    def _handle(self, message: Message) -> MessageOutcome:
         job = message.job
         self._step("received")
         if self._pending.done(job) is not None:
@@ -124,12 +124,12 @@ class Worker:
         row = self._pending.find(job)
         if row is None:
             # It was finished a moment ago; the next delivery sees that it is done.
-            return self._hide(message, 0.0, Outcome.BUSY)
+            return self._hide(message, 0.0, MessageOutcome.BUSY)
         earlier = self._pending.earlier(job) if self._effect.ordered else None
         if earlier is not None:
             self._put_again(earlier)
             self._pending.defer(row, "an earlier job of its log is pending")
-            return self._back_off(message, row, Outcome.DEFERRED)
+            return self._back_off(message, row, MessageOutcome.DEFERRED)
         self._step("in_order")
         increment = self._pending.claim(row, self._limits.timeout_s)
         if increment is None:
@@ -137,7 +137,7 @@ class Worker:
         self._step("claimed")
         return self._claimed(message, row, increment)
 
-    def _claimed(self, message: Message, row: PendingRow, increment: int) -> Outcome:
+    def _claimed(self, message: Message, row: PendingRow, increment: int) -> MessageOutcome:
         job = message.job
         if self._pending.done(job) is not None:  # between the first look and the claim
             return self._repeated(message)
@@ -146,7 +146,7 @@ class Worker:
         try:
             reason = self._disorder(job, newest, increment) if self._effect.ordered else ""
             if reason:
-                return self._give_up(message, row, increment, reason, Outcome.DEFERRED)
+                return self._give_up(message, row, increment, reason, MessageOutcome.DEFERRED)
             self._step("nothing_between")
             return self._do(message, row, increment, newest)
         except _EffectFailed as failed:
@@ -178,7 +178,7 @@ class Worker:
             self._step("put_back")
         return f"{len(missing)} earlier jobs of its log were not pending yet" if missing else ""
 
-    def _do(self, message: Message, row: PendingRow, increment: int, newest: Done | None) -> Outcome:
+    def _do(self, message: Message, row: PendingRow, increment: int, newest: Done | None) -> MessageOutcome:
         """The work itself. Each write is refused when somebody has taken the job over: then nothing more is touched."""
         job, state, began = message.job, row.state, self._clock()
         with _Blamed(increment):
@@ -192,31 +192,31 @@ class Worker:
             self._step("worked")
             next_increment = self._pending.checkpoint(job, increment, state)
             if next_increment is None:
-                return self._busy(message, Outcome.LOST)
+                return self._busy(message, MessageOutcome.LOST)
             increment = next_increment
             self._step("checkpointed")
             self._queue.keep_alive()
             if self._stopping() or self._clock() - began >= self._limits.budget_s:
                 self._pending.release(job, increment)
-                return self._hide(message, 0.0, Outcome.HANDED_OVER)
+                return self._hide(message, 0.0, MessageOutcome.HANDED_OVER)
         with _Blamed(increment):
             result = _kept(self._effect.finish(job, state))
         self._step("finished")
         if not self._pending.finish(job, increment, result):
-            return self._busy(message, Outcome.LOST)
+            return self._busy(message, MessageOutcome.LOST)
         self._step("entered")
         self._pending.remove(job, increment)
         self._step("removed")
-        return self._acknowledge(message, Outcome.DONE)
+        return self._acknowledge(message, MessageOutcome.DONE)
 
-    def _repeated(self, message: Message) -> Outcome:
+    def _repeated(self, message: Message) -> MessageOutcome:
         # Its row is there yet when whoever did the job died before it woke the next one. Any other repeat wakes nobody: each
         # would begin one more chain of wakes that goes on to the end of the log.
         died = self._pending.remove(message.job)
         self._step("removed")
-        return self._acknowledge(message, Outcome.REPEATED, wakes=died)
+        return self._acknowledge(message, MessageOutcome.REPEATED, wakes=died)
 
-    def _acknowledge(self, message: Message, outcome: Outcome, *, wakes: bool = True) -> Outcome:
+    def _acknowledge(self, message: Message, outcome: MessageOutcome, *, wakes: bool = True) -> MessageOutcome:
         self._queue.acknowledge(message)
         self._step("acknowledged")
         if wakes and self._effect.ordered:
@@ -227,7 +227,7 @@ class Worker:
                 self._step("woken")
         return outcome
 
-    def _busy(self, message: Message, outcome: Outcome = Outcome.BUSY) -> Outcome:
+    def _busy(self, message: Message, outcome: MessageOutcome = MessageOutcome.BUSY) -> MessageOutcome:
         """Somebody else has it: it is looked at again when that one may have timed out."""
         row = self._pending.find(message.job)
         if row is None:
@@ -236,17 +236,19 @@ class Worker:
             return self._back_off(message, row, outcome)
         return self._hide(message, max(_LOOK_AGAIN_S, self._limits.timeout_s - row.quiet_s), outcome)
 
-    def _give_up(self, message: Message, row: PendingRow, increment: int, reason: str, outcome: Outcome) -> Outcome:
+    def _give_up(
+        self, message: Message, row: PendingRow, increment: int, reason: str, outcome: MessageOutcome
+    ) -> MessageOutcome:
         if not self._pending.release(message.job, increment, reason=reason[:_REASON_CHARACTERS_MAX]):
-            return self._busy(message, Outcome.LOST)
+            return self._busy(message, MessageOutcome.LOST)
         return self._back_off(message, row, outcome)
 
-    def _back_off(self, message: Message, row: PendingRow, outcome: Outcome) -> Outcome:
+    def _back_off(self, message: Message, row: PendingRow, outcome: MessageOutcome) -> MessageOutcome:
         longest_s = backoff_s(self._limits.first_s, self._limits.longest_s, row.retries + 1)
         # Full jitter: many jobs that were deferred at once do not come back at once.
         return self._hide(message, self._dice() * longest_s, outcome)
 
-    def _hide(self, message: Message, seconds: float, outcome: Outcome) -> Outcome:
+    def _hide(self, message: Message, seconds: float, outcome: MessageOutcome) -> MessageOutcome:
         self._queue.hide(message, seconds)
         return outcome
 
@@ -269,7 +271,7 @@ class _EffectFailed(Exception):
     def __init__(self, error: Exception, increment: int) -> None:
         refused = isinstance(error, Refuse)
         super().__init__(f"refused: {error}" if refused else f"{type(error).__name__}: {error}")
-        self.outcome = Outcome.REFUSED if refused else Outcome.FAILED
+        self.outcome = MessageOutcome.REFUSED if refused else MessageOutcome.FAILED
         self.increment = increment
 
 

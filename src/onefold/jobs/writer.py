@@ -33,7 +33,7 @@ _TRANSACTION_TIMEOUT_MS = 15_000
 _IDS = "onefold-work-"
 
 
-class Writer:
+class RecordWriter:
     """Writes one record at a time, and waits for the answer.
 
     Args:

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
 
-from onefold.config.guarantee import Role
+from onefold.config.guarantee import TopicRole
 from onefold.names import pauses_topic
 from onefold.operate.server_settings import TRANSACTIONS, roles_of
 from onefold.pipelines import Pipeline, again_of, dead_of
@@ -23,7 +23,7 @@ READ, WRITE, CREATE, DELETE = "Read", "Write", "Create", "Delete"
 DESCRIBE, CONFIGS = "Describe", "DescribeConfigs"
 
 
-class Service(Enum):
+class KafkaService(Enum):
     """Who logs in to Kafka. The value names it in options and documents."""
 
     PROCESSOR = "processor"
@@ -38,14 +38,14 @@ class Service(Enum):
 
 #: What each runs.
 VERBS = {
-    Service.PROCESSOR: "`process`",
-    Service.SINK: "`sink`",
-    Service.WORKER: "`work`, `jobs requeue`",
-    Service.VERIFIER: "`verify`",
-    Service.AUDITOR: "`audit`",
-    Service.READER: "`dashboard`, `status`, `explain`",
-    Service.PRODUCER: "`produce`, and programs that write inputs",
-    Service.OPERATOR: "`migrate`, `reset`, `pause`, `resume`, `rebuild`, `dead-letters`",
+    KafkaService.PROCESSOR: "`process`",
+    KafkaService.SINK: "`sink`",
+    KafkaService.WORKER: "`work`, `jobs requeue`",
+    KafkaService.VERIFIER: "`verify`",
+    KafkaService.AUDITOR: "`audit`",
+    KafkaService.READER: "`dashboard`, `status`, `explain`",
+    KafkaService.PRODUCER: "`produce`, and programs that write inputs",
+    KafkaService.OPERATOR: "`migrate`, `reset`, `pause`, `resume`, `rebuild`, `dead-letters`",
 }
 
 
@@ -66,7 +66,9 @@ class Acl(NamedTuple):
 
 
 def acls_of(
-    service: Service, pipelines: Iterable[Pipeline], replicated: Callable[[Pipeline], bool] = lambda pipeline: False
+    service: KafkaService,
+    pipelines: Iterable[Pipeline],
+    replicated: Callable[[Pipeline], bool] = lambda pipeline: False,
 ) -> list[Acl]:
     """List what a service needs for these pipelines, each once.
 
@@ -93,7 +95,7 @@ def _topics(pipeline: Pipeline, replicated: bool) -> _Topics:
     topology = loading.load_topology(pipeline)
     roles = roles_of(topology, replicated=replicated)
     named = [*(name for name, _ in roles), *pipeline.topics_of_workers, pauses_topic(pipeline.name)]
-    return _Topics(topology, [*dict.fromkeys(named)], [name for name, role in roles if role is Role.DECISIONS])
+    return _Topics(topology, [*dict.fromkeys(named)], [name for name, role in roles if role is TopicRole.DECISIONS])
 
 
 def topics_of(pipelines: Iterable[Pipeline]) -> list[str]:
@@ -178,17 +180,17 @@ def _operator(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
 
 
 _RULES = {
-    Service.PROCESSOR: _processor,
-    Service.SINK: _sink,
-    Service.WORKER: _worker,
-    Service.VERIFIER: _verifier,
-    Service.AUDITOR: _verifier,
-    Service.READER: _reader,
-    Service.PRODUCER: _producer,
-    Service.OPERATOR: _operator,
+    KafkaService.PROCESSOR: _processor,
+    KafkaService.SINK: _sink,
+    KafkaService.WORKER: _worker,
+    KafkaService.VERIFIER: _verifier,
+    KafkaService.AUDITOR: _verifier,
+    KafkaService.READER: _reader,
+    KafkaService.PRODUCER: _producer,
+    KafkaService.OPERATOR: _operator,
 }
 
-Granted = Mapping[Service, Sequence[Acl]]
+Granted = Mapping[KafkaService, Sequence[Acl]]
 
 
 def grouped(acls: Sequence[Acl]) -> Iterator[tuple[Acl, list[str]]]:
@@ -198,7 +200,7 @@ def grouped(acls: Sequence[Acl]) -> Iterator[tuple[Acl, list[str]]]:
         yield same[0], [acl.operation for acl in same]
 
 
-def kafka_acls(granted: Granted, principals: Mapping[Service, str], servers: str) -> Iterator[str]:
+def kafka_acls(granted: Granted, principals: Mapping[KafkaService, str], servers: str) -> Iterator[str]:
     """A command line for each resource of each service, for Kafka's own tool."""
     for service, acls in granted.items():
         for acl, operations in grouped(acls):
@@ -218,7 +220,7 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-def strimzi(granted: Granted, principals: Mapping[Service, str], cluster: str) -> Iterator[str]:
+def strimzi(granted: Granted, principals: Mapping[KafkaService, str], cluster: str) -> Iterator[str]:
     """A KafkaUser for each service, whose name is the principal."""
     for service, acls in granted.items():
         yield "---"

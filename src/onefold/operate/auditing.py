@@ -29,7 +29,7 @@ from onefold.telemetry import (
     AUDIT_WAITING,
     Telemetry,
 )
-from onefold.verify.audit.auditor import Auditor, Standing, refusal
+from onefold.verify.audit.auditor import Auditor, AuditStatus, refusal
 from onefold.verify.audit.pace import PACE
 from onefold.verify.loading import UnknownDomain, workload
 from onefold.verify.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
@@ -109,7 +109,7 @@ def audit(
     teller = Teller(domain, telemetry, process.status, keep)
     deadline: list[float] = []
 
-    def enough(standing: Standing) -> bool:
+    def enough(standing: AuditStatus) -> bool:
         if standing.findings and until_found:
             return True
         if not once:
@@ -118,7 +118,7 @@ def audit(
         known = standing.cycle_s is not None and standing.outcome != UNKNOWN
         return known or time.monotonic() > deadline[0]
 
-    def tell(standing: Standing) -> None:
+    def tell(standing: AuditStatus) -> None:
         paused.changed()  # so that a pipeline that stands still on purpose is no stall
         teller.tell(standing)
 
@@ -160,7 +160,7 @@ class Teller:
         self._reads = self._rows = 0
         self._behind_s = self._nearest_s = inf
 
-    def tell(self, standing: Standing) -> None:
+    def tell(self, standing: AuditStatus) -> None:
         """After each turn."""
         for finding in standing.found:
             log.error("divergence", domain=self._domain, **_words(finding))
@@ -181,7 +181,7 @@ class Teller:
         elif now - self._kept_at > _KEEP_EVERY_S:
             self.keep(standing)
 
-    def keep(self, standing: Standing) -> None:
+    def keep(self, standing: AuditStatus) -> None:
         """Where the page looks for verdicts. What it says of a while ago stands until there is something to say."""
         self._kept_at = self._clock()
         if standing.outcome == UNKNOWN and standing.cycle_s is None and not standing.troubled:
@@ -201,7 +201,7 @@ class Teller:
         if problem := self._keep(verdict):
             log.warning(problem, domain=self._domain)
 
-    def _gets_on(self, standing: Standing) -> bool:
+    def _gets_on(self, standing: AuditStatus) -> bool:
         """Whether it knows, or has come nearer to it since the last turn: that it takes turns is no sign of it."""
         if standing.troubled:
             return False
@@ -221,7 +221,7 @@ class Teller:
         least, self._nearest_s = self._nearest_s, self._behind_s
         return PACE.behind_s < self._behind_s < least
 
-    def _figures(self, standing: Standing) -> None:
+    def _figures(self, standing: AuditStatus) -> None:
         told, domain = self._telemetry, self._domain
         amounts = {AUDIT_READ: standing.records, AUDIT_OUTPUTS: standing.judged, AUDIT_ROWS: standing.rows}
         for name, amount in amounts.items():
@@ -238,13 +238,13 @@ class Teller:
         told.faulty(domain, _said(standing) if standing.findings else "")
 
 
-def _outcome(standing: Standing) -> dict[str, str]:
+def _outcome(standing: AuditStatus) -> dict[str, str]:
     """The outcome for a log line."""
     words = {"outcome": standing.outcome, "reason": standing.reason, "code": standing.code}
     return {name: value for name, value in words.items() if value}
 
 
-def _said(standing: Standing) -> str:
+def _said(standing: AuditStatus) -> str:
     """The reason, with the first finding when there is one."""
     if not standing.findings:
         return standing.reason

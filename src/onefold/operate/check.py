@@ -14,12 +14,12 @@ from typing import Any
 
 from onefold import names
 from onefold.operate import merge_sql, panels
-from onefold.pipelines import JOB_FIELDS, Faulty, Found, Pipeline
+from onefold.pipelines import JOB_FIELDS, FoundPipelines, InvalidDeclaration, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.errors import Misconfigured, Refused
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
-from onefold.processor.io.contracts import Contract
+from onefold.processor.io.contracts import RecordSchema
 from onefold.processor.io.serde import AvroCodec
 from onefold.spark_sink.contracts import REJECTED, load_domain
 from onefold.spark_sink.postgres import schema_files
@@ -27,7 +27,7 @@ from onefold.spark_sink.postgres import schema_files
 _PLACES = ("merge", "reduce")
 
 
-def check_all(found: Found, *, not_judged: bool = True) -> dict[str, list[str]]:
+def check_all(found: FoundPipelines, *, not_judged: bool = True) -> dict[str, list[str]]:
     """The findings of every pipeline by its name; what cannot even be read as a declaration is under "".
 
     Args:
@@ -39,7 +39,7 @@ def check_all(found: Found, *, not_judged: bool = True) -> dict[str, list[str]]:
     return {"": list(found.faults), **findings}
 
 
-def _collisions(found: Found) -> Iterator[tuple[str, str]]:
+def _collisions(found: FoundPipelines) -> Iterator[tuple[str, str]]:
     """Topics that Kafka refuses beside another one, that another pipeline keeps for itself, or whose dead letters cannot be
     replayed for another pipeline's sake, each with the pipeline's name.
 
@@ -47,7 +47,7 @@ def _collisions(found: Found) -> Iterator[tuple[str, str]]:
     """
     loaded: dict[str, Topology] = {}
     for name, pipeline in found.pipelines.items():
-        with suppress(Faulty, Refused):
+        with suppress(InvalidDeclaration, Refused):
             loaded[name] = loading.load_topology(pipeline)
     own = {name: loading.own_topics(found.pipelines[name], topology) for name, topology in loaded.items()}
     kept = {topic: name for name, topics in own.items() for topic in topics}
@@ -77,7 +77,7 @@ def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
     try:
         topology = loading.load_topology(pipeline)
         known = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
-    except (Faulty, Refused) as error:
+    except (InvalidDeclaration, Refused) as error:
         return [str(error)]
     return [
         *_of_topology(pipeline, topology, known),
@@ -87,7 +87,7 @@ def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
     ]
 
 
-def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract]) -> Iterator[str]:
+def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, RecordSchema]) -> Iterator[str]:
     where = f"{pipeline.topology}"
     if not topology.inputs:
         yield f"{where} has no inputs"
@@ -109,7 +109,7 @@ def _of_topology(pipeline: Pipeline, topology: Topology, known: Mapping[str, Con
             yield f"{where}: its state {topology.state.__name__} cannot be kept: {error}"
 
 
-def _of_jobs(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract]) -> Iterator[str]:
+def _of_jobs(pipeline: Pipeline, topology: Topology, known: Mapping[str, RecordSchema]) -> Iterator[str]:
     for topic in pipeline.jobs:
         if topic not in topology.outputs:
             yield f"{pipeline.declared_in}: jobs names {topic}, which is no output of {pipeline.name}"
@@ -123,7 +123,7 @@ def _of_jobs(pipeline: Pipeline, topology: Topology, known: Mapping[str, Contrac
                     )
         try:
             pipeline.load_job(topic)
-        except Faulty as fault:
+        except InvalidDeclaration as fault:
             yield str(fault)
     for topic in sorted(set(pipeline.reports or ()) - (set(topology.inputs) - set(topology.fed))):
         yield f"{pipeline.declared_in}: reports names {topic}, which is no input of {pipeline.name} that its workers write"
@@ -162,7 +162,7 @@ def _of_sql(pipeline: Pipeline, topology: Topology) -> Iterator[str]:
 def _of_page(pipeline: Pipeline) -> Iterator[str]:
     try:
         panels.load(pipeline)
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         yield str(fault)
     if pipeline.view is not None:
         module = pipeline.view.partition(":")[0]
@@ -185,11 +185,11 @@ def _topic_of(file: Path, outputs: Iterable[str]) -> str | None:
 
 
 def _of_workload(
-    pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract], *, not_judged: bool
+    pipeline: Pipeline, topology: Topology, known: Mapping[str, RecordSchema], *, not_judged: bool
 ) -> Iterator[str]:
     try:
         module: Any = pipeline.load_workload()
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         yield str(fault)
         return
     workload = getattr(module, "WORKLOAD", None)
@@ -230,7 +230,7 @@ def _of_workload(
 
 
 def _of_not_judged(
-    pipeline: Pipeline, topology: Topology, known: Mapping[str, Contract], workload: Any, where: str
+    pipeline: Pipeline, topology: Topology, known: Mapping[str, RecordSchema], workload: Any, where: str
 ) -> Iterator[str]:
     """What the verifier would not compare, and the model does not say so. Columns of tables only the database knows."""
     fields = {topic: [field["name"] for field in contract.schema["fields"]] for topic, contract in known.items()}

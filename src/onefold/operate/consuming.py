@@ -13,9 +13,9 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import pipelines
-from onefold.operate.record_reader import Bounds, LogReader, Silent, Stored
+from onefold.operate.record_reader import LogReader, PartitionBounds, Silent, Stored
 from onefold.operate.shown_values import Values, readable
-from onefold.pipelines import Faulty, Pipeline
+from onefold.pipelines import InvalidDeclaration, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 
@@ -70,7 +70,7 @@ def consume(
             while follow:
                 for number, before in held.items():
                     held[number] = reader.bounds(topic, number, again=True)
-                    come = Bounds(max(before.end, held[number].start), held[number].end)
+                    come = PartitionBounds(max(before.end, held[number].start), held[number].end)
                     yield from (_shown(decoded, stored) for stored in _read(reader, topic, number, come, wanted))
                 time.sleep(_LOOK_AGAIN_S)
         except Silent as silent:
@@ -85,7 +85,7 @@ def _owner(topic: str) -> tuple[Pipeline, Topology]:
     for pipeline in pipelines.found().pipelines.values():
         try:
             loaded.append((pipeline, loading.load_topology(pipeline)))
-        except Faulty:  # `check` says why; the topic may still be of another one
+        except InvalidDeclaration:  # `check` says why; the topic may still be of another one
             continue
     for named in (lambda of: of[1].outputs, lambda of: of[1].reads, lambda of: loading.own_topics(*of)):
         for found in loaded:
@@ -96,16 +96,18 @@ def _owner(topic: str) -> tuple[Pipeline, Topology]:
     )
 
 
-def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> Bounds:
+def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> PartitionBounds:
     """What the partition holds since then."""
     bounds = reader.bounds(topic, partition)
     if not since_ms:
         return bounds
     start = reader.offset_at(topic, partition, since_ms)
-    return Bounds(bounds.end if start is None else min(max(start, bounds.start), bounds.end), bounds.end)
+    return PartitionBounds(bounds.end if start is None else min(max(start, bounds.start), bounds.end), bounds.end)
 
 
-def _newest(reader: LogReader, topic: str, partition: int, bounds: Bounds, wanted: Wanted, limit: int) -> list[Stored]:
+def _newest(
+    reader: LogReader, topic: str, partition: int, bounds: PartitionBounds, wanted: Wanted, limit: int
+) -> list[Stored]:
     found: list[Stored] = []
 
     def take(records: list[Stored]) -> bool:
@@ -114,11 +116,11 @@ def _newest(reader: LogReader, topic: str, partition: int, bounds: Bounds, wante
         return len(found) >= limit
 
     while len(found) < limit and bounds.end > bounds.start:
-        bounds = Bounds(bounds.start, reader.backwards(topic, partition, bounds, take).start)
+        bounds = PartitionBounds(bounds.start, reader.backwards(topic, partition, bounds, take).start)
     return found[-limit:]
 
 
-def _read(reader: LogReader, topic: str, partition: int, bounds: Bounds, wanted: Wanted) -> Iterator[Stored]:
+def _read(reader: LogReader, topic: str, partition: int, bounds: PartitionBounds, wanted: Wanted) -> Iterator[Stored]:
     reader.begin_again()
     for stored in reader.read(topic, partition, bounds.start, bounds.end):
         reader.begin_again()

@@ -13,13 +13,13 @@ from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import merge_sql
 from onefold.pipelines import Pipeline
-from onefold.rights import ALL_TABLES, Right, Role, of_engine
+from onefold.rights import ALL_TABLES, DatabaseRole, Right, of_engine
 
 if TYPE_CHECKING:
     import psycopg
 
 #: By role the name that it has unless told otherwise. The schema files give rights to `onefold_reader` too.
-NAMES = {role: f"onefold_{role.value}" for role in Role}
+NAMES = {role: f"onefold_{role.value}" for role in DatabaseRole}
 
 
 _ANSWER_S = 5.0  # one question to the catalogues; a healthy server answers in milliseconds
@@ -29,30 +29,30 @@ class Statement(NamedTuple):
     """A statement for an administrator. `rights`: on one object; none where the statement makes a role."""
 
     sql: str
-    role: Role
+    role: DatabaseRole
     rights: Sequence[Right] = ()
 
 
-def rights_of(role: Role, pipelines: Iterable[Pipeline]) -> list[Right]:
+def rights_of(role: DatabaseRole, pipelines: Iterable[Pipeline]) -> list[Right]:
     """List the rights of a role for these pipelines."""
     return [*of_engine(role), *(right for pipeline in pipelines for right in _of_pipeline(role, pipeline))]
 
 
-def _of_pipeline(role: Role, pipeline: Pipeline) -> Iterator[Right]:
-    if role is Role.OWNER or (role is Role.WORKER and not pipeline.jobs):
+def _of_pipeline(role: DatabaseRole, pipeline: Pipeline) -> Iterator[Right]:
+    if role is DatabaseRole.OWNER or (role is DatabaseRole.WORKER and not pipeline.jobs):
         return
     yield Right("USAGE", pipeline.name)
     yield Right("SELECT", pipeline.name, ALL_TABLES)
-    if role is Role.SINK:
+    if role is DatabaseRole.SINK:
         for name, privilege in merge_sql.privileges(pipeline):
             yield Right(privilege, *_placed(name))
 
 
-def of_sequences(connection: psycopg.Connection[Any], role: Role, pipelines: Iterable[Pipeline]) -> list[Right]:
+def of_sequences(connection: psycopg.Connection[Any], role: DatabaseRole, pipelines: Iterable[Pipeline]) -> list[Right]:
     """List the rights of a role on the sequences that defaults of columns use, as of a `serial` column, in the tables that a sink
     inserts into. The statements of a pipeline do not show them. An identity column needs no right.
     """
-    if role is not Role.SINK:
+    if role is not DatabaseRole.SINK:
         return []
     tables = [_placed(name) for one in pipelines for name, verb in merge_sql.privileges(one) if verb == "INSERT"]
     columns = [schema for schema, _ in tables], [table for _, table in tables]
@@ -99,7 +99,7 @@ def _placed(name: str) -> tuple[str, str]:
     return schema[0] if schema else "public", table
 
 
-def lacking(role: Role, dsn: str, pipelines: Sequence[Pipeline], application: str) -> str:
+def lacking(role: DatabaseRole, dsn: str, pipelines: Sequence[Pipeline], application: str) -> str:
     """Name the rights of a role that the user of the DSN does not have, in one sentence; "" if it has all.
 
     Raises:
@@ -110,23 +110,23 @@ def lacking(role: Role, dsn: str, pipelines: Sequence[Pipeline], application: st
         return rights.lacking(connection, wanted)
 
 
-def statements(pipelines: Sequence[Pipeline], names: Mapping[Role, str], database: str) -> list[Statement]:
+def statements(pipelines: Sequence[Pipeline], names: Mapping[DatabaseRole, str], database: str) -> list[Statement]:
     """List the statements in their order. Each may be repeated.
 
     Raises:
         UserError: two roles have one name.
     """
-    taken: dict[str, Role] = {}
+    taken: dict[str, DatabaseRole] = {}
     for role, name in names.items():
         if (other := taken.setdefault(name, role)) is not role:
             raise UserError(
                 Code.ARGUMENT_WRONG, f"{other.value} and {role.value} would both be the role {name}",
                 "Name two roles: each has only the rights of its own services.", USAGE,
             )  # fmt: skip
-    made = [Statement(_CREATE.format(quoted(names[role])), role) for role in Role]
+    made = [Statement(_CREATE.format(quoted(names[role])), role) for role in DatabaseRole]
     given = [
         Statement(f"GRANT {', '.join(one.privilege for one in on)} ON {thing} TO {quoted(names[role])};", role, on)
-        for role in Role
+        for role in DatabaseRole
         for thing, on in _by_object(rights_of(role, pipelines), database)
     ]
     return made + given
@@ -159,7 +159,7 @@ def quoted(name: str) -> str:
 def apply(
     connection: psycopg.Connection[Any],
     wanted: Sequence[Statement],
-    names: Mapping[Role, str],
+    names: Mapping[DatabaseRole, str],
     pipelines: Sequence[Pipeline] = (),
 ) -> list[str]:
     """Execute the statements in one transaction, but for those on what does not exist yet. Returns these schemas and tables.
@@ -186,8 +186,8 @@ def apply(
                 absent.append(name)
             else:
                 connection.execute(statement.sql.encode())
-        for right in of_sequences(connection, Role.SINK, pipelines):
-            connection.execute(_grant(right, connection, names[Role.SINK]))
+        for right in of_sequences(connection, DatabaseRole.SINK, pipelines):
+            connection.execute(_grant(right, connection, names[DatabaseRole.SINK]))
     return list(dict.fromkeys(absent))
 
 
@@ -201,7 +201,7 @@ def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) ->
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_RIGHTS_LOCK,))
         wanted = [
             (role, right)
-            for role in Role
+            for role in DatabaseRole
             if NAMES[role] in existing
             for right in (*rights_of(role, pipelines), *of_sequences(connection, role, pipelines))
         ]

@@ -25,7 +25,7 @@ from onefold import kafka_reader
 from onefold.config.settings import Settings
 from onefold.operate import offsets, pipelines, record_reader
 from onefold.operate.offsets import Place
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 
@@ -91,7 +91,7 @@ class Held(NamedTuple):
         )
 
 
-class Transaction(NamedTuple):
+class HangingTransaction(NamedTuple):
     """An entry of a transactional id that has written somewhere and is not marked everywhere.
 
     Attributes:
@@ -111,10 +111,10 @@ class Transaction(NamedTuple):
 class Entered(NamedTuple):
     """What Kafka's log of transactions says: of each id the last entry, if it is not marked everywhere; and all decisions."""
 
-    last: list[Transaction]
-    decided: list[Transaction]
+    last: list[HangingTransaction]
+    decided: list[HangingTransaction]
 
-    def owner(self, place: Place, first_ms: int) -> tuple[Transaction | None, bool]:
+    def owner(self, place: Place, first_ms: int) -> tuple[HangingTransaction | None, bool]:
         """Whose transaction hides a partition from a record on that was sent at this time, None where nobody can tell; and
         whether what is hidden there may have been committed.
 
@@ -157,7 +157,7 @@ def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
 
     topics: dict[str, Collection[str]] = {}
     for name, pipeline in pipelines.found().pipelines.items():
-        with suppress(Faulty):
+        with suppress(InvalidDeclaration):
             topics[name] = {*_transactional(loading.load_topology(pipeline)), *pipeline.topics_of_workers}
     asked = {topic for several in topics.values() for topic in several}
     try:
@@ -222,8 +222,8 @@ def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entere
     from onefold import kafka_offsets
 
     since = int(max(min(since_ms, now_ms) - _CLOCKS_S * 1000, now_ms - _OPEN_MAX_S * 1000))
-    last: dict[str, Transaction | None] = {}
-    decided: list[Transaction] = []
+    last: dict[str, HangingTransaction | None] = {}
+    decided: list[HangingTransaction] = []
     try:
         there = consumer.list_topics(timeout=_READ_S).topics.get(STATE_TOPIC)
         asked = [(STATE_TOPIC, partition) for partition in (there.partitions if there else ())]
@@ -249,7 +249,7 @@ def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple
     )
 
 
-def transaction(key: bytes | None, value: bytes | None) -> tuple[str, Transaction | None] | None:
+def transaction(key: bytes | None, value: bytes | None) -> tuple[str, HangingTransaction | None] | None:
     """What an entry of Kafka's log of transactions says: (transactional id, None when it is not open). None: it is no entry, or
     in a form that is not known here.
     """
@@ -267,7 +267,7 @@ def transaction(key: bytes | None, value: bytes | None) -> tuple[str, Transactio
             return name, None
         changed_ms, since_ms = _number(">q", value, at), _number(">q", value, at + 8)
         decided_ms = None if status == _OPEN else changed_ms
-        return name, Transaction(name, since_ms, frozenset(places), decided_ms, status == _TO_COMMIT)
+        return name, HangingTransaction(name, since_ms, frozenset(places), decided_ms, status == _TO_COMMIT)
     except (struct.error, ValueError, IndexError):
         return None
 

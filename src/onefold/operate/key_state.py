@@ -18,9 +18,9 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.record_reader import Bounds, LogReader, Silent, Stored
+from onefold.operate.record_reader import LogReader, PartitionBounds, Silent, Stored
 from onefold.operate.shown_values import readable
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.parking import Parked, inner
@@ -39,7 +39,7 @@ def _ignore(what: str, records: int) -> None:
 
 
 @dataclass(frozen=True)
-class State:
+class KeyState:
     """A key's state.
 
     Attributes:
@@ -75,7 +75,7 @@ def position(text: str) -> tuple[int | None, int]:
     return (int(partition) if colon else None), int(offset)
 
 
-def get(settings: Settings, domain: str, key: str, at: str | None = None, progress: Told = _ignore) -> State:
+def get(settings: Settings, domain: str, key: str, at: str | None = None, progress: Told = _ignore) -> KeyState:
     """The state of a key.
 
     Args:
@@ -89,7 +89,7 @@ def get(settings: Settings, domain: str, key: str, at: str | None = None, progre
     try:
         topology = loading.load_topology(pipelines.found()[name])
         codec = loading.codec_of(topology, settings.schema_registry_url)
-    except (Faulty, ProcessorError) as fault:
+    except (InvalidDeclaration, ProcessorError) as fault:
         raise UserError(getattr(fault, "code", Code.PIPELINE_WRONG), str(fault), exit_code=USAGE) from None
     with closing(LogReader(settings.client(), PATIENCE_S)) as reader:
         try:
@@ -109,7 +109,7 @@ def get(settings: Settings, domain: str, key: str, at: str | None = None, progre
             raw, note = readable(found.value), str(error)
     where, at_ms = (None, None) if found is None else (str(found.place), found.at_ms)
     as_of = None if at is None else position(at)[1]
-    return State(topology.name, key, partition, as_of, where, at_ms, value, raw, note, reader.records)
+    return KeyState(topology.name, key, partition, as_of, where, at_ms, value, raw, note, reader.records)
 
 
 def _last(
@@ -135,14 +135,14 @@ def _last(
     found = reader.last(
         changelog,
         partition,
-        Bounds(bounds.start, max(bounds.start, end)),
+        PartitionBounds(bounds.start, max(bounds.start, end)),
         STATE + key.encode(),
         lambda: progress(f"{changelog}/{partition}, backwards", reader.records),
     )
     return partition, found, _note(found, bounds, as_of)
 
 
-def _note(found: Stored | None, bounds: Bounds, as_of: int | None) -> str:
+def _note(found: Stored | None, bounds: PartitionBounds, as_of: int | None) -> str:
     if as_of is not None and as_of >= bounds.end:
         return f"the changelog ends at offset {bounds.end}: this is the state of now"
     if found is None and as_of is not None:

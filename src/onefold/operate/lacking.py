@@ -10,17 +10,17 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
 from onefold import kafka_ask, kafka_client
-from onefold.operate.acls import GROUP, TOPIC, Acl, Service
-from onefold.rights import Right, Role
+from onefold.operate.acls import GROUP, TOPIC, Acl, KafkaService
+from onefold.rights import DatabaseRole, Right
 
 #: By service the role that it has in PostgreSQL. The others need no PostgreSQL.
-ROLES: Mapping[Service, Role] = {
-    Service.SINK: Role.SINK,
-    Service.WORKER: Role.WORKER,
-    Service.VERIFIER: Role.VERIFIER,
-    Service.AUDITOR: Role.VERIFIER,
-    Service.READER: Role.READER,
-    Service.OPERATOR: Role.OWNER,
+ROLES: Mapping[KafkaService, DatabaseRole] = {
+    KafkaService.SINK: DatabaseRole.SINK,
+    KafkaService.WORKER: DatabaseRole.WORKER,
+    KafkaService.VERIFIER: DatabaseRole.VERIFIER,
+    KafkaService.AUDITOR: DatabaseRole.VERIFIER,
+    KafkaService.READER: DatabaseRole.READER,
+    KafkaService.OPERATOR: DatabaseRole.OWNER,
 }
 #: Kafka's own topic of the members and positions of groups, which is made with the first group.
 MEMBERS = "__consumer_offsets"
@@ -42,8 +42,8 @@ _WITHOUT_DESCRIBE = (AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS)
 
 
 def in_kafka(
-    admin: AdminClient, wanted: Mapping[Service, Sequence[Acl]], timeout_s: float
-) -> dict[Service, Sequence[Acl]]:
+    admin: AdminClient, wanted: Mapping[KafkaService, Sequence[Acl]], timeout_s: float
+) -> dict[KafkaService, Sequence[Acl]]:
     """List by service the rights that the client does not have.
 
     Kafka lets a client ask for topics that exist and for groups. What it has no answer for is left out: a topic that does not

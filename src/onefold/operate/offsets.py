@@ -17,7 +17,7 @@ from onefold import postgres
 from onefold.config.errors import first_line, is_silent
 from onefold.config.settings import Settings
 from onefold.operate import ping, pipelines
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 from onefold.processor.core.changelog_format import other_partitions
 from onefold.processor.core.errors import Forbidden, ProcessorError, Unauthenticated
@@ -26,7 +26,7 @@ from onefold.processor.core.topology import Topology
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from onefold.processor.io.admin import Standing
+    from onefold.processor.io.admin import InputProgress
 
 CALL_S = 5.0  # one question; a healthy server answers in milliseconds
 DATABASE_IS_SILENT = "PostgreSQL does not answer"
@@ -190,7 +190,7 @@ def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
 
 
 def landed_topics(domain: str) -> list[str]:
-    """The output topics of a pipeline that are landed in tables. Raises `Faulty`."""
+    """The output topics of a pipeline that are landed in tables. Raises `InvalidDeclaration`."""
     pipeline = pipelines.found()[domain]
     return [topic for topic in loading.load_topology(pipeline).outputs if topic not in pipeline.kafka_only]
 
@@ -204,7 +204,7 @@ def lag_of(domain: str, settings: Settings) -> Lag:
     """
     try:
         topology = loading.load_topology(pipelines.found()[domain])
-    except Faulty:
+    except InvalidDeclaration:
         return dict(UNKNOWN)
     found = behind(topology, settings)
     waiting_in, waiting_out = (None if ranges is None else offsets(ranges) for ranges in (found.inputs, found.outputs))
@@ -237,7 +237,7 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             topology = loading.load_topology(pipeline)
-        except Faulty:
+        except InvalidDeclaration:
             continue
         if lacking := [topic for topic in (*topology.inputs, *topology.outputs) if topic not in there]:
             missing[name] = lacking
@@ -279,7 +279,7 @@ def behind_of(names: Collection[str], settings: Settings, ask_database: bool = T
     """The same of these pipelines. A database that does not answer is waited for once, and not for each of them."""
     found: dict[str, Behind] = {}
     for name in names:
-        with suppress(Faulty):
+        with suppress(InvalidDeclaration):
             topology = loading.load_topology(pipelines.found()[name])
             found[name] = behind(topology, settings, ask_database)
             ask_database = ask_database and found[name].no_outputs != DATABASE_IS_SILENT
@@ -291,7 +291,7 @@ def unanswered(error: psycopg.Error) -> str:
     return DATABASE_IS_SILENT if is_silent(error) else f"PostgreSQL refuses: {first_line(error)}"
 
 
-def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, Standing] | None, ProcessorError | None]:
+def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, InputProgress] | None, ProcessorError | None]:
     """How far the inputs are folded; or why that cannot be read."""
     from onefold.processor.io import admin
 
@@ -305,7 +305,7 @@ def _refused(error: ProcessorError | None) -> tuple[str, ...]:
     return (first_line(error),) if isinstance(error, Forbidden | Unauthenticated) else ()
 
 
-def _other_partitions(pipeline: str, reached: dict[Place, Standing] | None) -> str:
+def _other_partitions(pipeline: str, reached: dict[Place, InputProgress] | None) -> str:
     topics = 1 + max((partition for _, partition in reached or ()), default=-1)
     return next(filter(None, (other_partitions(at.states, pipeline, topics) for at in (reached or {}).values())), "")
 
@@ -324,7 +324,7 @@ def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int]:
         raise kafka_errors.unanswered(error, f"the ends of {', '.join(topics)} cannot be read", client) from None
 
 
-def _after(standing: dict[Place, Standing] | None) -> Ranges | None:
+def _after(standing: dict[Place, InputProgress] | None) -> Ranges | None:
     if standing is None:
         return None
     return {place: (at.reached, at.end) for place, at in standing.items() if at.reached < at.end}

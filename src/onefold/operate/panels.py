@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onefold.operate import merge_sql
-from onefold.pipelines import Faulty, Pipeline
+from onefold.pipelines import InvalidDeclaration, Pipeline
 
 FOLDER = "panels"
 LEVELS_MAX = 6  # a comparison adds up 2 ** levels sets of rows
@@ -31,11 +31,11 @@ Query = Annotated[str, AfterValidator(str.strip), AfterValidator(merge_sql.state
 Name = Annotated[str, Field(min_length=1)]
 
 
-class _Table(BaseModel):
+class _PanelTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Panel(_Table):
+class _Panel(_PanelTable):
     title: Name
     query: Query
     units: Mapping[str, str] = {}
@@ -48,7 +48,7 @@ class Stat(_Panel):
     expected: Query | None = None
 
 
-class Rows(_Panel):
+class PanelRows(_Panel):
     """Rows of any columns; `bar`: a label and then a number, `line`: a time and then one or two numbers."""
 
     kind: Literal["bar", "table", "line"]
@@ -71,10 +71,10 @@ class Rollup(_Panel):
     expected: Query | None = None
 
 
-Panel = Stat | Rows | Rollup
+Panel = Stat | PanelRows | Rollup
 
 
-class Panels(_Table):
+class Panels(_PanelTable):
     """The panels of a pipeline, in the order of the page.
 
     Attributes:
@@ -103,14 +103,14 @@ def file_of(pipeline: Pipeline) -> Path:
 
 
 def load(pipeline: Pipeline) -> Panels:
-    """The panels of a pipeline; none without a file. Raises `Faulty`: one sentence with file, panel and key."""
+    """The panels of a pipeline; none without a file. Raises `InvalidDeclaration`: one sentence with file, panel and key."""
     file = file_of(pipeline)
     try:
         changed = file.stat().st_mtime_ns
     except FileNotFoundError:
         return Panels()
     except OSError as error:
-        raise Faulty(f"{file}: {error.strerror}") from None
+        raise InvalidDeclaration(f"{file}: {error.strerror}") from None
     return _read(file, changed)
 
 
@@ -120,11 +120,11 @@ def _read(file: Path, changed: int) -> Panels:
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Faulty(f"{file}: {error}") from None
+        raise InvalidDeclaration(f"{file}: {error}") from None
     try:
         return Panels.model_validate(found)
     except ValidationError as error:
-        raise Faulty(f"{file}: {_sentence(error.errors()[0], found)}") from None
+        raise InvalidDeclaration(f"{file}: {_sentence(error.errors()[0], found)}") from None
 
 
 def _sentence(problem: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from onefold.config.settings import Settings
 from onefold.operate import pipelines
 from onefold.operate.offsets import CALL_S
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 
 
@@ -26,7 +26,7 @@ def added(settings: Settings) -> dict[str, str]:
         return {}
     found = {}
     for name, pipeline in pipelines.found().pipelines.items():
-        with suppress(Faulty):  # `check` says what is wrong with it
+        with suppress(InvalidDeclaration):  # `check` says what is wrong with it
             topology = loading.load_topology(pipeline)
             counts = {
                 topic: len(there[topic].partitions) for topic in (*topology.reads, topology.changelog) if topic in there

@@ -84,7 +84,7 @@ def _read() -> list[Right]:
     """The rights of a reader that `status` uses."""
     from onefold import rights
 
-    return [one for one in rights.of_engine(rights.Role.READER) if one.table in _TABLES]
+    return [one for one in rights.of_engine(rights.DatabaseRole.READER) if one.table in _TABLES]
 
 
 def silent(dsn: str, error: Exception) -> str:

@@ -12,11 +12,11 @@ from onefold.config.errors import UserError, of_postgres, of_processor
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.pipelines import Faulty, Found, find
+from onefold.pipelines import FoundPipelines, InvalidDeclaration, find
 from onefold.processor.core.errors import ProcessorError
 
 
-def found() -> Found:
+def found() -> FoundPipelines:
     """All pipelines that are declared, and what is wrong with those that cannot be used."""
     return find()
 
@@ -45,7 +45,7 @@ def workload(name: str) -> Any:
     pipeline = find()[name]
     try:
         module = pipeline.load_workload()
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     if not hasattr(module, "generate"):
         raise UserError(
@@ -65,7 +65,7 @@ def topology_with_input(topic: str) -> Any:
     for pipeline in find().pipelines.values():
         try:
             topology = loading.load_topology(pipeline)
-        except Faulty:  # `check` says why; the topic may still be another one's
+        except InvalidDeclaration:  # `check` says why; the topic may still be another one's
             continue
         if topic in topology.fed:
             raise UserError(
@@ -88,7 +88,7 @@ def topics_of_others(name: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for other in find().pipelines.values():
         if other.name != name:
-            with suppress(Faulty):  # `check` says what is wrong with it
+            with suppress(InvalidDeclaration):  # `check` says what is wrong with it
                 topology = loading.load_topology(other)
                 named = (*topology.reads, *topology.outputs, *topology.dead.values())
                 found |= dict.fromkeys(named, other.name)

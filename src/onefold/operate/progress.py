@@ -15,7 +15,7 @@ CLEAR = "\r\x1b[K"
 _MARGIN = "  "
 
 
-class Progress:
+class StageProgress:
     """Stages of work. `say` is transient, `done` stays."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

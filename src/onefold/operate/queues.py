@@ -24,7 +24,7 @@ FROM onefold.pending ORDER BY queue, created, log_id, segment, entry
 _DONE = "SELECT queue, count(*) FROM onefold.done GROUP BY queue"
 
 
-class Jobs(NamedTuple):
+class QueueJobs(NamedTuple):
     """The jobs of a queue.
 
     Attributes:
@@ -48,7 +48,7 @@ class Jobs(NamedTuple):
     reason: str = ""
 
 
-def jobs_of_all(settings: Settings) -> dict[str, Jobs]:
+def jobs_of_all(settings: Settings) -> dict[str, QueueJobs]:
     """Of each queue that a pipeline declares; {} when the database does not answer, or has no such tables yet."""
     queues = [queue for pipeline in pipelines.found().pipelines.values() for queue in pipeline.jobs]
     if not queues:
@@ -65,8 +65,8 @@ def jobs_of_all(settings: Settings) -> dict[str, Jobs]:
     return {queue: _jobs(counts.get(queue), done.get(queue, 0), oldest.get(queue)) for queue in queues}
 
 
-def _jobs(counts: tuple[int, ...] | None, done: int, oldest: tuple[str, float, str] | None) -> Jobs:
+def _jobs(counts: tuple[int, ...] | None, done: int, oldest: tuple[str, float, str] | None) -> QueueJobs:
     if counts is None or oldest is None:
-        return Jobs(done=done)
+        return QueueJobs(done=done)
     pending, active, deferred, retries = counts
-    return Jobs(pending, active, deferred, retries, done, *oldest)
+    return QueueJobs(pending, active, deferred, retries, done, *oldest)

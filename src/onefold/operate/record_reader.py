@@ -54,7 +54,7 @@ class NoPlace(ValueError):
     """A text names no place of a record. The message is one sentence."""
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record lies."""
 
     topic: str
@@ -65,7 +65,7 @@ class Place(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     @staticmethod
-    def parse(text: str) -> Place:
+    def parse(text: str) -> RecordPlace:
         """The place that a text names, `topic/partition/offset`. Raises `NoPlace` for anything else."""
         topic, *numbers = text.split("/")
         if not topic or len(numbers) != 2 or not all(digits.isascii() and digits.isdigit() for digits in numbers):
@@ -78,13 +78,13 @@ class Place(NamedTuple):
             raise NoPlace(f"{text!r} is no place: Kafka numbers partitions up to {_PARTITION_MAX}")
         if offset > _OFFSET_MAX:
             raise NoPlace(f"{text!r} is no place: Kafka numbers offsets up to {_OFFSET_MAX}")
-        return Place(topic, partition, offset)
+        return RecordPlace(topic, partition, offset)
 
     @staticmethod
-    def found(text: str | None) -> Place | None:
+    def found(text: str | None) -> RecordPlace | None:
         """The place that a header of a stranger's record names, if it names one."""
         try:
-            return None if text is None else Place.parse(text)
+            return None if text is None else RecordPlace.parse(text)
         except NoPlace:
             return None
 
@@ -92,7 +92,7 @@ class Place(NamedTuple):
 class Stored(NamedTuple):
     """A committed record, as bytes."""
 
-    place: Place
+    place: RecordPlace
     at_ms: int
     key: bytes | None
     value: bytes | None
@@ -107,14 +107,14 @@ class Stored(NamedTuple):
         return size
 
 
-class Bounds(NamedTuple):
+class PartitionBounds(NamedTuple):
     """What a partition holds: offsets [start, end), up to the last stable offset."""
 
     start: int
     end: int
 
 
-class Looked(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far back somebody has looked in a partition.
 
     Attributes:
@@ -156,7 +156,7 @@ class LogReader:
         self._consumer: Consumer | None = None
         self._partitions: dict[str, int] = {}
         self._cluster_id = ""
-        self._bounds: dict[tuple[str, int], Bounds] = {}
+        self._bounds: dict[tuple[str, int], PartitionBounds] = {}
         self.records = 0
         self.bytes = 0
 
@@ -191,14 +191,14 @@ class LogReader:
         """Let the patience count from now on."""
         self._until = time.monotonic() + self._patience_s
 
-    def bounds(self, topic: str, partition: int, again: bool = False) -> Bounds:
+    def bounds(self, topic: str, partition: int, again: bool = False) -> PartitionBounds:
         """What it holds, asked once unless `again`. Raises `Silent`."""
         from onefold import kafka_offsets
 
         place = topic, partition
         if again or place not in self._bounds:
             with self._said() as reader:
-                self._bounds[place] = Bounds(*kafka_offsets.bounds(reader, place, self._left_s()))
+                self._bounds[place] = PartitionBounds(*kafka_offsets.bounds(reader, place, self._left_s()))
         return self._bounds[place]
 
     def offset_at(self, topic: str, partition: int, at_ms: int) -> int | None:
@@ -209,7 +209,7 @@ class LogReader:
             (found,) = kafka_offsets.first_since(reader, [(topic, partition)], at_ms, self._left_s()).values()
             return found if found >= 0 else None
 
-    def at(self, place: Place) -> Stored | str:
+    def at(self, place: RecordPlace) -> Stored | str:
         """The record there; or the sentence that says why there is none (any more). Raises `Silent`."""
         topic, partition, offset = place
         if self.partitions(topic) <= partition:
@@ -240,11 +240,11 @@ class LogReader:
         self,
         topic: str,
         partition: int,
-        bounds: Bounds,
+        bounds: PartitionBounds,
         take: Callable[[list[Stored]], bool],
         records_max: int = RECORDS_MAX,
         bytes_max: int = BYTES_MAX,
-    ) -> Looked:
+    ) -> SearchProgress:
         """Hand over the records before `bounds.end`, in pieces that grow, the newest first; each piece is in order.
 
         Args:
@@ -270,10 +270,10 @@ class LogReader:
             piece = min(piece * RECORDS_GROW, _PIECE_MAX)
             if found:
                 piece = max(1, min(piece, (bytes_max - size) * len(found) // max(1, size)))
-        return Looked(end, end <= bounds.start)
+        return SearchProgress(end, end <= bounds.start)
 
     def last(
-        self, topic: str, partition: int, bounds: Bounds, key: bytes, read: Callable[[], None] = lambda: None
+        self, topic: str, partition: int, bounds: PartitionBounds, key: bytes, read: Callable[[], None] = lambda: None
     ) -> Stored | None:
         """The last record of a key before `bounds.end`, looked for backwards in pieces that grow. Of all that is read only that
         one is held, whatever its size and however many there are: beside it, what the client has fetched.
@@ -367,5 +367,5 @@ def _stored(message: Message) -> Stored:
     assert offset is not None, "a record lies at an offset"
     headers: Any = message.headers() or ()
     return Stored(
-        Place(topic, partition, offset), message.timestamp()[1], message.key(), message.value(), tuple(headers)
+        RecordPlace(topic, partition, offset), message.timestamp()[1], message.key(), message.value(), tuple(headers)
     )

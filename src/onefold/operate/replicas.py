@@ -16,10 +16,10 @@ from onefold import kafka_reader
 from onefold.config.settings import Settings
 from onefold.operate import pipelines, record_reader
 from onefold.operate.offsets import CALL_S
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
-from onefold.processor.core.decision import Kind, Proposal
-from onefold.processor.core.decision_log import Note
+from onefold.processor.core.decision import Proposal, ProposalKind
+from onefold.processor.core.decision_log import StatusRecord
 from onefold.processor.core.errors import Refused
 from onefold.processor.io.proposals import MsgpackProposals
 
@@ -41,7 +41,7 @@ class LogRecord(NamedTuple):
     """A record of a decision log: when it was written (seconds since 1970), what it is, and its bytes."""
 
     at_s: float
-    content: Proposal | Note | None
+    content: Proposal | StatusRecord | None
     size: int = 0
 
 
@@ -111,7 +111,7 @@ def summary(records: Iterable[LogRecord], now_s: float) -> ReplicasNow | None:
     Returns:
         None when no task is decided there.
     """
-    tasks: defaultdict[int, _Task] = defaultdict(_Task)
+    tasks: defaultdict[int, _ReplicatedTask] = defaultdict(_ReplicatedTask)
     for record in records:
         if record.content is not None:
             tasks[record.content.task].take(record.at_s, record.content)
@@ -137,7 +137,7 @@ def summary(records: Iterable[LogRecord], now_s: float) -> ReplicasNow | None:
 
 
 @dataclass
-class _Task:
+class _ReplicatedTask:
     """One task: the version that is decided, the one that is published, and by whom."""
 
     newest: int = 0
@@ -149,15 +149,15 @@ class _Task:
     _proposed: int = -1
     _history: list[tuple[float, int]] = field(default_factory=list)
 
-    def take(self, at_s: float, content: Proposal | Note) -> None:
+    def take(self, at_s: float, content: Proposal | StatusRecord) -> None:
         """The next record. A note of an older version about its replica's status counts as a record alone."""
         self.last_at_s[content.proposer] = at_s
         if isinstance(content, Proposal):
             # Of the proposals that continue a version, the first one is accepted.
             if content.version > self._proposed:
                 self._proposed = content.version
-                self.closed = content.kind is Kind.CLOSE
-                self.accepted[content.proposer] += content.kind is Kind.STEP
+                self.closed = content.kind is ProposalKind.CLOSE
+                self.accepted[content.proposer] += content.kind is ProposalKind.STEP
                 self._decided(at_s, content.version + 1)
         elif type(version := content.body.get("published")) is int:
             self._decided(at_s, version)
@@ -184,7 +184,7 @@ def _decision_logs() -> dict[str, str]:
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             found[name] = loading.load_topology(pipeline).decisions
-        except Faulty:
+        except InvalidDeclaration:
             continue
     return found
 
@@ -236,7 +236,7 @@ def _between(
     return {partition: records for partition, records in found.items() if (topic, partition) not in ends}
 
 
-def _content(value: bytes | None) -> Proposal | Note | None:
+def _content(value: bytes | None) -> Proposal | StatusRecord | None:
     """A note, or a proposal without its body; None for other bytes, and for records of a newer Onefold."""
     try:
         record = MsgpackProposals().decode(value)

@@ -18,14 +18,14 @@ from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Misconfigured
-from onefold.spark_sink.contracts import Contract, Domain, load_domain
+from onefold.spark_sink.contracts import Domain, StagedRecord, load_domain
 from onefold.spark_sink.landing import known_schemas
 
 TODAY, EARLIER, UNKNOWN = "today's", "earlier", "not in avro/"
 
 
 @dataclass(frozen=True)
-class Version:
+class SchemaVersion:
     """A schema that records of a landed topic have been written with, or may be.
 
     Attributes:
@@ -52,7 +52,7 @@ class Version:
         }
 
 
-def versions(name: str, settings: Settings) -> list[Version]:
+def versions(name: str, settings: Settings) -> list[SchemaVersion]:
     """The versions of every contract that a pipeline's sink lands, today's first. Raises UserError."""
     domain, stored = _domain(pipelines.found()[name]), _stored(name, settings)
     found = []
@@ -68,7 +68,7 @@ def versions(name: str, settings: Settings) -> list[Version]:
     return found
 
 
-def restore(name: str, found: list[Version]) -> list[Path]:
+def restore(name: str, found: list[SchemaVersion]) -> list[Path]:
     """Writes those that only Postgres has into `avro/earlier/`, unless one of them cannot be read by today's contract.
 
     Raises UserError (exit code 2) with what the contract of today lacks.
@@ -98,10 +98,10 @@ def restore(name: str, found: list[Version]) -> list[Path]:
     return list(written)
 
 
-def _version(topic: str, contract: Contract, header: bytes, schema: str, standing: str) -> Version:
+def _version(topic: str, contract: StagedRecord, header: bytes, schema: str, standing: str) -> SchemaVersion:
     raw = json.loads(schema)
     lost = schema_history.differences(raw, json.loads(contract.schema)) if standing == UNKNOWN else ()
-    return Version(topic, contract.name, header[2:].hex(), standing, raw, tuple(lost))
+    return SchemaVersion(topic, contract.name, header[2:].hex(), standing, raw, tuple(lost))
 
 
 def _domain(pipeline: Pipeline) -> Domain:

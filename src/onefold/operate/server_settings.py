@@ -16,10 +16,17 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, Top
 
 from onefold import kafka_ask, kafka_client
 from onefold.config.errors import first_line
-from onefold.config.guarantee import POSTGRES, UNKNOWN_CONTRACTS, Facts, Postgres, Role, Topic
+from onefold.config.guarantee import (
+    POSTGRES,
+    UNKNOWN_CONTRACTS,
+    PostgresSettings,
+    ServerFacts,
+    TopicRole,
+    TopicSettings,
+)
 from onefold.config.settings import Settings
 from onefold.operate import merge_sql, pipelines
-from onefold.pipelines import Faulty, Pipeline
+from onefold.pipelines import InvalidDeclaration, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 
@@ -45,37 +52,37 @@ _UNLOGGED = (
 Unknown = dict[str, list[str]]
 
 
-def roles_of(topology: Topology, *, replicated: bool) -> list[tuple[str, Role]]:
+def roles_of(topology: Topology, *, replicated: bool) -> list[tuple[str, TopicRole]]:
     """The topics of a pipeline, with what each is to it. `replicated`: it has a decision log."""
-    optional = [(topology.order, Role.ORDER), (topology.decisions if replicated else None, Role.DECISIONS)]
+    optional = [(topology.order, TopicRole.ORDER), (topology.decisions if replicated else None, TopicRole.DECISIONS)]
     return [
-        *((topic, Role.INPUT) for topic in topology.reads),
-        (topology.changelog, Role.CHANGELOG),
-        *((topic, Role.OUTPUT) for topic in topology.outputs),
-        *((topic, Role.DEAD) for topic in topology.dead.values()),
+        *((topic, TopicRole.INPUT) for topic in topology.reads),
+        (topology.changelog, TopicRole.CHANGELOG),
+        *((topic, TopicRole.OUTPUT) for topic in topology.outputs),
+        *((topic, TopicRole.DEAD) for topic in topology.dead.values()),
         *((topic, role) for topic, role in optional if topic is not None),
-        (topology.replays, Role.RECEIPTS),
+        (topology.replays, TopicRole.RECEIPTS),
     ]
 
 
-def of_processor(pipeline: Pipeline, settings: Settings) -> Facts:
-    """What a processor's promise hangs on: all topics of its pipeline. Raises `Faulty`."""
+def of_processor(pipeline: Pipeline, settings: Settings) -> ServerFacts:
+    """What a processor's promise hangs on: all topics of its pipeline. Raises `InvalidDeclaration`."""
     roles = roles_of(loading.load_topology(pipeline), replicated=settings.replicas_of(pipeline) > 1)
     return of_topics(roles, settings.client())
 
 
 def of_sink(
     pipeline: Pipeline, topics: Iterable[str], settings: Settings, connection: psycopg.Connection[Any]
-) -> Facts:
+) -> ServerFacts:
     """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
-    kafka = of_topics([(topic, Role.OUTPUT) for topic in topics], settings.client())
+    kafka = of_topics([(topic, TopicRole.OUTPUT) for topic in topics], settings.client())
     postgres = of_postgres(connection, merge_sql.written(pipeline))
-    return Facts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
+    return ServerFacts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
 
 
-def of_all(settings: Settings, names: Collection[str] | None = None) -> Facts:
+def of_all(settings: Settings, names: Collection[str] | None = None) -> ServerFacts:
     """End to end, of every pipeline that can be loaded; of those with these names, if some are given."""
-    roles: list[tuple[str, Role]] = []
+    roles: list[tuple[str, TopicRole]] = []
     tables: list[str] = []
     for pipeline, topology in _loaded(names):
         roles += roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
@@ -83,7 +90,7 @@ def of_all(settings: Settings, names: Collection[str] | None = None) -> Facts:
     kafka = of_topics(roles, settings.client())
     postgres, unknown = _asked(settings, tables)
     known = [pipeline.name for pipeline, _ in _loaded(names)]
-    return Facts(kafka.topics, postgres, _set_aside(known, settings), {**kafka.unknown, **unknown})
+    return ServerFacts(kafka.topics, postgres, _set_aside(known, settings), {**kafka.unknown, **unknown})
 
 
 def topologies(names: Collection[str]) -> list[Topology]:
@@ -95,23 +102,23 @@ def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
     return names if UNKNOWN_CONTRACTS in settings.allowed() else ()
 
 
-def without_kafka(settings: Settings, names: Collection[str] | None = None) -> Facts:
+def without_kafka(settings: Settings, names: Collection[str] | None = None) -> ServerFacts:
     """What PostgreSQL says, where Kafka cannot be asked. `names` as of `of_all`."""
     postgres, unknown = _asked(
         settings, [table for pipeline, _ in _loaded(names) for table in merge_sql.written(pipeline)]
     )
-    return Facts(postgres=postgres, unknown={"it cannot be asked": ["Kafka"], **unknown})
+    return ServerFacts(postgres=postgres, unknown={"it cannot be asked": ["Kafka"], **unknown})
 
 
 def _loaded(names: Collection[str] | None = None) -> Iterator[tuple[Pipeline, Topology]]:
     for pipeline in pipelines.found().pipelines.values():
         if names is not None and pipeline.name not in names:
             continue
-        with suppress(Faulty):  # `check` says why
+        with suppress(InvalidDeclaration):  # `check` says why
             yield pipeline, loading.load_topology(pipeline)
 
 
-def _asked(settings: Settings, tables: Sequence[str]) -> tuple[Postgres | None, Unknown]:
+def _asked(settings: Settings, tables: Sequence[str]) -> tuple[PostgresSettings | None, Unknown]:
     import psycopg
 
     from onefold import postgres as sessions
@@ -125,29 +132,29 @@ def _asked(settings: Settings, tables: Sequence[str]) -> tuple[Postgres | None, 
         return None, {f"it {sessions.unopened(error)} ({first_line(error)})": [POSTGRES]}
 
 
-def of_postgres(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Postgres:
+def of_postgres(connection: psycopg.Connection[Any], tables: Sequence[str]) -> PostgresSettings:
     """What holds for this session, and which of these tables, or of the engine's, are unlogged.
 
     Raises psycopg.Error when PostgreSQL does not answer.
     """
     settings = {name: str((connection.execute(f"SHOW {name}").fetchone() or ("",))[0]) for name in _SETTINGS}
-    return Postgres(settings, [name for (name,) in connection.execute(_UNLOGGED, (list(tables),))])
+    return PostgresSettings(settings, [name for (name,) in connection.execute(_UNLOGGED, (list(tables),))])
 
 
-def of_topics(roles: Sequence[tuple[str, Role]], client: Mapping[str, str]) -> Facts:
+def of_topics(roles: Sequence[tuple[str, TopicRole]], client: Mapping[str, str]) -> ServerFacts:
     """How these topics are set, and the log of transactions. One that is not there is left out: it has lost nothing yet."""
     admin = kafka_client.admin(client)
     names = list(dict.fromkeys([*(name for name, _ in roles), TRANSACTIONS]))
     unknown: Unknown = defaultdict(list)
     described, configs = _answers(admin, names, unknown)
     found = [
-        Topic(name, role, _replicas(described[name]), configs.get(name, {}))
-        for name, role in [*roles, (TRANSACTIONS, Role.TRANSACTIONS)]
+        TopicSettings(name, role, _replicas(described[name]), configs.get(name, {}))
+        for name, role in [*roles, (TRANSACTIONS, TopicRole.TRANSACTIONS)]
         if name in described
     ]
     if TRANSACTIONS not in described and TRANSACTIONS not in _flat(unknown):
         found += _transactions_to_be(admin, unknown)
-    return Facts(found, unknown=dict(unknown))
+    return ServerFacts(found, unknown=dict(unknown))
 
 
 def _answers(
@@ -167,7 +174,7 @@ def _answers(
     return found, configs
 
 
-def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[Topic]:
+def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[TopicSettings]:
     try:
         nodes = admin.describe_cluster(request_timeout=CALL_S).result().nodes
     except KafkaException:
@@ -183,7 +190,7 @@ def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[Topic]:
     if config is None or any(name not in config for name in _TO_BE):
         return []
     replicas, in_sync = (str(config[name].value) for name in _TO_BE)
-    return [Topic(TRANSACTIONS, Role.TRANSACTIONS, int(replicas), {"min.insync.replicas": in_sync})]
+    return [TopicSettings(TRANSACTIONS, TopicRole.TRANSACTIONS, int(replicas), {"min.insync.replicas": in_sync})]
 
 
 def _answer(asked: Future[Any], name: str, unknown: Unknown) -> Any:

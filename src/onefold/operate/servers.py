@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 
 from onefold import kafka_ask, kafka_probe, rights
 from onefold.config import redaction
-from onefold.config.guarantee import END_TO_END, Topic, judge
+from onefold.config.guarantee import END_TO_END, TopicSettings, judge
 from onefold.config.settings import Settings
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
 from onefold.operate import acls, grants, lacking, offsets, partitions, ping, pipelines, server_settings
-from onefold.operate.acls import Acl, Service
+from onefold.operate.acls import Acl, KafkaService
 from onefold.pipelines import Pipeline
 from onefold.processor.core.topology import Topology
 from onefold.rights import Right
@@ -43,7 +43,7 @@ _AVOIDED = ("4.3", "4.4")
 
 
 @dataclass
-class Checked:
+class ServerCheck:
     """What was found.
 
     Attributes:
@@ -68,8 +68,8 @@ def check(
     settings: Settings,
     names: Sequence[str],
     clock: Callable[[], float] = time.time,
-    services: Sequence[Service] = (),
-) -> Checked:
+    services: Sequence[KafkaService] = (),
+) -> ServerCheck:
     """Ask Kafka and PostgreSQL; seconds. Nothing is changed.
 
     Args:
@@ -80,7 +80,7 @@ def check(
     Raises:
         UserError: no server is set, and the embedded stack is not running.
     """
-    found = Checked()
+    found = ServerCheck()
     kafka_answers = _kafka(settings, names, found, services)
     _postgres(settings, names, found, clock, services)
     known = server_settings.of_all(settings, names) if kafka_answers else server_settings.without_kafka(settings, names)
@@ -97,7 +97,7 @@ def check(
     return found
 
 
-def _parking(topologies: Iterable[Topology], topics: Sequence[Topic]) -> Iterator[str]:
+def _parking(topologies: Iterable[Topology], topics: Sequence[TopicSettings]) -> Iterator[str]:
     """What keeps parked events from being replayed."""
     compacted = {topic.name for topic in topics if "compact" in topic.config.get("cleanup.policy", "")}
     for topology in topologies:
@@ -108,7 +108,7 @@ def _parking(topologies: Iterable[Topology], topics: Sequence[Topic]) -> Iterato
             )
 
 
-def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: Sequence[Service]) -> bool:
+def _kafka(settings: Settings, names: Sequence[str], found: ServerCheck, services: Sequence[KafkaService]) -> bool:
     """Returns whether Kafka can be asked for more."""
     from confluent_kafka import KafkaException
 
@@ -124,7 +124,7 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: S
     chosen = _pipelines(names)
     wanted = {
         service: of
-        for service in services or Service
+        for service in services or KafkaService
         if (of := acls.acls_of(service, chosen, lambda pipeline: settings.replicas_of(pipeline) > 1))
     }
     try:
@@ -159,7 +159,7 @@ def _pipelines(names: Sequence[str]) -> list[Pipeline]:
     ]
 
 
-def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: Checked) -> str:
+def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: ServerCheck) -> str:
     """The releases of the brokers, for the end of a line; "" if no broker says it."""
     releases = set()
     for broker in cluster.brokers.values():
@@ -184,10 +184,10 @@ def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: Checke
 
 
 def _lacks(
-    found: Checked,
+    found: ServerCheck,
     login: str,
-    lacks: Mapping[Service, Sequence[Acl] | Sequence[Right]],
-    services: Sequence[Service],
+    lacks: Mapping[KafkaService, Sequence[Acl] | Sequence[Right]],
+    services: Sequence[KafkaService],
     remedy: str,
 ) -> None:
     """Name the missing rights of the services that were asked for, else the services that the login cannot be."""
@@ -257,9 +257,9 @@ def _topics(settings: Settings, names: Sequence[str]) -> Iterator[str]:
 def _postgres(
     settings: Settings,
     names: Sequence[str],
-    found: Checked,
+    found: ServerCheck,
     clock: Callable[[], float],
-    services: Sequence[Service],
+    services: Sequence[KafkaService],
 ) -> None:
     import psycopg
 
@@ -270,7 +270,7 @@ def _postgres(
     wanted = {
         service: grants.rights_of(role, chosen)
         for service, role in lacking.ROLES.items()
-        if service in (services or Service)
+        if service in (services or KafkaService)
     }
     try:
         with closing(

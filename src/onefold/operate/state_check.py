@@ -34,8 +34,8 @@ from onefold.processor.core.parking import Parking, Ticket, parking
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.core.values import PARKED_HEADER, Record
 from onefold.processor.io.partitioner import partition_of
-from onefold.processor.runtime.changelog import Progress, told
-from onefold.processor.runtime.state_store import STATE, Store
+from onefold.processor.runtime.changelog import TaskProgress, told
+from onefold.processor.runtime.state_store import STATE, MemoryStateStore
 from onefold.verify import record, writer_identity
 from onefold.verify.kafka import KAFKA, Kafka
 from onefold.verify.log import Log
@@ -52,7 +52,7 @@ _BATCH = 1_000
 Told = Callable[[str, int], None]
 
 
-class Compared(NamedTuple):
+class StateComparison(NamedTuple):
     """What the comparison says.
 
     Attributes:
@@ -79,7 +79,7 @@ def add_to(verdict: Verdict, settings: Settings, told: Told) -> None:
             verdict.states = check.found
         else:
             unknown = reason
-    except pipelines.Faulty as fault:
+    except pipelines.InvalidDeclaration as fault:
         unknown = CodedError(Code.PIPELINE_WRONG, str(fault))
     except CodedError as error:
         unknown = error
@@ -104,7 +104,9 @@ def _decide(verdict: Verdict, found: list[Finding], unknown: CodedError) -> None
         verdict.reason += f"; not every state could be compared: {unknown}"
 
 
-def compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Told, kafka: Kafka = KAFKA) -> Compared:
+def compare(
+    topology: Topology, codec: Codec, client: dict[str, Any], told: Told, kafka: Kafka = KAFKA
+) -> StateComparison:
     """Compare the states of all tasks, and those that differ once more. Kafka may compact the changelog while it is read: then a
     record before the progress is gone, and its successor lies behind. Raises `CannotTell` and `ProcessorError` if none can be
     compared.
@@ -118,7 +120,7 @@ def compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Told
     return again._replace(findings=still)
 
 
-def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Told, kafka: Kafka) -> Compared:
+def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Told, kafka: Kafka) -> StateComparison:
     stored = _stored(topology, client, kafka)
     dead = _dead(topology, client, kafka)
     order = [topology.order] if topology.order else []
@@ -148,11 +150,11 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
                 findings.append(found)
     if findings and compacted:
         text = f"states differ, but {', '.join(compacted)} is compacted (cleanup.policy), and may have lost records"
-        return Compared([], check, CannotTell(Code.RECORDS_DELETED, text))
+        return StateComparison([], check, CannotTell(Code.RECORDS_DELETED, text))
     if lost:
         text = f"Kafka has deleted the beginning of {topology.changelog}, and {lost:,} states may have been there"
-        return Compared(findings, check, CannotTell(Code.RECORDS_DELETED, text))
-    return Compared(findings, check, None)
+        return StateComparison(findings, check, CannotTell(Code.RECORDS_DELETED, text))
+    return StateComparison(findings, check, None)
 
 
 @dataclass
@@ -168,10 +170,10 @@ class _Stored:
     is_cut: bool
     states: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     others: dict[bytes, bytes | None] = field(default_factory=dict)
-    progress: Progress = field(default_factory=Progress)
+    progress: TaskProgress = field(default_factory=TaskProgress)
     progress_at: int = 0
 
-    def take(self, read: record.Record) -> None:
+    def take(self, read: record.ReadRecord) -> None:
         key = read.key or b""
         if not key.startswith(STATE):
             self.others[key] = read.value
@@ -206,7 +208,7 @@ def _stored(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[in
         ends = log.stable_ends()
         found = {partition: _Stored(start > 0) for (_, partition), start in log.starts().items()}
 
-        def take(read: record.Record) -> None:
+        def take(read: record.ReadRecord) -> None:
             if read.offset < ends[changelog, read.partition]:
                 found[read.partition].take(read)
 
@@ -223,9 +225,9 @@ def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[reco
     found = dict[record.Source, bytes | None]()
     with closing(kafka.log(client, [*topology.dead.values()])) as log:
         _check_whole(log, topology.dead.values())
-        ours = writer_identity.Owner(log.cluster_id, topology.name)
+        ours = writer_identity.WriterIdentity(log.cluster_id, topology.name)
 
-        def take(read: record.Record) -> None:
+        def take(read: record.ReadRecord) -> None:
             source = record.source_of(read.header(writer_identity.SOURCE_HEADER))
             if source is not None and ours.wrote(read) is not False:
                 found[source] = read.header(PARKED_HEADER)
@@ -260,7 +262,7 @@ def _gone(topology: Topology, log: Log, stored: Mapping[int, _Stored]) -> Cannot
     return None
 
 
-class _Task:
+class _StateRebuild:
     """Makes the states of a partition again."""
 
     def __init__(
@@ -284,7 +286,7 @@ class _Task:
         self.taken = self.ticked_ms = 0
         self.partition = partition
         self.stored = stored
-        self.store = Store()
+        self.store = MemoryStateStore()
         self._dead = dead
 
     def take(self, taken: Record) -> None:
@@ -334,7 +336,7 @@ class _Task:
 class _Envelope(NamedTuple):
     """What an input record carries besides its key and value, as the Kafka client gives it."""
 
-    read: record.Record
+    read: record.ReadRecord
 
     def timestamp(self) -> tuple[int, int]:
         return 1, -1 if self.read.timestamp_ms is None else self.read.timestamp_ms
@@ -350,26 +352,26 @@ def _processed(
     stored: dict[int, _Stored],
     dead: Mapping[record.Source, bytes | None],
     told: Told,
-) -> list[_Task]:
+) -> list[_StateRebuild]:
     """The tasks, with the states that the handler makes of all input records before the progress."""
     partitions, life = log.topics[topology.reads[0]].partitions, log.topics[topology.changelog].topic_id
     ours = Owner(log.cluster_id, topology.name, life)
     tasks = [
-        _Task(topology, codec, partition, partitions, stored[partition], dead, ours.signature)
+        _StateRebuild(topology, codec, partition, partitions, stored[partition], dead, ours.signature)
         for partition in range(partitions)
     ]
     ends = {(topic, at): to for at, one in stored.items() for topic, to in one.progress.offsets_next.items()}
 
-    def processed(read: record.Record) -> Sequence[Record]:
+    def processed(read: record.ReadRecord) -> Sequence[Record]:
         return ours.of([Record(*read[:5], _Envelope(read))])
 
-    def process(read: record.Record) -> None:
+    def process(read: record.ReadRecord) -> None:
         for one in processed(read):
             tasks[read.partition].take(one)
 
     order = Order(topology.reads, process, stops=True)
 
-    def take(read: record.Record) -> None:
+    def take(read: record.ReadRecord) -> None:
         if log.records % 10_000 == 0:
             told("making the states", log.records)
         if read.topic == topology.order:
@@ -385,7 +387,7 @@ def _processed(
     return tasks
 
 
-def _differences(topology: Topology, codec: Codec, task: _Task) -> Iterator[Finding]:
+def _differences(topology: Topology, codec: Codec, task: _StateRebuild) -> Iterator[Finding]:
     stored, partition = task.stored.states, task.partition
     for key in sorted({key for key, _ in task.store.items()} | stored.keys()):
         state, (offset, found) = task.store.get(key), stored.get(key, (0, None))

@@ -15,7 +15,7 @@ from onefold.error_codes import Code
 from onefold.operate import grants
 from onefold.pipelines import find
 from onefold.printable import printable
-from onefold.rights import Role
+from onefold.rights import DatabaseRole
 from onefold.verify.judge import Progress
 from onefold.verify.verdict import UNKNOWN
 from onefold.verify.verifier import verify
@@ -99,7 +99,7 @@ def lacking(domain: str, dsn: str) -> str:
     """The rights of a verifier that are missing, in one sentence, or ""."""
     try:
         known = find().pipelines
-        return grants.lacking(Role.VERIFIER, dsn, [known[domain]] if domain in known else [], "onefold verify")
+        return grants.lacking(DatabaseRole.VERIFIER, dsn, [known[domain]] if domain in known else [], "onefold verify")
     except psycopg.Error:
         return ""  # which the verdict says
 

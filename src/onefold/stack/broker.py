@@ -19,7 +19,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.stack import service_environment
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 
 FORMAT_S = 60.0  # many times what it takes; a minute is a machine in deep trouble
 STOP_S = 15.0  # many times what a controlled shutdown of a single node takes
@@ -97,9 +97,9 @@ class Broker:
         """The command line that runs the node in the foreground."""
         return [*self._java(*JVM_FLAGS), "kafka.Kafka", str(self.home / "server.properties")]
 
-    def service(self, log: Path) -> Service:
+    def service(self, log: Path) -> SupervisedService:
         """The node as a service for the supervisor."""
-        return Service(
+        return SupervisedService(
             name="kafka",
             argv=tuple(self.command()),
             log=log,

@@ -16,8 +16,8 @@ from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.stack import service_environment
-from onefold.stack.output import Output
-from onefold.stack.service import Service, is_ready
+from onefold.stack.output import ServiceOutput
+from onefold.stack.service import SupervisedService, is_ready
 from onefold.waiting import until
 
 GUARD = Path(__file__).with_name("parent_guard.py")
@@ -31,10 +31,10 @@ KILL_S = 5.0  # the kernel needs none; a process in the middle of a disk write m
 class Child:
     """A service's process. Start it from the main thread: Linux watches the thread that started the process, not its parent."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SupervisedService) -> None:
         self.service = service
         self._process: subprocess.Popen[bytes] | None = None
-        self._output: Output | None = None
+        self._output: ServiceOutput | None = None
 
     @property
     def pid(self) -> int | None:
@@ -46,7 +46,7 @@ class Child:
         service = self.service
         if self._output is not None:
             self._output.close()
-        self._output = Output(service)
+        self._output = ServiceOutput(service)
         owner = "-" if service.account is None else ":".join(map(str, service.account))
         guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(service.death_signal)), owner]
         with self._output.opened() as log:

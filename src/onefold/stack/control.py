@@ -20,15 +20,15 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings, forget_servers
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import data_directory, filelock, metrics
 from onefold.stack.broker import Broker
 from onefold.stack.child import end_known, tail
 from onefold.stack.embedded import prepare
-from onefold.stack.plan import Plan, logged, pipeline
-from onefold.stack.ports import Keeping, choose_ports, of_stack
-from onefold.stack.postgres import Postgres
-from onefold.stack.service import Service
+from onefold.stack.plan import StackPlan, logged, pipeline
+from onefold.stack.ports import ReservedPorts, choose_ports, of_stack
+from onefold.stack.postgres import PostgresServer
+from onefold.stack.service import SupervisedService
 
 READY_S = 360.0  # a first start on a slow machine with other work; a service that ends is reported at once
 STOP_S = 90.0  # the sum of what the services may take, and then some
@@ -39,7 +39,7 @@ INFRASTRUCTURE = ("kafka", "postgres")
 
 
 def up(
-    settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress
+    settings: Settings, domains: Sequence[str], only: Sequence[str], progress: StageProgress
 ) -> tuple[dict[str, Any], bool]:
     """Starts the stack, and returns when all services are ready. Of one that is up, pipelines that were added since are taken
     in, and those that are gone are let go.
@@ -61,7 +61,7 @@ def up(
     if not settings.postgres_dsn:
         forget_servers()  # also in the services, which inherit from here
     data_directory.claim(home)
-    with filelock.held(home / "run" / "lock"), closing(Keeping()) as keeping:
+    with filelock.held(home / "run" / "lock"), closing(ReservedPorts()) as keeping:
         data_directory.claim(home)  # once more: a wipe that held the lock has removed marker and folders
         running = stack_state.read_running(home)
         if running:
@@ -101,7 +101,7 @@ def down(settings: Settings, wipe: bool) -> tuple[bool, list[str]]:
         return stop(home), data_directory.wipe(home) if wipe else []
 
 
-def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]:
+def restart(settings: Settings, name: str, progress: StageProgress) -> dict[str, Any]:
     """Ends a service of the running stack in order, and returns its new entry of stack.json when the supervisor has made it
     ready again.
 
@@ -122,7 +122,7 @@ def restart(settings: Settings, name: str, progress: Progress) -> dict[str, Any]
         return _wait_again(home, service, before, progress)
 
 
-def set_stopped(settings: Settings, names: Sequence[str], stopped: bool, progress: Progress) -> list[str]:
+def set_stopped(settings: Settings, names: Sequence[str], stopped: bool, progress: StageProgress) -> list[str]:
     """Stops services of the running stack, or starts stopped ones, and returns when they are stopped or ready.
 
     Args:
@@ -140,7 +140,7 @@ def set_stopped(settings: Settings, names: Sequence[str], stopped: bool, progres
         changed = [service.name for service in _services(home, names) if service.stopped != stopped]
         if not changed:
             return []
-        now = Plan.read(home)
+        now = StackPlan.read(home)
         stages = [
             [replace(service, stopped=stopped) if service.name in changed else service for service in stage]
             for stage in now.stages
@@ -176,16 +176,18 @@ def _running(home: Path) -> dict[str, Any]:
     return running
 
 
-def _services(home: Path, names: Sequence[str]) -> list[Service]:
+def _services(home: Path, names: Sequence[str]) -> list[SupervisedService]:
     """The services of these names, without names all. A task that is done is no service."""
-    known = {one.name: one for stage in Plan.read(home).stages for one in stage if one.ready.kind != "done"}
+    known = {one.name: one for stage in StackPlan.read(home).stages for one in stage if one.ready.kind != "done"}
     for name in names:
         if name not in known:
             raise UserError(Code.NAME_UNKNOWN, f"there is no service {name}", f"There are: {', '.join(known)}.", USAGE)
     return [known[name] for name in dict.fromkeys(names)] or list(known.values())
 
 
-def _wait_again(home: Path, service: Service, before: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def _wait_again(
+    home: Path, service: SupervisedService, before: dict[str, Any], progress: StageProgress
+) -> dict[str, Any]:
     """The entry of a service once it is ready and another process than before."""
     progress.say(f"waiting for: {service.name}")
     ends = before["restarts"] + bool(before["pid"])  # the one that was ended has its end too
@@ -232,8 +234,8 @@ def _end_leftovers(home: Path) -> bool:
 
 
 def _plan(
-    settings: Settings, domains: Sequence[str], only: Sequence[str], progress: Progress, keeping: Keeping
-) -> Plan:
+    settings: Settings, domains: Sequence[str], only: Sequence[str], progress: StageProgress, keeping: ReservedPorts
+) -> StackPlan:
     """Prepares what the services need and lists them. Servers of the user's own take the place of ours."""
     home = settings.home
     wanted = {name for name in INFRASTRUCTURE if not only or name in only}
@@ -251,7 +253,7 @@ def _plan(
     if "postgres" in wanted:
         parts.database.make_logins()
         logins = parts.database.logins
-    services: dict[str, Postgres | Broker] = {"postgres": parts.database, "kafka": parts.broker}
+    services: dict[str, PostgresServer | Broker] = {"postgres": parts.database, "kafka": parts.broker}
     public: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers
         or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
@@ -270,7 +272,7 @@ def _plan(
         stages += pipeline(settings, domains, public)
         last = {} if settings.metrics_port else stack_state.load(home / "run" / "plan.json").get("public", {})
         public["metrics"] = metrics.free_of(last.get("metrics", {}))
-    return Plan(*metrics.placed(stages, public, settings.metrics_port))
+    return StackPlan(*metrics.placed(stages, public, settings.metrics_port))
 
 
 def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
@@ -296,11 +298,11 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
 
 
 def _take_in(
-    settings: Settings, domains: Sequence[str], running: dict[str, Any], progress: Progress
+    settings: Settings, domains: Sequence[str], running: dict[str, Any], progress: StageProgress
 ) -> tuple[dict[str, Any], bool]:
     """Hands the running supervisor a plan with these pipelines and no stopped service. Says whether that changed anything."""
     home = settings.home
-    now = Plan.read(home)
+    now = StackPlan.read(home)
     infrastructure = [
         [replace(service, stopped=False) for service in stage]
         for stage in now.stages
@@ -318,9 +320,9 @@ def _take_in(
 def _hand_over(
     home: Path,
     running: dict[str, Any],
-    stages: list[list[Service]],
+    stages: list[list[SupervisedService]],
     public: dict[str, Any],
-    progress: Progress,
+    progress: StageProgress,
     names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Hands the running supervisor another plan, and returns the state when the services of these names, or all, are as the plan
@@ -332,19 +334,19 @@ def _hand_over(
             f"the stack in {home} was started by Onefold 0.1.0, which takes in nothing while it runs",
             "Stop it with `onefold down`, and start it again.",
         )
-    plan = Plan(stages, {**public, "plan": public.get("plan", 0) + 1})
+    plan = StackPlan(stages, {**public, "plan": public.get("plan", 0) + 1})
     plan.write(home)
     os.kill(running["supervisor_pid"], signal.SIGHUP)
     there = lambda: stack_state.alive(running["supervisor_pid"], running["create_time"])  # noqa: E731
     awaited = [[service for service in stage if not names or service.name in names] for stage in stages]
-    return _wait(home, Plan(awaited, plan.public), there, progress, "what runs goes on, and it is tried further")
+    return _wait(home, StackPlan(awaited, plan.public), there, progress, "what runs goes on, and it is tried further")
 
 
 def _wait(
     home: Path,
-    plan: Plan,
+    plan: StackPlan,
     there: Callable[[], bool],
-    progress: Progress,
+    progress: StageProgress,
     otherwise: str = "everything that was started is stopped again",
 ) -> dict[str, Any]:
     """Returns the state when every service of the plan is ready or stopped, or is one that the others can do without.
@@ -395,7 +397,7 @@ def _refuse_unstopped(home: Path, name: str, entry: dict[str, Any]) -> None:
         )
 
 
-def _is_hopeless(service: Service, entry: dict[str, Any], otherwise: str) -> bool:
+def _is_hopeless(service: SupervisedService, entry: dict[str, Any], otherwise: str) -> bool:
     """Whether it will not be ready, and the others can do without. Raises UserError when they cannot."""
     if entry["was_ready"]:
         return False
@@ -416,7 +418,7 @@ def _ended(entry: dict[str, Any]) -> str:
     return str(last["why"]) if last else str(entry["detail"]).partition(";")[0]
 
 
-def _not_ready(service: Service, what: str, entry: dict[str, Any], otherwise: str) -> UserError:
+def _not_ready(service: SupervisedService, what: str, entry: dict[str, Any], otherwise: str) -> UserError:
     detail = f" ({entry['detail'].partition(';')[0]})" if entry.get("detail") else ""
     return UserError(
         Code.SERVICE_FAILED,

@@ -16,7 +16,7 @@ from onefold.config import private_files
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.stack.postgres import Postgres
+from onefold.stack.postgres import PostgresServer
 
 # Only a starting stack fills these folders; services that run by hand fill some of the others.
 _OF_THE_STACK = ("kafka", "logs", "postgres")
@@ -117,7 +117,7 @@ def contents(home: Path) -> list[str]:
     """Names of what a wipe of `home` removes, for a question."""
     named = {
         "topics of the embedded Kafka": _is_there(home / "kafka" / "data"),
-        "tables of the embedded PostgreSQL": _is_there(Postgres(home / "postgres", 0).data),
+        "tables of the embedded PostgreSQL": _is_there(PostgresServer(home / "postgres", 0).data),
         **{name: any(_made(home, name)) for name in ("states", "objects", "checkpoints", "logs")},
         "checkpoints of `verify`": any(_made(home, "judge")),
     }
@@ -132,7 +132,7 @@ def wipe(home: Path) -> list[str]:
     Returns:
         A sentence for each file that stays.
     """
-    Postgres(home / "postgres", 0).wipe()
+    PostgresServer(home / "postgres", 0).wipe()
     stays = []
     for name in _MADE:
         folder = home / name

@@ -14,8 +14,8 @@ from onefold.config import settings
 from onefold.stack import data_directory, jars, java
 from onefold.stack.broker import Broker
 from onefold.stack.child import Child
-from onefold.stack.ports import Keeping, Ports, choose_ports, free_ports, of_stack
-from onefold.stack.postgres import LOCALE, Postgres, check_account
+from onefold.stack.ports import Ports, ReservedPorts, choose_ports, free_ports, of_stack
+from onefold.stack.postgres import LOCALE, PostgresServer, check_account
 
 Say = Callable[[str], None]
 
@@ -25,7 +25,7 @@ class Parts:
     """Everything that exists before a service starts."""
 
     broker: Broker
-    database: Postgres
+    database: PostgresServer
     java: java.Java
     spark_jars: list[Path]
 
@@ -71,7 +71,7 @@ def prepare(
     if with_database:
         check_account()  # before minutes of downloads
     found = java.locate(cache)
-    database = Postgres(home / "postgres", ports.postgres)
+    database = PostgresServer(home / "postgres", ports.postgres)
     with ThreadPoolExecutor(max_workers=1) as pool:
         made = pool.submit(database.prepare if with_database else bool)
         jars.ensure("broker spark", cache, found.executable, _counting(say, "fetching jars"))
@@ -86,17 +86,17 @@ def prepare(
 @contextmanager
 def database(home: Path, programs: Path | None = None, locale: Sequence[str] = LOCALE) -> Iterator[Database]:
     """Runs a database alone as a child of this process until the block ends, with its data in `home` and its log in
-    home/logs. What it leaves outside of `home` (`Postgres.wipe`) is gone afterwards.
+    home/logs. What it leaves outside of `home` (`PostgresServer.wipe`) is gone afterwards.
 
     Args:
-        programs, locale: of another PostgreSQL than the wheel's (`Postgres`).
+        programs, locale: of another PostgreSQL than the wheel's (`PostgresServer`).
     """
     check_account()
     data_directory.claim(home)
-    with closing(Keeping()) as keeping:
+    with closing(ReservedPorts()) as keeping:
         (port,) = free_ports(1)
         keeping.keep([port])
-        server = Postgres(home / "postgres", port, programs, locale)
+        server = PostgresServer(home / "postgres", port, programs, locale)
         server.prepare()
         child = Child(server.service(home / "logs" / "postgres.log"))
         with _up([child]):
@@ -112,7 +112,7 @@ def infrastructure(
     in home/logs; the broker alone where there is a database `beside` it.
     """
     data_directory.claim(home)
-    with closing(Keeping()) as keeping:
+    with closing(ReservedPorts()) as keeping:
         ports = choose_ports(home)
         keeping.keep(of_stack(home, {}))
         parts = prepare(home, ports, default_cache(), say, with_database=beside is None)

@@ -72,7 +72,7 @@ def tail(log: Path, lines: int) -> list[str]:
     return [line for line in _readable(found) if not _JAVA_FRAME.match(line)][-lines:]
 
 
-class Reader:
+class StackLogReader:
     """Reads the logs of a stack, whole lines only, from where they end when it is made. What is not UTF-8 is shown with
     replacement characters.
 

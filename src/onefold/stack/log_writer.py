@@ -19,7 +19,7 @@ BLOCK = 64 * 1024  # what a pipe holds on Linux
 _LONGEST = 2
 
 
-class Writer:
+class LogFiles:
     """The files of a log.
 
     Args:
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     path, limit, files = arguments
-    writer = Writer(Path(path), int(limit), int(files))
+    writer = LogFiles(Path(path), int(limit), int(files))
     while block := os.read(0, BLOCK):
         writer.write(block)
 

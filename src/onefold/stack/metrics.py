@@ -10,14 +10,14 @@ from typing import Any
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.stack.ports import free_ports, if_free
-from onefold.stack.service import Service
+from onefold.stack.service import SupervisedService
 
 # What the services are called that have metrics on a port of their own; the dashboard has them on its page's.
 MEASURED = ("processor-", "sink-", "worker-", "auditor-")
 VARIABLE = "ONEFOLD_METRICS_PORT"
 PORT_MAX = 65535
 
-Stages = Sequence[Sequence[Service]]
+Stages = Sequence[Sequence[SupervisedService]]
 
 
 def free_of(ports: Mapping[str, int]) -> dict[str, int]:
@@ -25,7 +25,9 @@ def free_of(ports: Mapping[str, int]) -> dict[str, int]:
     return {name: port for name, port in ports.items() if if_free(port)}
 
 
-def placed(stages: Stages, public: Mapping[str, Any], first: int) -> tuple[list[list[Service]], dict[str, Any]]:
+def placed(
+    stages: Stages, public: Mapping[str, Any], first: int
+) -> tuple[list[list[SupervisedService]], dict[str, Any]]:
     """The same services, each told its port, and `public` with the ports by name, as "metrics".
 
     Args:
@@ -47,7 +49,7 @@ def placed(stages: Stages, public: Mapping[str, Any], first: int) -> tuple[list[
     return told, {**public, "metrics": ports}
 
 
-def _told(service: Service, port: int | None) -> Service:
+def _told(service: SupervisedService, port: int | None) -> SupervisedService:
     if port is None:
         return service
     return replace(service, environment={**service.environment, VARIABLE: str(port)})

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from onefold.stack import service_environment
-from onefold.stack.service import Service
+from onefold.stack.service import SupervisedService
 
 WRITER = Path(__file__).with_name("log_writer.py")
 _DEVICES = Path("/dev")  # /dev/stdout is the command's output, and no log file
 _LEFT: list[subprocess.Popen[bytes]] = []  # writers of ended services with a running child process
 
 
-class Output:
+class ServiceOutput:
     """The output of a service's process. A new writer replaces a killed one without loss, because the pipe stays open."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SupervisedService) -> None:
         self._log, self._limit, self._files = service.log, service.log_bytes, service.log_files
         self._pipe = -1
         self._writer: subprocess.Popen[bytes] | None = None

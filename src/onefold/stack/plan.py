@@ -12,7 +12,7 @@ from onefold import pipelines
 from onefold.config import stack_state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.stack import cores, service_environment
-from onefold.stack.service import Ready, Service, of_command
+from onefold.stack.service import Ready, SupervisedService, of_command
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
@@ -29,7 +29,7 @@ ROLES = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class StackPlan:
     """What the supervisor runs.
 
     Attributes:
@@ -37,7 +37,7 @@ class Plan:
         public: what stack.json has besides the services.
     """
 
-    stages: Sequence[Sequence[Service]]
+    stages: Sequence[Sequence[SupervisedService]]
     public: dict[str, Any]
 
     def write(self, home: Path) -> None:
@@ -47,10 +47,12 @@ class Plan:
         stack_state.write(home / "run" / "plan.json", body)
 
     @classmethod
-    def read(cls, home: Path) -> Plan:
+    def read(cls, home: Path) -> StackPlan:
         """Reads what `write` wrote. Raises UserError when a newer Onefold did."""
         found = stack_state.load(home / "run" / "plan.json")
-        return cls([[Service.from_json(service) for service in stage] for stage in found["stages"]], found["public"])
+        return cls(
+            [[SupervisedService.from_json(service) for service in stage] for stage in found["stages"]], found["public"]
+        )
 
     @property
     def names(self) -> list[str]:
@@ -58,7 +60,7 @@ class Plan:
         return [service.name for stage in self.stages for service in stage]
 
 
-def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[list[Service]]:
+def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[list[SupervisedService]]:
     """The stages after the infrastructure: topics and tables, then processors, workers, sinks and the dashboard.
 
     Args:
@@ -90,12 +92,12 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     return [*stages, auditors] if auditors else stages
 
 
-def _sink(settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str) -> Service:
+def _sink(settings: Settings, public: dict[str, Any], domains: Sequence[str], instance: str) -> SupervisedService:
     sink = _onefold(settings, public, f"sink-{instance}", ("sink", *domains, "--instance", instance), None, SINK_STOP_S)
     return replace(sink, inherits=service_environment.SINK)
 
 
-def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:
+def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[SupervisedService]:
     """One for each domain that has jobs."""
     known = pipelines.find().pipelines
     return [
@@ -105,7 +107,7 @@ def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     ]
 
 
-def _auditors(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[Service]:
+def _auditors(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[SupervisedService]:
     if not settings.to_audit():
         return []
     from onefold.operate import auditing  # imports the judge, which a stack without auditors does not need
@@ -127,14 +129,14 @@ def _processes(settings: Settings, domain: str, domains: int) -> int:
     return settings.processor_instances or min(cores.processes(domains), settings.partitions)
 
 
-def _dashboard(settings: Settings, public: dict[str, Any]) -> list[Service]:
+def _dashboard(settings: Settings, public: dict[str, Any]) -> list[SupervisedService]:
     if not public["dashboard"]:
         return []
     port = public["dashboard"].rpartition(":")[2]
     return [_onefold(settings, public, "dashboard", ("dashboard", "--port", port), None, DASHBOARD_STOP_S)]
 
 
-def logged(service: Service, settings: Settings) -> Service:
+def logged(service: SupervisedService, settings: Settings) -> SupervisedService:
     """The service, with as many log files of such a size as are set."""
     return replace(service, log_bytes=settings.log_file_mb * 1_000_000, log_files=settings.log_files)
 
@@ -147,7 +149,7 @@ def _onefold(
     ready: Ready | None,
     stop_s: float,
     needed: bool = True,
-) -> Service:
+) -> SupervisedService:
     status = settings.home / "run" / f"{name}.status.json"
     logins = public.get("postgres_logins", {})  # a stack that an earlier release started has none
     made = environment(settings, public["bootstrap_servers"], logins.get(ROLES[arguments[0]], public["postgres_dsn"]))

@@ -71,7 +71,7 @@ def free_ports(count: int) -> list[int]:
             found.close()
 
 
-class Keeping:
+class ReservedPorts:
     """Keeps ports for services that start later, or again: `free_ports` gives them to nobody else meanwhile. Who asks for one by
     its number still gets it. Close it after use.
 

@@ -30,10 +30,10 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.stack import accounts, postgres_copies, service_environment
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 
 USER = DATABASE = "onefold"
-#: The logins of services, without their beginning `onefold_`: the values of `onefold.rights.Role`, which imports psycopg.
+#: The logins of services, without their beginning `onefold_`: the values of `onefold.rights.DatabaseRole`, which imports psycopg.
 ROLES = ("owner", "sink", "worker", "reader", "verifier")
 _ROLES_FILE = Path(__file__).with_name("roles.sql")
 OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
@@ -62,7 +62,7 @@ LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
 
 
 @dataclass(frozen=True)
-class Postgres:
+class PostgresServer:
     """The server's folder and port. `prepare()` once, and `make_logins()` for a stack, then run `command()`.
 
     Attributes:
@@ -156,9 +156,9 @@ class Postgres:
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         return [str(self._binaries / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings]
 
-    def service(self, log: Path) -> Service:
+    def service(self, log: Path) -> SupervisedService:
         """The server as a service for the supervisor."""
-        return Service(
+        return SupervisedService(
             name="postgres",
             argv=tuple(self.command()),
             log=log,

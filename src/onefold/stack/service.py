@@ -35,7 +35,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Service:
+class SupervisedService:
     """A program under supervision.
 
     Attributes:
@@ -72,7 +72,7 @@ class Service:
         return {_STORED.get(name, name): value for name, value in (asdict(self) | paths).items()}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Service:
+    def from_json(cls, value: Mapping[str, Any]) -> SupervisedService:
         """The service from the output of `as_json`, without unknown fields."""
         account = value["account"]
         stored = {one.name: _STORED.get(one.name, one.name) for one in fields(cls)}
@@ -97,14 +97,14 @@ def command(*arguments: str) -> tuple[str, ...]:
 
 def of_command(
     name: str, arguments: Sequence[str], log: Path, status: Path, environment: Mapping[str, str], **more: Any
-) -> Service:
+) -> SupervisedService:
     """A command of Onefold as a service, which is ready when its status file says so.
 
     Args:
         more: further fields of the service.
     """
     made = {**environment, "ONEFOLD_STATUS_FILE": str(status)}
-    return Service(
+    return SupervisedService(
         name, command(*arguments), log, **{"ready": Ready("status_file", str(status)), "environment": made, **more}
     )
 

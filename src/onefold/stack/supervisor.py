@@ -22,9 +22,9 @@ from typing import Any
 from onefold.config import stack_state
 from onefold.config.errors import first_line
 from onefold.stack.child import Child, birth
-from onefold.stack.plan import Plan
-from onefold.stack.ports import Keeping, of_stack
-from onefold.stack.service import Service, is_ready
+from onefold.stack.plan import StackPlan
+from onefold.stack.ports import ReservedPorts, of_stack
+from onefold.stack.service import SupervisedService, is_ready
 
 BACKOFF_FIRST_S = 0.2  # before the first restart; doubles
 BACKOFF_MAX_S = 10.0
@@ -36,7 +36,7 @@ TURN_RUNNING_S = 1.0  # and while everything runs; the end of a child wakes the 
 class Managed:
     """One service's life: pending, starting, running, waiting, restarting, done or stopped."""
 
-    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, service: SupervisedService, clock: Callable[[], float] = time.monotonic) -> None:
         self.service = service
         self.child = Child(service)
         self.state = "stopped" if service.stopped else "pending"
@@ -144,13 +144,15 @@ class Managed:
 class Supervisor:
     """Runs the stages of a plan; each stage starts when all services of the one before are ready or stopped by the user."""
 
-    def __init__(self, stages: Sequence[Sequence[Service]], publish: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, stages: Sequence[Sequence[SupervisedService]], publish: Callable[[dict[str, Any]], None]
+    ) -> None:
         self.stages = [[Managed(service) for service in stage] for stage in stages]
         self._publish = publish
         self._published: dict[str, Any] | None = None
         self._complaint = ""
 
-    def adopt(self, stages: Sequence[Sequence[Service]]) -> None:
+    def adopt(self, stages: Sequence[Sequence[SupervisedService]]) -> None:
         """Goes over to another plan: a service that is in both as it is goes on untouched, one that is gone or changed is
         stopped, the last stage first, and what is new or changed is started in its turn.
         """
@@ -222,7 +224,7 @@ def _stop(services: Sequence[Managed]) -> None:
 
 def serve(home: Path) -> None:
     """Runs the plan of `home` until asked to stop; then removes the state file. SIGHUP has it read the plan again."""
-    plan = Plan.read(home)
+    plan = StackPlan.read(home)
     identity = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
     head = {"version": stack_state.VERSION, **identity, **plan.public}
     supervisor = Supervisor(
@@ -230,13 +232,13 @@ def serve(home: Path) -> None:
     )
 
     def read_again() -> None:
-        found = Plan.read(home)
+        found = StackPlan.read(home)
         keeping.keep(of_stack(home, found.public))
         head.update(found.public)
         supervisor.adopt(found.stages)
 
     try:
-        with closing(Keeping()) as keeping:
+        with closing(ReservedPorts()) as keeping:
             keeping.keep(of_stack(home, plan.public))
             run(supervisor, read_again=read_again)
     finally:

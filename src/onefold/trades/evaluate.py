@@ -60,9 +60,9 @@ def command(
     else:
         rate = rate or _RATE
     ways = (False, True) if failures is None else (failures,)
-    runs: list[evaluation.Run] = []
+    runs: list[evaluation.EvaluationRun] = []
     for way in ways:
-        plan = evaluation.Plan(messages, rate, mix, way, kills and way, seed)
+        plan = evaluation.EvaluationPlan(messages, rate, mix, way, kills and way, seed)
         with fresh_stack(evaluation.PIPELINE, partitions or _partitions(paced=paced)) as (place, described):
             runs.append(evaluation.measure(place, plan))
     try:

@@ -45,7 +45,7 @@ Landing = tuple[datetime, datetime, int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """The parameters of a run.
 
     Attributes:
@@ -62,16 +62,16 @@ class Plan:
 
 
 @dataclass
-class Run:
+class EvaluationRun:
     """The measurements of a run. `began` is in seconds since 1970, and `landings` are in order of the commits."""
 
-    plan: Plan
+    plan: EvaluationPlan
     figures: dict[str, Any] = field(default_factory=dict)
     landings: list[Landing] = field(default_factory=list)
     began: float = 0.0
 
 
-def measure(environment: BenchmarkEnvironment, plan: Plan) -> Run:
+def measure(environment: BenchmarkEnvironment, plan: EvaluationPlan) -> EvaluationRun:
     """Measure a run on a fresh environment. Raises RuntimeError if the run does not drain."""
     if plan.failures:
         environment.environment.update(FAILURES)
@@ -90,7 +90,7 @@ def measure(environment: BenchmarkEnvironment, plan: Plan) -> Run:
         environment.wait(lambda: not feeder.running(), 2 * _WARM_UP_PACED_S, "the warm-up is sent")
         feeder.stop()
         _drained(environment)
-    run = Run(plan)
+    run = EvaluationRun(plan)
     _produce_and_land(environment, plan, feeder, children, run)
     children.stop("processor", "sink")
     _judge(environment, feed, run)
@@ -98,7 +98,7 @@ def measure(environment: BenchmarkEnvironment, plan: Plan) -> Run:
 
 
 def _produce_and_land(
-    environment: BenchmarkEnvironment, plan: Plan, feeder: Feeder, children: "_Children", run: Run
+    environment: BenchmarkEnvironment, plan: EvaluationPlan, feeder: Feeder, children: "_Children", run: EvaluationRun
 ) -> None:
     deltas_before = environment.landed(PIPELINE)
     if not plan.rate:
@@ -145,7 +145,7 @@ def _produce_and_land(
     }  # fmt: skip
 
 
-def _judge(environment: BenchmarkEnvironment, feed: Feed, run: Run) -> None:
+def _judge(environment: BenchmarkEnvironment, feed: Feed, run: EvaluationRun) -> None:
     environment.say("verifying")
     verdict = verify(PIPELINE, client=environment.client, dsn=environment.dsn, timeout_s=_JUDGE_S)
     kinds = verdict.kinds()
@@ -216,7 +216,7 @@ def _percentile(weighted: list[tuple[float, int]], up_to: float) -> float:
     return weighted[-1][0]
 
 
-def _maybe_kill(plan: Plan, feeder: Feeder, children: "_Children") -> None:
+def _maybe_kill(plan: EvaluationPlan, feeder: Feeder, children: "_Children") -> None:
     """Kill the processor after a third of the messages, and the sink after two thirds."""
     if (
         plan.kills

@@ -13,7 +13,7 @@ from typing import Any
 import pygal
 from pygal.style import CleanStyle
 
-from onefold.trades.evaluation import WINDOW_S, Landing, Run, throughput
+from onefold.trades.evaluation import WINDOW_S, EvaluationRun, Landing, throughput
 
 # pygal installs an import hook without `find_spec`. Python warns about the hook at each import, and pytest fails on the warning.
 sys.meta_path[:] = [hook for hook in sys.meta_path if hasattr(hook, "find_spec")]
@@ -42,7 +42,7 @@ td {{ font-variant-numeric: tabular-nums }} svg {{ width: 100%; height: auto }}
 """
 
 
-def write(path: Path, runs: Sequence[Run], machine: dict[str, str]) -> None:
+def write(path: Path, runs: Sequence[EvaluationRun], machine: dict[str, str]) -> None:
     """Write the report of all runs. Raises OSError if the file cannot be written."""
     parts = ["<h2>The seed</h2>", _table(SEED)]
     for run in runs:
@@ -64,7 +64,7 @@ def latencies(landings: Sequence[Landing], began: float) -> list[tuple[int, floa
     ]
 
 
-def _charts(run: Run) -> list[str]:
+def _charts(run: EvaluationRun) -> list[str]:
     ways = latencies(run.landings, run.began)
     return [
         _chart(

@@ -59,11 +59,11 @@ _BROKEN = (
 NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 
 
-class Refused(Exception):
+class InvalidSchema(Exception):
     """A schema or a body that is not taken; the text is the reason."""
 
 
-class Written(NamedTuple):
+class WrittenSchema(NamedTuple):
     """A schema of a writer.
 
     Attributes:
@@ -81,14 +81,14 @@ class Written(NamedTuple):
     plain: bool
 
 
-def written(raw: Any) -> Written:
+def written(raw: Any) -> WrittenSchema:
     """A schema, as JSON has it; raises what fastavro raises for one that is none."""
     # fastavro checks a decimal's precision and scale, and nothing of a logical type of ours.
     fastavro.parse_schema(_rid(raw, "decimal"))
     wire = fastavro.parse_schema(_rid(raw))
     meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
     counted = fastavro.parse_schema(_rid(raw, units=True))
-    return Written(wire, meant, counted, encoding.reader(wire), wire == meant)
+    return WrittenSchema(wire, meant, counted, encoding.reader(wire), wire == meant)
 
 
 def name_of(name: str, namespace: str) -> str:
@@ -136,10 +136,10 @@ class _Filled:
         return self.of(self._known[full], "", is_copy=True)
 
 
-_SAME: dict[tuple[int, int], tuple[Written, Written, bool]] = {}
+_SAME: dict[tuple[int, int], tuple[WrittenSchema, WrittenSchema, bool]] = {}
 
 
-def same_units(writer: Written, contract: Written) -> bool:
+def same_units(writer: WrittenSchema, contract: WrittenSchema) -> bool:
     """Do numbers of both that count something count the same, where a field of one is that of the other, also by an alias?"""
     pair = id(writer.counted), id(contract.counted)
     if pair not in _SAME:
@@ -178,10 +178,10 @@ def _agree(one: Any, two: Any, ones: dict[str, Any], twos: dict[str, Any], seen:
     )
 
 
-def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> Written:
-    """A writer's schema from its text, and from those of the schemas whose types it uses; raises `Refused`."""
+def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> WrittenSchema:
+    """A writer's schema from its text, and from those of the schemas whose types it uses; raises `InvalidSchema`."""
     if (size := len(text) + sum(map(len, referenced.values()))) > TEXT_MAX:
-        raise Refused(f"{size} characters")
+        raise InvalidSchema(f"{size} characters")
     try:
         known: dict[str, Any] = {}
         for other in referenced.values():
@@ -190,9 +190,9 @@ def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> W
         parsed = written(with_named(raw, known) if known else raw)
         cost = _Costs().of(parsed.wire)
     except NO_SCHEMA as error:
-        raise Refused(f"no schema: {type(error).__name__}: {str(error)[:_REASON_MAX]}") from None
+        raise InvalidSchema(f"no schema: {type(error).__name__}: {str(error)[:_REASON_MAX]}") from None
     if cost.most > VALUES_MAX:
-        raise Refused("too many values in one record")
+        raise InvalidSchema("too many values in one record")
     return parsed
 
 
@@ -213,13 +213,13 @@ def _define(kind: Any, namespace: str, known: dict[str, Any]) -> None:
         _define(part, space, known)
 
 
-def read(body: bytes, writer: Written, reader: Any = None) -> Any:
-    """The value of a body that is exactly one value; raises `Refused`."""
+def read(body: bytes, writer: WrittenSchema, reader: Any = None) -> Any:
+    """The value of a body that is exactly one value; raises `InvalidSchema`."""
     try:
         # fastavro reads numbers of any length and stops where the record ends.
         found, end = writer.exact(body, 0)
         if end < len(body):
-            raise Refused("the Avro body goes on behind its value")
+            raise InvalidSchema("the Avro body goes on behind its value")
         if writer.plain and reader is None:
             return found
         if reader is not None and writer.wire != writer.meant:
@@ -227,7 +227,7 @@ def read(body: bytes, writer: Written, reader: Any = None) -> Any:
             fastavro.schemaless_reader(io.BytesIO(body), writer.meant, None)
         return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
     except _BROKEN as error:
-        raise Refused(f"broken Avro: {type(error).__name__}") from None
+        raise InvalidSchema(f"broken Avro: {type(error).__name__}") from None
 
 
 def _rid(raw: Any, decimals: str | None = None, *, units: bool = False) -> Any:
@@ -288,7 +288,7 @@ class _Costs:
         self._named: dict[str, _Cost | None] = {}
 
     def of(self, kind: Any) -> _Cost:
-        """The cost of a parsed type; raises `Refused` for a type that costs too much."""
+        """The cost of a parsed type; raises `InvalidSchema` for a type that costs too much."""
         if isinstance(kind, str):
             return self._by_name(kind)
         if isinstance(kind, list):
@@ -304,11 +304,11 @@ class _Costs:
                 return self._deeper(self._items(whole, self.of(kind["items" if whole == "array" else "values"])))
             case "enum":
                 if len(kind["symbols"]) > SYMBOLS_MAX:
-                    raise Refused("too many symbols in an enum")
+                    raise InvalidSchema("too many symbols in an enum")
                 cost = _of_bytes(1)
             case "fixed":
                 if not isinstance(kind["size"], int):
-                    raise Refused("the size of a fixed is no integer")
+                    raise InvalidSchema("the size of a fixed is no integer")
                 cost = _of_bytes(kind["size"])
             case primitive:
                 return _of_bytes(_PRIMITIVES[primitive])
@@ -320,12 +320,12 @@ class _Costs:
             return _of_bytes(_PRIMITIVES[name])
         cost = self._named[name]
         if cost is None:
-            raise Refused("recursive")
+            raise InvalidSchema("recursive")
         return cost
 
     def _union(self, branches: list[_Cost]) -> _Cost:
         if len(branches) > BRANCHES_MAX:
-            raise Refused("too many branches in a union")
+            raise InvalidSchema("too many branches in a union")
         most = max((branch.most for branch in branches), default=0)
         # One byte is the number of the branch.
         spare = VALUES_PER_BYTE + min((branch.spare for branch in branches), default=0)
@@ -334,12 +334,12 @@ class _Costs:
     def _items(self, whole: str, item: _Cost) -> _Cost:
         # The key of a map is a value with a byte of its own.
         if item.spare + (VALUES_PER_BYTE - 1 if whole == "map" else 0) < 0:
-            raise Refused(f"a {whole} of values that take (nearly) no bytes")
+            raise InvalidSchema(f"a {whole} of values that take (nearly) no bytes")
         return _of_bytes(1)._replace(deep=item.deep)
 
     def _deeper(self, cost: _Cost) -> _Cost:
         if cost.deep >= DEPTH_MAX:
-            raise Refused("nested too deep")
+            raise InvalidSchema("nested too deep")
         return cost._replace(deep=cost.deep + 1)
 
 

@@ -50,7 +50,7 @@ _ONEFOLD = Path(pipelines.__file__).parent
 LIBRARIES = ("confluent-kafka", "fastavro")
 
 
-class Checkpoint(NamedTuple):
+class VerifierCheckpoint(NamedTuple):
     """What a checkpoint stands for.
 
     Attributes:
@@ -80,7 +80,7 @@ class Checkpoints:
     def __init__(self, folder: Path, domain: str) -> None:
         self._folder = folder / domain
 
-    def keep(self, checkpoint: Checkpoint, state: object, environment: Mapping[str, object]) -> str:
+    def keep(self, checkpoint: VerifierCheckpoint, state: object, environment: Mapping[str, object]) -> str:
         """Write one. Returns why it could not be written, or "": a verdict is none the worse for that.
 
         Args:
@@ -113,7 +113,7 @@ class Checkpoints:
         self._evict(checkpoint)
         return ""
 
-    def _evict(self, latest: Checkpoint) -> None:
+    def _evict(self, latest: VerifierCheckpoint) -> None:
         """Delete what is of no use any more. Another judge, one with other receipts for example, has files of its own."""
         there = [*self._folder.glob(f"*{_SUFFIX}")]
         heads = self._heads()
@@ -126,7 +126,7 @@ class Checkpoints:
                 if time.time() - draft.stat().st_mtime > _DRAFT_S:
                     draft.unlink()
 
-    def newest(self, environment: Mapping[str, object]) -> Iterator[tuple[Checkpoint, "_Kept"]]:
+    def newest(self, environment: Mapping[str, object]) -> Iterator[tuple[VerifierCheckpoint, "_Kept"]]:
         """What there is, the newest first. One that is damaged, or of another version, is left out."""
         if not self._folder.exists() or _open_to_others(self._folder):
             return
@@ -140,7 +140,7 @@ class Checkpoints:
         starts: Mapping[Place, int],
         ends: Mapping[Place, int],
         environment: Mapping[str, object],
-    ) -> tuple[Checkpoint, Any] | None:
+    ) -> tuple[VerifierCheckpoint, Any] | None:
         """The newest that holds for a judge and a log, and its state.
 
         Args:
@@ -162,14 +162,14 @@ class Checkpoints:
                 return checkpoint, state
         return None
 
-    def _heads(self) -> list[tuple[Checkpoint, Path]]:
+    def _heads(self) -> list[tuple[VerifierCheckpoint, Path]]:
         found = []
         for path in self._folder.glob(f"*{_SUFFIX}"):
             with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
                 head = json.loads(file.readline())
                 if head.pop("version") == _VERSION:
                     head["positions"] = {(topic, partition): at for topic, partition, at in head["positions"]}
-                    found.append((Checkpoint(**head), path))
+                    found.append((VerifierCheckpoint(**head), path))
         return sorted(found, key=lambda one: one[0].made_at, reverse=True)
 
 
@@ -278,7 +278,7 @@ class _Unpickler(pickle.Unpickler):  # noqa: S301 - `_open_to_others` refuses a 
         return self._environment[name]
 
 
-def _same_judge(one: Checkpoint, other: Checkpoint) -> bool:
+def _same_judge(one: VerifierCheckpoint, other: VerifierCheckpoint) -> bool:
     return (one.judge, one.receipts, one.topics) == (other.judge, other.receipts, other.topics)
 
 

@@ -23,7 +23,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-class Kind(NamedTuple):
+class ColumnType(NamedTuple):
     """A kind of column.
 
     Attributes:
@@ -63,30 +63,30 @@ _TIME = ("time without time zone",)
 
 KINDS = {
     # The types of Avro, and its logical types.
-    "boolean": Kind(("boolean",)),
-    "int": Kind(("integer", "bigint")),
-    "long": Kind(("bigint",)),
-    "float": Kind(tuple(reversed(_REAL)), comparable=_number_32),
-    "double": Kind(_REAL[:1], comparable=_number),
-    "string": Kind(_TEXT),
-    "enum": Kind(_TEXT),
-    "bytes": Kind(("bytea",)),
-    "fixed": Kind(("bytea",)),
-    "decimal": Kind(("numeric",)),
-    "date": Kind(("date",), _read("int", "date")),
-    "time-millis": Kind(_TIME, _read("int", "time-millis")),
-    "time-micros": Kind(_TIME, _read("long", "time-micros")),
-    "timestamp-millis": Kind(_MOMENT, _read("long", "timestamp-millis")),
-    "timestamp-micros": Kind(_MOMENT, _read("long", "timestamp-micros")),
-    "local-timestamp-millis": Kind(_LOCAL, _read("long", "local-timestamp-millis")),
-    "local-timestamp-micros": Kind(_LOCAL, _read("long", "local-timestamp-micros")),
-    "uuid": Kind(("uuid",), _read("string", "uuid")),
+    "boolean": ColumnType(("boolean",)),
+    "int": ColumnType(("integer", "bigint")),
+    "long": ColumnType(("bigint",)),
+    "float": ColumnType(tuple(reversed(_REAL)), comparable=_number_32),
+    "double": ColumnType(_REAL[:1], comparable=_number),
+    "string": ColumnType(_TEXT),
+    "enum": ColumnType(_TEXT),
+    "bytes": ColumnType(("bytea",)),
+    "fixed": ColumnType(("bytea",)),
+    "decimal": ColumnType(("numeric",)),
+    "date": ColumnType(("date",), _read("int", "date")),
+    "time-millis": ColumnType(_TIME, _read("int", "time-millis")),
+    "time-micros": ColumnType(_TIME, _read("long", "time-micros")),
+    "timestamp-millis": ColumnType(_MOMENT, _read("long", "timestamp-millis")),
+    "timestamp-micros": ColumnType(_MOMENT, _read("long", "timestamp-micros")),
+    "local-timestamp-millis": ColumnType(_LOCAL, _read("long", "local-timestamp-millis")),
+    "local-timestamp-micros": ColumnType(_LOCAL, _read("long", "local-timestamp-micros")),
+    "uuid": ColumnType(("uuid",), _read("string", "uuid")),
     # What a workload may say besides.
-    "text": Kind(_TEXT),
-    "timestamp": Kind(_LOCAL, datetime.fromisoformat),
+    "text": ColumnType(_TEXT),
+    "timestamp": ColumnType(_LOCAL, datetime.fromisoformat),
     # Output records hold these two as whole numbers: of millionths, and of microseconds since 1970.
-    "millionths": Kind(("numeric",), lambda number: Decimal(number).scaleb(-6)),
-    "instant": Kind(_MOMENT, lambda number: _EPOCH + timedelta(microseconds=number)),
+    "millionths": ColumnType(("numeric",), lambda number: Decimal(number).scaleb(-6)),
+    "instant": ColumnType(_MOMENT, lambda number: _EPOCH + timedelta(microseconds=number)),
 }
 
 

@@ -22,7 +22,7 @@ _REASON_MAX = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Contract:
+class VerifiedSchema:
     """One record schema of `avro/`: its fields, the schema to write and to read with, the ten bytes before its values; and with
     which schemas values were written before, by their ten bytes."""
 
@@ -30,18 +30,18 @@ class Contract:
     fields: dict[str, dict[str, Any]]
     schema: Any
     reader: Any
-    written: avro.Written
+    written: avro.WrittenSchema
     prefix: bytes
-    before: dict[bytes, avro.Written] = field(default_factory=dict)
+    before: dict[bytes, avro.WrittenSchema] = field(default_factory=dict)
 
 
-class Contracts(dict[str, Contract]):
+class Contracts(dict[str, VerifiedSchema]):
     """Contracts by topic. A topic without one is no verdict on any record: `CannotTell` says which file cannot be read."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
 
-    def __missing__(self, topic: str) -> Contract:
+    def __missing__(self, topic: str) -> VerifiedSchema:
         if self.faults:
             raise CannotTell(Code.SCHEMA_WRONG, "; ".join(self.faults))
         raise CannotTell(Code.SCHEMA_MISSING, f"no schema names the topic {topic}")
@@ -107,7 +107,7 @@ def _full_name(raw: dict[str, Any], namespace: str) -> str:
     return avro.name_of(raw["name"], raw.get("namespace", namespace))
 
 
-def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> Contract:
+def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> VerifiedSchema:
     """The contract that a file of `avro/` holds, and those that it was `before`."""
     schema = fastavro.parse_schema(raw)
     # A type that has a name may be used by that name; here each use is the type itself.
@@ -115,7 +115,7 @@ def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> C
     fields = {part["name"]: part for part in expanded["fields"]}
     older = {_prefix_of(fastavro.parse_schema(was)): avro.written(was) for was in before}
     reader = defaults.to_read_with(fastavro.parse_schema(raw), expanded)
-    return Contract(_full_name(raw, ""), fields, schema, reader, avro.written(raw), _prefix_of(schema), older)
+    return VerifiedSchema(_full_name(raw, ""), fields, schema, reader, avro.written(raw), _prefix_of(schema), older)
 
 
 def _prefix_of(schema: Any) -> bytes:

@@ -44,21 +44,21 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from onefold.verify import avro, dates, defaults, json_text
-from onefold.verify.contracts import PREFIX_BYTES, Contract
+from onefold.verify.contracts import PREFIX_BYTES, VerifiedSchema
 from onefold.verify.json_text import Pairs, Real
 
 VALUE_BYTES_MAX = 1_048_576
 _CONFLUENT_PREFIX_BYTES = 5
 
 #: Finds the schema of a Confluent schema id; raises `Inadmissible` when there is none.
-Registry = Callable[[int], avro.Written]
+Registry = Callable[[int], avro.WrittenSchema]
 
 
 class Inadmissible(Exception):
     """The record cannot be taken; a dead letter is due. The text is the reason."""
 
 
-def decode(contract: Contract, value: bytes | None, registry: Registry | None = None) -> dict[str, Any]:
+def decode(contract: VerifiedSchema, value: bytes | None, registry: Registry | None = None) -> dict[str, Any]:
     """The fields of an input record; raises `Inadmissible` when there is anything wrong with them."""
     if not value:
         raise Inadmissible("null value" if value is None else "empty value")
@@ -71,7 +71,7 @@ def decode(contract: Contract, value: bytes | None, registry: Registry | None = 
     return _from_json(contract, value)
 
 
-def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
+def decode_output(contract: VerifiedSchema, value: bytes | None) -> dict[str, Any]:
     """The fields of a record that the processor wrote, always in single-object encoding."""
     if not value:
         raise Inadmissible("no value")
@@ -81,7 +81,7 @@ def decode_output(contract: Contract, value: bytes | None) -> dict[str, Any]:
 # --- Avro
 
 
-def _from_single_object(contract: Contract, value: bytes) -> dict[str, Any]:
+def _from_single_object(contract: VerifiedSchema, value: bytes) -> dict[str, Any]:
     body = value[PREFIX_BYTES:]
     if value.startswith(contract.prefix):
         return _read_avro(body, contract.written, None)
@@ -91,7 +91,7 @@ def _from_single_object(contract: Contract, value: bytes) -> dict[str, Any]:
     return _read_avro(body, writer, contract.reader)
 
 
-def _from_confluent(contract: Contract, value: bytes, registry: Registry | None) -> dict[str, Any]:
+def _from_confluent(contract: VerifiedSchema, value: bytes, registry: Registry | None) -> dict[str, Any]:
     if registry is None or len(value) < _CONFLUENT_PREFIX_BYTES:
         raise Inadmissible("Confluent wire format, and no schema for it")
     writer = registry(int.from_bytes(value[1:_CONFLUENT_PREFIX_BYTES], "big"))
@@ -100,10 +100,10 @@ def _from_confluent(contract: Contract, value: bytes, registry: Registry | None)
     return _read_avro(value[_CONFLUENT_PREFIX_BYTES:], writer, contract.reader)
 
 
-def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]:
+def _read_avro(body: bytes, writer: avro.WrittenSchema, reader: Any) -> dict[str, Any]:
     try:
         value = avro.read(body, writer, reader)
-    except avro.Refused as reason:
+    except avro.InvalidSchema as reason:
         raise Inadmissible(str(reason)) from None
     if not isinstance(value, dict):
         raise Inadmissible("no record")
@@ -113,7 +113,7 @@ def _read_avro(body: bytes, writer: avro.Written, reader: Any) -> dict[str, Any]
 # --- JSON
 
 
-def _from_json(contract: Contract, value: bytes) -> dict[str, Any]:
+def _from_json(contract: VerifiedSchema, value: bytes) -> dict[str, Any]:
     try:
         parsed = json_text.read(value)
     except json_text.Malformed as reason:
@@ -136,7 +136,7 @@ _Fields = Callable[[Iterable[tuple[str, Any]]], dict[str, Any]]
 
 
 @functools.cache
-def _fields_of(contract: Contract) -> _Fields:
+def _fields_of(contract: VerifiedSchema) -> _Fields:
     return _record(contract.fields)
 
 

@@ -37,13 +37,13 @@ from onefold.verify.contracts import contract_of, contracts
 from onefold.verify.decode import Inadmissible, Registry, decode, decode_output
 from onefold.verify.derived_tables import Gathered, Sums
 from onefold.verify.feedback import Fed
-from onefold.verify.models import DeletingModel, Feeding, Model, TickingModel
-from onefold.verify.outcomes import Counts, Fate
-from onefold.verify.parks import Parks, Ticket, is_drop
+from onefold.verify.models import DeletingModel, Feeding, RowModel, TickingModel
+from onefold.verify.outcomes import Fate, FateCounts
+from onefold.verify.parks import Parks, ParkTicket, is_drop
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record, Source, source_of
+from onefold.verify.record import ReadRecord, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
-from onefold.verify.writer_identity import COPY_HEADER, SOURCE_HEADER, Owner
+from onefold.verify.writer_identity import COPY_HEADER, SOURCE_HEADER, WriterIdentity
 
 #: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
 TICK = contract_of(
@@ -143,7 +143,7 @@ class Workload:
     name: str
     inputs: tuple[str, ...]
     tables: tuple[Table, ...]
-    model: Callable[[], Model]
+    model: Callable[[], RowModel]
     views: tuple[View, ...] = ()
     fed: tuple[str, ...] = ()
     ticks: bool = False
@@ -199,7 +199,7 @@ class Workload:
                 yield from (f"{topic}.{name}" for name in fields.get(topic, ()) if name not in compared)
 
 
-class DeadLetter(NamedTuple):
+class ExpectedDeadLetter(NamedTuple):
     """What must be found in the dead-letter topic. `parked`: the turn that it must name; None: none."""
 
     reason: str
@@ -229,7 +229,7 @@ class Sent(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
     @classmethod
-    def of(cls, record: Record) -> "Sent":
+    def of(cls, record: ReadRecord) -> "Sent":
         """Of a record as its sender gave it."""
         return cls(record.timestamp_ms, tuple(record.headers))
 
@@ -260,9 +260,9 @@ class Expected:
     that Kafka's time of them contradicts.
     """
 
-    model: Model
-    counts: Counts = field(default_factory=Counts)
-    dead: dict[Source, DeadLetter] = field(default_factory=dict)
+    model: RowModel
+    counts: FateCounts = field(default_factory=FateCounts)
+    dead: dict[Source, ExpectedDeadLetter] = field(default_factory=dict)
     uncopied: dict[Source, tuple[Copy, Sent]] = field(default_factory=dict)
     unsent: list[UnsentCopy] = field(default_factory=list)
     unsigned: list[UnsentCopy] = field(default_factory=list)
@@ -310,16 +310,16 @@ class Oracle:
         workload: Workload,
         partitions: int,
         registry: Registry | None = None,
-        owner: Owner | None = None,
+        owner: WriterIdentity | None = None,
         queues: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._workload = workload
         #: The pipeline on its cluster.
-        self.owner = owner or Owner("", workload.name)
+        self.owner = owner or WriterIdentity("", workload.name)
         #: Of each record, whether it counts no more where it lies, because it was a dead letter and was replayed or dropped.
-        self.withdrawn: Callable[[Record, Source], bool] = lambda record, source: False
+        self.withdrawn: Callable[[ReadRecord, Source], bool] = lambda record, source: False
         #: Of each of these, the turn that its dead letter in this life has named; None: it has named none.
-        self.parked: Callable[[Source], Ticket | None] = _no_turn
+        self.parked: Callable[[Source], ParkTicket | None] = _no_turn
         self._parks = Parks() if workload.on_dead_letter == "park" else None
         #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
         self.changed: Callable[[Source, str | None, int], None] = _nothing
@@ -337,7 +337,7 @@ class Oracle:
             workload.model(), fed=Fed({topic: queues.get(topic, partitions) for topic in workload.queues})
         )
 
-    def feed(self, record: Record) -> int:
+    def feed(self, record: ReadRecord) -> int:
         """Take one record of an input topic, or one tick; returns its fate."""
         source = Source(record.topic, record.partition, record.offset)
         original = source_of(self.owner.copied(record)) if record.headers else None
@@ -355,7 +355,7 @@ class Oracle:
         self._note(source, fate)
         return fate
 
-    def take_job(self, record: Record) -> None:
+    def take_job(self, record: ReadRecord) -> None:
         """Take one record of a queue, in any order; not what a pipeline that reads the queue puts there, which is no job."""
         if self.owner.wrote(record) is not None:
             return
@@ -376,7 +376,7 @@ class Oracle:
         match_late_originals(expected)
         return expected
 
-    def _judge(self, record: Record, source: Source, fed: bool, withdrawn: bool) -> int:
+    def _judge(self, record: ReadRecord, source: Source, fed: bool, withdrawn: bool) -> int:
         if record.topic == self._ticks:
             if withdrawn:
                 raise Inadmissible(_WITHDRAWN)
@@ -417,7 +417,7 @@ class Oracle:
                 self.expected.fed.ask(topic, fields, source, named[0] if named else key)
         return Fate.ACCEPTED
 
-    def _drop(self, ticket: Ticket) -> int:
+    def _drop(self, ticket: ParkTicket) -> int:
         parks, key = self._parks, ticket.key
         assert parks is not None, "only parked keys have tickets"
         if parks.is_parked(key):
@@ -426,7 +426,7 @@ class Oracle:
             parks.call_next(key)
         return Fate.IGNORED
 
-    def _park(self, parks: Parks, record: Record, source: Source, withdrawn: bool) -> Ticket | None:
+    def _park(self, parks: Parks, record: ReadRecord, source: Source, withdrawn: bool) -> ParkTicket | None:
         """The turn of a record that is a dead letter. None: its key is not known, or it was withdrawn in an earlier life."""
         if record.topic == self._ticks:
             return None
@@ -439,7 +439,7 @@ class Oracle:
             key = self._key_of(record, source) or (told.key if told is not None else None)
         return None if key is None else parks.letter(key, source, ticket)
 
-    def _key_of(self, record: Record, source: Source) -> str | None:
+    def _key_of(self, record: ReadRecord, source: Source) -> str | None:
         try:
             if record.value is None and self._workload.tombstones == "event":
                 return _deleted(record)
@@ -448,7 +448,7 @@ class Oracle:
         except Inadmissible:
             return None
 
-    def _judge_tick(self, record: Record, source: Source) -> int:
+    def _judge_tick(self, record: ReadRecord, source: Source) -> int:
         at_ms = decode(TICK, record.value, self._registry)["at_ms"]
         if not 0 <= at_ms <= TICK_MS_MAX:
             raise Inadmissible(f"{at_ms} is no time")
@@ -478,7 +478,7 @@ class Oracle:
             )
         return cast(DeletingModel, model).delete(key, source)
 
-    def _match_copy(self, record: Record, lies_at: Source, original: Source) -> None:
+    def _match_copy(self, record: ReadRecord, lies_at: Source, original: Source) -> None:
         """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
         # A release that signed no copies may have given them no time either.
         expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
@@ -508,7 +508,7 @@ def _nothing(source: Source, key: str | None, fate: int) -> None:
     pass
 
 
-def _no_turn(source: Source) -> Ticket | None:
+def _no_turn(source: Source) -> ParkTicket | None:
     return None
 
 
@@ -519,7 +519,7 @@ def match_late_originals(expected: Expected) -> None:
         copies += [one for one in early if not expected.is_copied(one, signed=copies is expected.unsent)]
 
 
-def _deleted(record: Record) -> str:
+def _deleted(record: ReadRecord) -> str:
     """What a tombstone deletes: its Kafka key is the text of the state key."""
     if record.key is None:
         raise Inadmissible("null value, and no key")
@@ -533,9 +533,9 @@ def _digest(value: bytes | None) -> bytes:
     return hashlib.sha256(value or b"").digest()
 
 
-def _dead_letter(record: Record, reason: str, parked: Ticket | None = None) -> DeadLetter:
+def _dead_letter(record: ReadRecord, reason: str, parked: ParkTicket | None = None) -> ExpectedDeadLetter:
     value = record.value
     head = value if value is None else value[:DEAD_LETTER_BYTES_MAX]
     key = record.key if record.key is None else record.key[:DEAD_LETTER_BYTES_MAX]
     digest, length = hashlib.sha256(value or b"").hexdigest(), len(value or b"")
-    return DeadLetter(reason, key, head, digest, length, None if parked is None else str(parked))
+    return ExpectedDeadLetter(reason, key, head, digest, length, None if parked is None else str(parked))

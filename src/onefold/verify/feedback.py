@@ -26,7 +26,7 @@ _PutBack = tuple[str, str, str]
 KEY = "Kafka key"
 
 
-class Open(NamedTuple):
+class OpenFeedback(NamedTuple):
     """What is open at a moment: records that were asked for and are not there, and jobs that were put back."""
 
     asked: dict[_Cause, list[Fields]]
@@ -129,12 +129,12 @@ class Fed:
             if not self._asked.get(cause, True):
                 del self._asked[cause]
 
-    def open(self) -> Open:
+    def open(self) -> OpenFeedback:
         """What is open now; jobs that were put back are handed over."""
         put_back, self._put_back = self._put_back, []
-        return Open({cause: list(fields) for cause, fields in self._asked.items()}, put_back)
+        return OpenFeedback({cause: list(fields) for cause, fields in self._asked.items()}, put_back)
 
-    def overdue(self, since: Open) -> Iterator[Finding]:
+    def overdue(self, since: OpenFeedback) -> Iterator[Finding]:
         """What was open then and still is, now that all that was in the log then has been taken. It is said once."""
         yield from self._invented(since.put_back)
         for cause, then in since.asked.items():

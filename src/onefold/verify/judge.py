@@ -17,9 +17,9 @@ from onefold.verify.log import Place
 from onefold.verify.models import Making
 from onefold.verify.objects import open_store
 from onefold.verify.outputs import judge_copies
-from onefold.verify.record import Record
-from onefold.verify.registry import Registry
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.record import ReadRecord
+from onefold.verify.registry import SchemasById
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
 from onefold.verify.tables import Comparison
 from onefold.verify.unjudged import unjudged
@@ -58,7 +58,7 @@ def seldom() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-class Judge:
+class Verifier:
     """Judges a domain. Close it after use; everything here may raise `CannotTell`.
 
     Args:
@@ -91,10 +91,10 @@ class Judge:
         self._store = open_store(*objects) if self._work.made else None
         self._progress = progress
         self._topics = topics = topics_of(self._work)
-        with Snapshot(dsn) as snapshot:
+        with DatabaseSnapshot(dsn) as snapshot:
             snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
         self._log = kafka.log(client, topics.all)
-        registry = Registry(schema_registry_url) if schema_registry_url else None
+        registry = SchemasById(schema_registry_url) if schema_registry_url else None
         topic_ids = {topic: self._log.topics[topic].topic_id for topic in self._work.reads}
         self._ask_receipts = partial(kafka.receipts, client, owner_of(self._work, self._log), topic_ids)
         self._state = begin(self._work, self._log, registry, self._ask_receipts())
@@ -161,7 +161,7 @@ class Judge:
             self._has_begun = True
         read_evenly(self._log, self._work, self._state.matching, ends, self._take)
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: ReadRecord) -> None:
         self._state.read += 1
         if self._state.read % 10_000 == 0:
             self._progress("reading the topics", self._state.read)
@@ -208,7 +208,7 @@ class Judge:
         return cast(Making, self._state.oracle.expected.model).unmade() if self._store is not None else ""
 
     def _unlanded(self, ends: dict[Place, int]) -> str:
-        with Snapshot(self._dsn) as snapshot:
+        with DatabaseSnapshot(self._dsn) as snapshot:
             ledger = snapshot.ledger(self._work.name)
         for topic in self._work.outputs:
             for partition in range(self._log.topics[topic].partitions):
@@ -225,7 +225,7 @@ class Judge:
     def _compare(self, verdict: Verdict) -> list[Finding]:
         self._progress("comparing", self._state.read)
         expected = self._state.oracle.settled()
-        with Snapshot(self._dsn) as snapshot:
+        with DatabaseSnapshot(self._dsn) as snapshot:
             comparison = Comparison(self._work, snapshot, expected, self._state.outputs.last)
             findings = [*comparison.findings(), *self._beyond(snapshot)]
             findings += self._conclude(verdict, snapshot, comparison.checks, expected)
@@ -239,13 +239,15 @@ class Judge:
     def _skipped(self, *, drained: bool) -> list[Finding]:
         return self._state.order.findings(drained=drained) if self._state.order else []
 
-    def _beyond(self, snapshot: Snapshot) -> list[Finding]:
+    def _beyond(self, snapshot: DatabaseSnapshot) -> list[Finding]:
         """Where sink or processor claim more than there is. Asked afterwards, the topics end nowhere before."""
         landed = {place: offset for place, (offset, _) in snapshot.ledger(self._work.name).items()}
         ends = self._log.high_ends()
         return [*beyond_ledger(landed, ends), *beyond_progress(self._state.reached, ends)]
 
-    def _conclude(self, verdict: Verdict, snapshot: Snapshot, checks: list[Check], expected: Expected) -> list[Finding]:
+    def _conclude(
+        self, verdict: Verdict, snapshot: DatabaseSnapshot, checks: list[Check], expected: Expected
+    ) -> list[Finding]:
         """What is wrong beside the tables; and the checks and counts of the verdict."""
         outputs = self._state.outputs
         rules = invariants(self._work.name)

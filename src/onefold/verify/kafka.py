@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from onefold.verify.log import Log
 from onefold.verify.replays import Receipts
 from onefold.verify.replays import read as read_replays
-from onefold.verify.writer_identity import Owner
+from onefold.verify.writer_identity import WriterIdentity
 
 
 class Kafka(NamedTuple):
     """How a judge asks Kafka: for topics, and for the receipts of replayed and dropped dead letters."""
 
     log: Callable[[dict[str, Any], Iterable[str]], Log] = Log
-    receipts: Callable[[dict[str, Any], Owner, Mapping[str, str]], Receipts] = read_replays
+    receipts: Callable[[dict[str, Any], WriterIdentity, Mapping[str, str]], Receipts] = read_replays
 
 
 KAFKA = Kafka()

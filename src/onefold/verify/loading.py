@@ -18,7 +18,7 @@ def workload(domain: str) -> Workload:
     try:
         pipeline = pipelines.find()[domain]
         module = pipeline.load_workload()
-    except pipelines.Faulty as fault:
+    except pipelines.InvalidDeclaration as fault:
         raise UnknownDomain(Code.PIPELINE_WRONG, str(fault)) from fault
     if module is None:
         raise UnknownDomain(

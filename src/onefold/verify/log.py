@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from onefold import kafka_ask, kafka_client, kafka_offsets
 from onefold.error_codes import Code
-from onefold.verify.record import Record
+from onefold.verify.record import ReadRecord
 from onefold.verify.verdict import CannotTell
 
 #: (topic, partition)
@@ -39,7 +39,7 @@ _LAST, _MORE = 1_000, 100
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicIdentity:
     """A topic's identity and how many partitions it has."""
 
     topic_id: str
@@ -127,7 +127,7 @@ class Log:
         return self._offsets(kafka_offsets.high_watermarks)
 
     def read(
-        self, ends: dict[Place, int], take: Callable[[Record], None], alive: Callable[[], object] = lambda: None
+        self, ends: dict[Place, int], take: Callable[[ReadRecord], None], alive: Callable[[], object] = lambda: None
     ) -> None:
         """Hand over every record before `ends` (and maybe a few after), once; again only the one for which `take` raised.
 
@@ -166,7 +166,7 @@ class Log:
                     f"{topic}/{partition} can be read only up to offset {at}, and it ends at {end}",
                 )
 
-    def _take(self, message: Message, take: Callable[[Record], None]) -> None:
+    def _take(self, message: Message, take: Callable[[ReadRecord], None]) -> None:
         error = message.error()
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -183,7 +183,7 @@ class Log:
             self.records += 1
             clock, timestamp_ms = message.timestamp()
             known_ms = None if clock == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
-            take(Record(topic, partition, offset, message.key(), message.value(), headers, known_ms))
+            take(ReadRecord(topic, partition, offset, message.key(), message.value(), headers, known_ms))
             positions[place] = offset + 1
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
@@ -231,7 +231,7 @@ class Log:
         except KafkaException as error:
             raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
 
-    def _describe(self, names: list[str]) -> dict[str, Topic]:
+    def _describe(self, names: list[str]) -> dict[str, TopicIdentity]:
         asked = kafka_ask.describe_topics(self._admin, names, self._answer_s)()
         found = {}
         for name in names:
@@ -246,7 +246,7 @@ class Log:
                         Code.KAFKA_RIGHT, kafka_client.cannot_describe(self._admin, [name]).sentence
                     ) from None
                 raise cannot_tell(error, self._admin, f"Kafka at {self._servers} does not answer") from None
-            found[name] = Topic(str(answer.topic_id), len(answer.partitions))
+            found[name] = TopicIdentity(str(answer.topic_id), len(answer.partitions))
         return found
 
 
@@ -263,7 +263,7 @@ def read_last(
     client: dict[str, Any],
     topic: str,
     ends: dict[Place, int],
-    take: Callable[[Record], None],
+    take: Callable[[ReadRecord], None],
     is_known: Callable[[int], bool],
 ) -> None:
     """Hand over the last records before `ends` of a topic's partitions: more and more of them, until of each partition it is

@@ -22,11 +22,11 @@ from onefold.verify.commits import Commits
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Table, Workload
 from onefold.verify.feedback import KEY
-from onefold.verify.models import Model
+from onefold.verify.models import RowModel
 from onefold.verify.outcomes import FATES, Fate
-from onefold.verify.outputs import Written
+from onefold.verify.outputs import LastOutput
 from onefold.verify.partitioner import Layout, misplaced, partition_of
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.tables import UNTOLD, Key, Values, differing, row_of, without_untold
 from onefold.verify.verdict import Finding
 
@@ -53,7 +53,7 @@ class Early(NamedTuple):
     table: Table
     row: Key
     values: Values
-    written: Written
+    written: LastOutput
     kafka_key: bytes | None
     named: str | None
     is_later: bool
@@ -70,7 +70,7 @@ class Matching:
     """
 
     def __init__(
-        self, workload: Workload, partitions: Mapping[str, int], model: Model, fate: Callable[[Source], int]
+        self, workload: Workload, partitions: Mapping[str, int], model: RowModel, fate: Callable[[Source], int]
     ) -> None:
         self._tables = tuple(workload.outputs.values())
         self._model = model
@@ -112,7 +112,7 @@ class Matching:
         self._noting = {table.name for table in self._tables if hasattr(self._seen[table.name], "changed")}
         #: Makes of an output record what `judged` is given back when the record was compared, with the right values of the row;
         #: None: these are not known.
-        self.versions: Callable[[Table, Key, dict[str, Any], Written, Written | None], Any] | None = None
+        self.versions: Callable[[Table, Key, dict[str, Any], LastOutput, LastOutput | None], Any] | None = None
         self.judged: Callable[[Table, Key, Any, Values | None], None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -220,9 +220,9 @@ class Matching:
         table: Table,
         row: Key,
         fields: dict[str, Any],
-        written: Written,
-        before: Written | None,
-        record: Record,
+        written: LastOutput,
+        before: LastOutput | None,
+        record: ReadRecord,
         is_last: bool,
     ) -> None:
         """Take an output record; the arguments are those of `outputs.Heard`."""
@@ -506,7 +506,7 @@ def _spread(values: Values, places: list[int]) -> Values:
     return tuple([UNTOLD if at < 0 else values[at] for at in places])
 
 
-def finding(kind: str, table: Table, key: Key, written: Written, wrong: dict[str, Any], text: str = "") -> Finding:
+def finding(kind: str, table: Table, key: Key, written: LastOutput, wrong: dict[str, Any], text: str = "") -> Finding:
     """What is wrong with an output record."""
     place = f"{table.topic}/{written.partition}/{written.offset}"
     return Finding(kind, table.topic, row_of(table, key), wrong, place, str(written.source), text)

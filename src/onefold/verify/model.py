@@ -16,7 +16,7 @@ from typing import Any
 from onefold.error_codes import Code
 from onefold.verify.expect import Table, View, Workload
 from onefold.verify.models import TrackedRows
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.verdict import CannotTell
 
 #: A row or an input, by field.
@@ -34,7 +34,7 @@ class Rows:
         self._table = table
         self._names = tuple(column.name for column in table.columns)
         self.source = Source("", 0, 0)
-        self.record: Record | None = None
+        self.record: ReadRecord | None = None
         self.changed = False
 
     def get(self, *key: Any) -> dict[str, Any] | None:
@@ -103,7 +103,7 @@ class _Made:
         self._key = key
         self._tables = {table.name: Rows(table) for table in tables}
         self.rows = {name: rows.expected for name, rows in self._tables.items()}
-        self.record: Record | None = None
+        self.record: ReadRecord | None = None
 
     def key(self, value: dict[str, Any], source: Source) -> str:
         """As the processor has it: the text of what the topology's `key` gives. Raises `CannotTell` without that field."""

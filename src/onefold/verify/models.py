@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from onefold.verify.feedback import Fields
-from onefold.verify.objects import Store
+from onefold.verify.objects import ObjectReader
 from onefold.verify.record import Source
 from onefold.verify.verdict import Check, Finding
 
@@ -89,7 +89,7 @@ def _restored(kind: type[TrackedRows], rows: dict[Key, Row], attributes: dict[st
     return found
 
 
-class Model(Protocol):
+class RowModel(Protocol):
     """What a domain's rows must be. One with an attribute `record` is given there each input record that it takes next, with the
     time at which it was sent and the headers of its sender.
     """
@@ -110,7 +110,7 @@ class Model(Protocol):
         """
 
 
-class TickingModel(Model, Protocol):
+class TickingModel(RowModel, Protocol):
     """What is right in a domain with ticks."""
 
     def tick(self, at_ms: int, source: Source) -> bool:
@@ -123,14 +123,14 @@ class TickingModel(Model, Protocol):
         """
 
 
-class DeletingModel(Model, Protocol):
+class DeletingModel(RowModel, Protocol):
     """What is right in a domain whose tombstones are events."""
 
     def delete(self, key: str, source: Source) -> bool:
         """Take the tombstone of a state key. False when it changes nothing. Raises `Inadmissible` when a rule forbids it."""
 
 
-class Feeding(Model, Protocol):
+class Feeding(RowModel, Protocol):
     """A model of a pipeline that feeds itself, or that has queues."""
 
     def feeds(self) -> Iterable[tuple[str, Fields] | tuple[str, Fields, str]]:
@@ -139,16 +139,16 @@ class Feeding(Model, Protocol):
         """
 
 
-class Making(Model, Protocol):
+class Making(RowModel, Protocol):
     """A model of a pipeline whose workers make objects in a store."""
 
     def unmade(self) -> str:
         """What was asked for and is not reported to be made, in one sentence; "" when all is."""
 
-    def judge_made(self, store: Store) -> tuple[list[Check], list[Finding]]:
+    def judge_made(self, store: ObjectReader) -> tuple[list[Check], list[Finding]]:
         """What was compared in the object store, and what is wrong there."""
 
-    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
+    def follow_made(self, store: ObjectReader) -> Callable[[], Iterable[Finding]]:
         """What says, whenever it is asked, what is wrong with the objects that were reported since. An error of the store may
         come out of it; then it is asked again.
         """

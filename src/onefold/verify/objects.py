@@ -18,7 +18,7 @@ from onefold.verify.verdict import CannotTell
 OBJECTS, MARKS = "objects/", "marks/"
 
 
-class Store(Protocol):
+class ObjectReader(Protocol):
     """What a judge asks of a store."""
 
     def get(self, name: str) -> bytes | None:
@@ -102,7 +102,7 @@ class Bucket:
                 yield found["Key"].removeprefix(root)
 
 
-def open_store(url: str, endpoint: str | None = None) -> Store:
+def open_store(url: str, endpoint: str | None = None) -> ObjectReader:
     """The store at `file:///folder` or `s3://bucket/prefix`. Raises `CannotTell` for any other.
 
     Args:

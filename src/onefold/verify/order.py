@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Set
 
 from onefold.error_codes import Code
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 from onefold.verify.verdict import CannotTell, Finding
 
 _VERSION = 1
@@ -28,12 +28,12 @@ class Order:
             processor passed over them, or processed them without an order.
     """
 
-    def __init__(self, inputs: Iterable[str], take: Callable[[Record], object], *, stops: bool = False) -> None:
+    def __init__(self, inputs: Iterable[str], take: Callable[[ReadRecord], object], *, stops: bool = False) -> None:
         self._inputs = tuple(inputs)
         self._stops = stops
         #: See above.
         self.take = take
-        self._waiting: dict[Place, deque[Record]] = {}
+        self._waiting: dict[Place, deque[ReadRecord]] = {}
         self._runs: dict[int, deque[tuple[str, int, int]]] = {}
         # Per place the offset up to which its records have been handed in, and in an order.
         self._read: dict[Place, int] = {}
@@ -42,14 +42,14 @@ class Order:
         #: The records between two runs, in which nothing was done with them.
         self.skipped: list[Source] = []
 
-    def feed(self, record: Record) -> None:
+    def feed(self, record: ReadRecord) -> None:
         """A record of an input topic; those of one partition come in the order of offsets."""
         place = (record.topic, record.partition)
         self._waiting.setdefault(place, deque()).append(record)
         self._read[place] = record.offset + 1
         self._go_on(record.partition)
 
-    def add(self, record: Record) -> dict[str, int]:
+    def add(self, record: ReadRecord) -> dict[str, int]:
         """A record of the order topic, which is of one transaction. Returns by input the offset behind what that has processed.
         Raises `CannotTell` when it makes no sense.
         """
@@ -67,7 +67,7 @@ class Order:
         self._go_on(record.partition)
         return ends
 
-    def go_on(self, take: Callable[[Record], object], *, stops: bool) -> None:
+    def go_on(self, take: Callable[[ReadRecord], object], *, stops: bool) -> None:
         """Hand the records to somebody else from now on."""
         self.take, self._stops = take, stops
         for partition in self._runs:
@@ -175,7 +175,7 @@ def _skipped(source: Source) -> Finding:
     return Finding("skipped input", source.topic, source=str(source), text=text)
 
 
-def _decode(record: Record) -> list[tuple[str, int, int]]:
+def _decode(record: ReadRecord) -> list[tuple[str, int, int]]:
     try:
         body = json.loads(record.value or b"")
         if body["version"] > _VERSION:

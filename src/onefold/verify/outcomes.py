@@ -20,7 +20,7 @@ FATES = {
 
 
 @dataclass
-class Counts:
+class FateCounts:
     """How many input records met which fate."""
 
     accepted: int = 0

@@ -19,12 +19,12 @@ from onefold.verify.expect import Expected, Table, Workload
 from onefold.verify.outcomes import FATES, Fate
 from onefold.verify.parks import PARKED_HEADER, ticket_of
 from onefold.verify.partitioner import partition_of
-from onefold.verify.record import Record, Source, source_of
+from onefold.verify.record import ReadRecord, Source, source_of
 from onefold.verify.verdict import Finding
-from onefold.verify.writer_identity import SOURCE_HEADER, Owner
+from onefold.verify.writer_identity import SOURCE_HEADER, WriterIdentity
 
 
-class Written(NamedTuple):
+class LastOutput(NamedTuple):
     """The last output record of a row, and the input record that it names."""
 
     partition: int
@@ -33,7 +33,7 @@ class Written(NamedTuple):
 
 
 #: See `Outputs.heard`.
-Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], Written, Written | None, Record, bool], object]
+Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], LastOutput, LastOutput | None, ReadRecord, bool], object]
 
 
 class Outputs:
@@ -44,18 +44,21 @@ class Outputs:
     """
 
     def __init__(
-        self, workload: Workload, owner: Owner | None = None, partitions: Mapping[str, int] = MappingProxyType({})
+        self,
+        workload: Workload,
+        owner: WriterIdentity | None = None,
+        partitions: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._partitions = {topic: partitions.get(topic, 1) for topic in workload.outputs}
-        self._owner = owner or Owner("", workload.name)
+        self._owner = owner or WriterIdentity("", workload.name)
         self._tables = workload.outputs
         self._contracts = contracts(workload.name)
-        self._letters: dict[Source, list[tuple[Record, str]]] = {}
+        self._letters: dict[Source, list[tuple[ReadRecord, str]]] = {}
         self._dead = {f"{topic}.dead": topic for topic in workload.reads}
         #: What is wrong with records by themselves.
         self.findings: list[Finding] = []
         self._key_of = _keys_of(self._tables)
-        self.last: dict[str, dict[tuple[Any, ...], Written]] = {table.name: {} for table in self._tables.values()}
+        self.last: dict[str, dict[tuple[Any, ...], LastOutput]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
         #: Called for each record of a row: table, key, fields, where it lies, the last one of the row before, the record, and
         #: whether it is the last one now.
@@ -69,7 +72,7 @@ class Outputs:
         self.__dict__.update(state)
         self._key_of = _keys_of(self._tables)
 
-    def feed(self, record: Record) -> None:
+    def feed(self, record: ReadRecord) -> None:
         """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
         wrote = self._owner.wrote(record)
         if wrote is False if record.topic in self._dead else wrote is not None:
@@ -86,7 +89,7 @@ class Outputs:
         else:
             self._take_output(record, source)
 
-    def _take_output(self, record: Record, source: Source) -> None:
+    def _take_output(self, record: ReadRecord, source: Source) -> None:
         table = self._tables[record.topic]
         try:
             fields = decode_output(self._contracts[record.topic], record.value)
@@ -97,7 +100,7 @@ class Outputs:
             return
         last = self.last[table.name]
         before = last.get(key)
-        written = Written(record.partition, record.offset, source)
+        written = LastOutput(record.partition, record.offset, source)
         is_last = not before or before.partition == record.partition or not self._is_older(record, source, before)
         if is_last:
             if before and before.source[:2] == source[:2] and before.source.offset >= source.offset:
@@ -108,7 +111,7 @@ class Outputs:
         if self.heard is not None:
             self.heard(table, key, fields, written, before, record, is_last)
 
-    def _is_older(self, record: Record, source: Source, before: Written) -> bool:
+    def _is_older(self, record: ReadRecord, source: Source, before: LastOutput) -> bool:
         """Whether the last record of the row lies in another partition and was written after this one. Partitions are read side
         by side, and keys move to partitions that were added.
         """
@@ -173,7 +176,7 @@ def judge_copies(expected: Expected) -> Iterator[Finding]:
         yield Finding("doubled copy", lies_at.topic, output=str(lies_at), source=str(original), text=text)
 
 
-def _letter_differs(record: Record, letter: Any, topic: str) -> str:
+def _letter_differs(record: ReadRecord, letter: Any, topic: str) -> str:
     """What a dead letter has wrong, or nothing."""
     if record.topic != topic:
         return f"it belongs into {topic}"
@@ -199,5 +202,5 @@ def _keys_of(tables: Mapping[str, Table]) -> dict[str, Callable[[dict[str, Any]]
     return found
 
 
-def _place(record: Record) -> str:
+def _place(record: ReadRecord) -> str:
     return f"{record.topic}/{record.partition}/{record.offset}"

@@ -8,7 +8,7 @@ header, and so do its replay and its drop.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onefold.verify.record import Record, Source
+from onefold.verify.record import ReadRecord, Source
 
 #: The header of a dead letter of a parked key, of its replay and of its drop: `number waits|refused place key`.
 PARKED_HEADER = "onefold-parked"
@@ -16,7 +16,7 @@ PARKED_HEADER = "onefold-parked"
 DROPPED_HEADER = "onefold-dropped"
 
 
-class Ticket(NamedTuple):
+class ParkTicket(NamedTuple):
     """What the header says: the turn, whether the record itself was rejected, where the record that parked the key lies, and the
     state key.
     """
@@ -30,16 +30,16 @@ class Ticket(NamedTuple):
         return f"{self.number} {'refused' if self.refused else 'waits'} {self.at} {self.key}"
 
 
-def ticket_of(text: bytes | None) -> Ticket | None:
+def ticket_of(text: bytes | None) -> ParkTicket | None:
     """The ticket that a header names; None: it names none."""
     try:
         number, how, at, key = (text or b"").decode().split(" ", 3)
-        return Ticket(int(number), how == "refused", at, key)
+        return ParkTicket(int(number), how == "refused", at, key)
     except ValueError:
         return None
 
 
-def is_drop(record: Record) -> bool:
+def is_drop(record: ReadRecord) -> bool:
     """Whether an input record says that it is no event, but that a dead letter was dropped."""
     return bool(record.headers) and record.header(DROPPED_HEADER) is not None
 
@@ -61,7 +61,7 @@ class Parks:
         """Whether the events of a key wait."""
         return key in self._queues
 
-    def is_next(self, key: str, ticket: Ticket | None) -> bool:
+    def is_next(self, key: str, ticket: ParkTicket | None) -> bool:
         """Whether it is the turn of this ticket of a parked key."""
         queue = self._queues[key]
         return ticket is not None and (ticket.at, ticket.number) == (queue.at, queue.next)
@@ -74,7 +74,7 @@ class Parks:
         else:
             queue.next += 1
 
-    def letter(self, key: str, source: Source, ticket: Ticket | None) -> Ticket:
+    def letter(self, key: str, source: Source, ticket: ParkTicket | None) -> ParkTicket:
         """What the dead letter of the record at `source` must say.
 
         Args:
@@ -83,8 +83,8 @@ class Parks:
         queue = self._queues.get(key)
         if queue is None:
             self._queues[key] = _Queue(str(source))
-            return Ticket(0, True, str(source), key)
+            return ParkTicket(0, True, str(source), key)
         if ticket is None or ticket.at != queue.at:
             queue.last += 1
-            return Ticket(queue.last, False, queue.at, key)
+            return ParkTicket(queue.last, False, queue.at, key)
         return ticket._replace(refused=self.is_next(key, ticket))

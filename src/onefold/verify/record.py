@@ -23,7 +23,7 @@ def source_of(text: bytes | None) -> Source | None:
         return None
 
 
-class Record(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record of any topic as it was read. `timestamp_ms`: Kafka's time of it, in milliseconds since 1970; None: not known."""
 
     topic: str

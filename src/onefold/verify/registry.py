@@ -21,7 +21,7 @@ _REFERENCES_MAX = 256
 _ID_MAX = (1 << 31) - 1
 
 
-class Registry:
+class SchemasById:
     """Finds schemas by their id, each once: a schema never changes under its id.
 
     Nor does the judge ask again for one that is refused or unknown. A run ends, and one answer holds for all of it.
@@ -34,9 +34,9 @@ class Registry:
             )
         self._url = url.rstrip("/")
         # A schema, or why there is none.
-        self._schemas: dict[int, avro.Written | str] = {}
+        self._schemas: dict[int, avro.WrittenSchema | str] = {}
 
-    def __call__(self, schema_id: int) -> avro.Written:
+    def __call__(self, schema_id: int) -> avro.WrittenSchema:
         """The parsed schema. Raises `Inadmissible` when there is none, `CannotTell` without an answer."""
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self._look_up(schema_id)
@@ -45,7 +45,7 @@ class Registry:
             raise Inadmissible(found)
         return found
 
-    def _look_up(self, schema_id: int) -> avro.Written | str:
+    def _look_up(self, schema_id: int) -> avro.WrittenSchema | str:
         found = self._ask(f"schemas/ids/{schema_id}") if schema_id <= _ID_MAX else None
         if found is None:
             return f"the schema registry knows no schema {schema_id}"
@@ -53,13 +53,13 @@ class Registry:
         try:
             self._follow(found, (), referenced)
             return avro.schema(found["schema"], referenced)
-        except avro.Refused as reason:
+        except avro.InvalidSchema as reason:
             return f"schema {schema_id} of the registry is refused: {reason}"
 
     def _follow(self, found: dict[str, Any], above: tuple[str, ...], texts: dict[str, str]) -> None:
         """Collect the texts of all schemas that one refers to, by their paths. `above`: the paths that led here."""
         if (kind := found.get("schemaType") or "AVRO") != "AVRO":
-            raise avro.Refused(f"of type {kind}")
+            raise avro.InvalidSchema(f"of type {kind}")
         for reference in found.get("references") or ():
             try:
                 subject, version = urllib.parse.quote(reference["subject"], safe=""), int(reference["version"])
@@ -69,14 +69,14 @@ class Registry:
                 ) from None
             path = f"subjects/{subject}/versions/{version}?deleted=true"
             if path in above:
-                raise avro.Refused("it refers to itself")
+                raise avro.InvalidSchema("it refers to itself")
             if path in texts:
                 continue
             if len(texts) + len(above) >= _REFERENCES_MAX:
-                raise avro.Refused("too many references")
+                raise avro.InvalidSchema("too many references")
             other = self._ask(path)
             if other is None:
-                raise avro.Refused(f"the registry has no version {version} of {subject}")
+                raise avro.InvalidSchema(f"the registry has no version {version} of {subject}")
             self._follow(other, (*above, path), texts)
             texts[path] = other["schema"]
 

@@ -21,26 +21,26 @@ from confluent_kafka import KafkaException
 
 from onefold import kafka_client
 from onefold.error_codes import Code
-from onefold.verify.expect import DeadLetter, Sent
+from onefold.verify.expect import ExpectedDeadLetter, Sent
 from onefold.verify.log import Log, cannot_tell
-from onefold.verify.parks import PARKED_HEADER, Ticket, is_drop, ticket_of
-from onefold.verify.record import Record, Source, source_of
+from onefold.verify.parks import PARKED_HEADER, ParkTicket, is_drop, ticket_of
+from onefold.verify.record import ReadRecord, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
-from onefold.verify.writer_identity import Owner
+from onefold.verify.writer_identity import WriterIdentity
 
 _ANSWER_S = 15.0
 
 
-class Turn(NamedTuple):
+class ReceiptTurn(NamedTuple):
     """Of a receipt of a parked key's dead letter of this life: whether it says that the letter was dropped, and its turn."""
 
     dropped: bool
-    ticket: Ticket
+    ticket: ParkTicket
 
 
 #: The input records that have a receipt, and whether it says that they were dropped; of the original of a copy that was replayed
 #: in an earlier life, the place of the copy.
-Receipts = Mapping[Source, bool | Source | Turn]
+Receipts = Mapping[Source, bool | Source | ReceiptTurn]
 
 
 @dataclass
@@ -52,17 +52,17 @@ class Replays:
     """
 
     receipts: Receipts = field(default_factory=dict)
-    owner: Owner = field(default_factory=lambda: Owner("", ""))
+    owner: WriterIdentity = field(default_factory=lambda: WriterIdentity("", ""))
     _digests: dict[Source, bytes] = field(default_factory=dict)
     _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
     # By dead letter's record, the records that say that it was dropped.
     _drops: dict[Source, list[Source]] = field(default_factory=dict)
     # Of each of these records, the dead letter's record, where it lies, and the turn that it names.
-    _turns: list[tuple[Source, Source, Ticket | None]] = field(default_factory=list)
+    _turns: list[tuple[Source, Source, ParkTicket | None]] = field(default_factory=list)
     # Where it is known. A record that was a dead letter when it was read has left no more than its key and its value.
     _sent: dict[Source, Sent] = field(default_factory=dict)
 
-    def withdrawn(self, record: Record, source: Source) -> bool:
+    def withdrawn(self, record: ReadRecord, source: Source) -> bool:
         """Whether the input record counts no more where it lies. Takes note of records that were replayed."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
         if first is not None:
@@ -81,20 +81,20 @@ class Replays:
             self._sent[dropped] = self._sent_of(record)  # a copy has another key
         return True
 
-    def parked(self, source: Source) -> Ticket | None:
+    def parked(self, source: Source) -> ParkTicket | None:
         """The turn that the dead letter of a record with a receipt has named in this life; None: it has named none."""
         found = self.receipts.get(source)
-        return found.ticket if isinstance(found, Turn) else None
+        return found.ticket if isinstance(found, ReceiptTurn) else None
 
     def _dropped(self, source: Source) -> bool | Source | None:
         found = self.receipts.get(source)
-        return found.dropped if isinstance(found, Turn) else found
+        return found.dropped if isinstance(found, ReceiptTurn) else found
 
-    def _sent_of(self, record: Record) -> Sent:
+    def _sent_of(self, record: ReadRecord) -> Sent:
         return Sent.of(self.owner.as_sent(record))
 
     def go_on(
-        self, receipts: Receipts, dead: Mapping[Source, DeadLetter], positions: Mapping[tuple[str, int], int]
+        self, receipts: Receipts, dead: Mapping[Source, ExpectedDeadLetter], positions: Mapping[tuple[str, int], int]
     ) -> bool:
         """Take the receipts that there are now. Returns whether what was read stands. So it does if each record that has got a
         receipt since was a dead letter then: it changed nothing, and changes nothing now.
@@ -108,8 +108,8 @@ class Replays:
         for source in receipts.keys() - self.receipts.keys():
             if source.offset < positions.get(source[:2], 0):
                 letter, found = dead.get(source), receipts[source]
-                dropped = found.dropped if isinstance(found, Turn) else found
-                turn = str(found.ticket) if isinstance(found, Turn) else None
+                dropped = found.dropped if isinstance(found, ReceiptTurn) else found
+                turn = str(found.ticket) if isinstance(found, ReceiptTurn) else None
                 if letter is not None and letter.parked != turn:
                     return False
                 if letter is None or isinstance(dropped, Source) or (letter.is_cut() and not dropped):
@@ -147,7 +147,7 @@ class Replays:
     def _wrong_drops(self) -> Iterator[Finding]:
         """Later events of a parked key wait for the record that says that a dead letter was dropped."""
         for first, found in self.receipts.items():
-            if isinstance(found, Turn) and found.dropped and first not in self._drops:
+            if isinstance(found, ReceiptTurn) and found.dropped and first not in self._drops:
                 text = "a receipt says that the dead letter of a parked key was dropped, and no record of the input says so"
                 yield Finding("missing replay", first.topic, source=str(first), text=text)
         for first, drops in self._drops.items():
@@ -164,7 +164,7 @@ class Replays:
                 yield Finding("changed replay", first.topic, {}, turns, str(source), str(first), text)
 
 
-def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> Receipts:
+def read(client: dict[str, Any], owner: WriterIdentity, topic_ids: Mapping[str, str]) -> Receipts:
     """The receipts of a pipeline. Raises `CannotTell`.
 
     Args:
@@ -180,9 +180,9 @@ def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> 
             return {}
     except KafkaException as error:
         raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
-    found: dict[Source, bool | Source | Turn] = {}
+    found: dict[Source, bool | Source | ReceiptTurn] = {}
 
-    def take(record: Record) -> None:
+    def take(record: ReadRecord) -> None:
         try:
             body = json.loads(record.value or b"")
             topic_id, dropped = body["topic_id"], "dropped" in body
@@ -197,7 +197,7 @@ def read(client: dict[str, Any], owner: Owner, topic_ids: Mapping[str, str]) -> 
             ) from None
         first = source_of(record.key)
         if first is not None and topic_ids.get(first.topic) == topic_id:
-            found.setdefault(first, dropped if ticket is None or not ours else Turn(dropped, ticket))
+            found.setdefault(first, dropped if ticket is None or not ours else ReceiptTurn(dropped, ticket))
             if original is not None and not owner.is_this_life(signature):
                 found.setdefault(original, dropped or first)
 

@@ -69,7 +69,7 @@ class _Unpadded(TextLoader):
         return str(super().load(data)).rstrip(" ")
 
 
-class Snapshot:
+class DatabaseSnapshot:
     """One moment of the database. All questions are answered as of the same commit.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
-from onefold.verify.checkpoints import Checkpoint, Checkpoints, digest_of, environment_of, fingerprint, now
+from onefold.verify.checkpoints import Checkpoints, VerifierCheckpoint, digest_of, environment_of, fingerprint, now
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Oracle, Workload
 from onefold.verify.kafka import Kafka
@@ -15,11 +15,11 @@ from onefold.verify.log import Log, Place, read_last
 from onefold.verify.matching import Matching
 from onefold.verify.order import Order
 from onefold.verify.outputs import Outputs
-from onefold.verify.record import Record
-from onefold.verify.registry import Registry
+from onefold.verify.record import ReadRecord
+from onefold.verify.registry import SchemasById
 from onefold.verify.replays import Receipts, Replays
 from onefold.verify.verdict import CannotTell, Finding
-from onefold.verify.writer_identity import Owner
+from onefold.verify.writer_identity import WriterIdentity
 
 # Offsets of each partition that are read before it is asked whether others are far behind.
 _STEP = 10_000
@@ -27,7 +27,7 @@ _STEP = 10_000
 _WAITING_MAX = 200_000
 
 
-class Topics(NamedTuple):
+class TopicNames(NamedTuple):
     """The names of a pipeline's topics.
 
     Attributes:
@@ -43,17 +43,17 @@ class Topics(NamedTuple):
     written: list[str]
 
 
-def topics_of(work: Workload) -> Topics:
+def topics_of(work: Workload) -> TopicNames:
     """Those of a pipeline."""
     changelog = f"{work.name}.changelog"
     order = f"{work.name}.order" if len(work.reads) > 1 else None
     results = [*work.outputs, *(f"{topic}.dead" for topic in work.reads), *([order] if order else [])]
     written = [*results, *work.queues]
-    return Topics(changelog, order, [*work.reads, *written, changelog], written)
+    return TopicNames(changelog, order, [*work.reads, *written, changelog], written)
 
 
 @dataclass
-class State:
+class TopicState:
     """What was taken of the topics of a pipeline.
 
     Attributes:
@@ -76,7 +76,7 @@ class State:
     reached: dict[Place, int] = field(default_factory=dict)
     read: int = 0
 
-    def take_written(self, record: Record, topics: Topics) -> None:
+    def take_written(self, record: ReadRecord, topics: TopicNames) -> None:
         """Take what the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""
         if record.topic in self.outputs.records:
             self.outputs.feed(record)
@@ -86,7 +86,7 @@ class State:
         else:
             self.oracle.take_job(record)
 
-    def take_progress(self, record: Record, work: Workload, log: Log) -> None:
+    def take_progress(self, record: ReadRecord, work: Workload, log: Log) -> None:
         """Take a record of the changelog; of most it takes nothing. Raises `CannotTell`."""
         if record.key != b"p":
             return
@@ -127,12 +127,12 @@ class State:
         return found
 
 
-def owner_of(work: Workload, log: Log) -> Owner:
+def owner_of(work: Workload, log: Log) -> WriterIdentity:
     """The pipeline on its cluster, in this life."""
-    return Owner(log.cluster_id, work.name, log.topics[topics_of(work).changelog].topic_id)
+    return WriterIdentity(log.cluster_id, work.name, log.topics[topics_of(work).changelog].topic_id)
 
 
-def begin(work: Workload, log: Log, registry: Registry | None, receipts: Receipts) -> State:
+def begin(work: Workload, log: Log, registry: SchemasById | None, receipts: Receipts) -> TopicState:
     """Nothing was taken yet.
 
     Args:
@@ -146,7 +146,7 @@ def begin(work: Workload, log: Log, registry: Registry | None, receipts: Receipt
     oracle.withdrawn, oracle.parked = replays.withdrawn, replays.parked
     oracle.changed, outputs.heard = matching.changed, matching.wrote
     order = Order(work.reads, oracle.feed) if len(work.reads) > 1 else None
-    return State(oracle, outputs, matching, order, replays)
+    return TopicState(oracle, outputs, matching, order, replays)
 
 
 class Proved:
@@ -157,7 +157,7 @@ class Proved:
         log: all topics of the pipeline.
     """
 
-    def __init__(self, kept: Checkpoints | None, work: Workload, registry: Registry | None, log: Log) -> None:
+    def __init__(self, kept: Checkpoints | None, work: Workload, registry: SchemasById | None, log: Log) -> None:
         self._kept = kept
         self._log = log
         self._changelog = topics_of(work).changelog
@@ -169,7 +169,7 @@ class Proved:
         ids = {name: topic.topic_id for name, topic in log.topics.items()}
         self._judge = fingerprint(work, with_registry=registry is not None), ids
 
-    def find(self, receipts: Receipts) -> tuple[Checkpoint, State] | None:
+    def find(self, receipts: Receipts) -> tuple[VerifierCheckpoint, TopicState] | None:
         """The newest that holds for this verifier, these topics and this log, and its state.
 
         Args:
@@ -180,7 +180,7 @@ class Proved:
         starts = {place: start for place, start in self._log.starts().items() if place[0] != self._changelog}
         return self._kept.holding(self._judge, receipts, starts, self._log.stable_ends(), self._environment)
 
-    def keep(self, state: State, positions: dict[Place, int]) -> str:
+    def keep(self, state: TopicState, positions: dict[Place, int]) -> str:
         """Keep a state. Returns why it could not be kept, or "".
 
         Args:
@@ -188,7 +188,7 @@ class Proved:
         """
         if self._kept is None:
             return ""
-        head = Checkpoint(*self._judge, positions, digest_of(state.replays.receipts), state.read, now())
+        head = VerifierCheckpoint(*self._judge, positions, digest_of(state.replays.receipts), state.read, now())
         if (order := state.order) is None:
             return self._kept.keep(head, state, self._environment)
         take, order.take = order.take, state.oracle.feed  # whoever goes on takes the records itself
@@ -213,7 +213,9 @@ def check_beginnings(log: Log, work: Workload, positions: Mapping[Place, int]) -
             )
 
 
-def read_progress(state: State, work: Workload, log: Log, kafka: Kafka, client: dict[str, Any]) -> dict[Place, int]:
+def read_progress(
+    state: TopicState, work: Workload, log: Log, kafka: Kafka, client: dict[str, Any]
+) -> dict[Place, int]:
     """Of the changelog, take the last progress of each task: the states before it are as many as all inputs. Returns what is read
     next of it. Raises `CannotTell`.
     """
@@ -221,7 +223,7 @@ def read_progress(state: State, work: Workload, log: Log, kafka: Kafka, client: 
     ends = {place: end for place, end in log.stable_ends().items() if place[0] == changelog}
     known = state.progresses.__contains__
 
-    def take(record: Record) -> None:
+    def take(record: ReadRecord) -> None:
         state.take_progress(record, work, log)
 
     read_last(kafka.log, client, changelog, ends, take, known)
@@ -233,7 +235,7 @@ def read_evenly(
     work: Workload,
     matching: Matching,
     ends: Mapping[Place, int],
-    take: Callable[[Record], None],
+    take: Callable[[ReadRecord], None],
     alive: Callable[[], object] = lambda: None,
 ) -> None:
     """Read up to these offsets, inputs and output records side by side, so that few of them wait for one another.

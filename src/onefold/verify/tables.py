@@ -8,9 +8,9 @@ from typing import Any
 from onefold.verify.column_types import KINDS, taking
 from onefold.verify.derived_tables import Gathered
 from onefold.verify.expect import Expected, Table, View, Workload
-from onefold.verify.outputs import Written
+from onefold.verify.outputs import LastOutput
 from onefold.verify.record import Source
-from onefold.verify.snapshot import ORIGIN, Snapshot
+from onefold.verify.snapshot import ORIGIN, DatabaseSnapshot
 from onefold.verify.verdict import Check, Finding
 
 Key = tuple[Any, ...]
@@ -27,7 +27,7 @@ UNTOLD: Any = _Untold.UNTOLD
 
 #: A row that must be in a table: its values, the output record that it is from, None if there is none or there are several, and
 #: the input record behind that, or the last one behind several; None: it is not known.
-Wanted = tuple[Values, Written | None, Source | None]
+Wanted = tuple[Values, LastOutput | None, Source | None]
 
 
 class Comparer:
@@ -85,7 +85,7 @@ class Comparer:
 
     def whole(
         self,
-        snapshot: Snapshot,
+        snapshot: DatabaseSnapshot,
         rows: Collection[Key],
         wanted: Callable[[Key], Wanted | None],
         *,
@@ -120,7 +120,9 @@ class Comparer:
 class Comparison:
     """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row."""
 
-    def __init__(self, workload: Workload, snapshot: Snapshot, expected: Expected, last: dict[str, Any]) -> None:
+    def __init__(
+        self, workload: Workload, snapshot: DatabaseSnapshot, expected: Expected, last: dict[str, Any]
+    ) -> None:
         self._workload = workload
         self._snapshot = snapshot
         self._model = expected.model
@@ -160,7 +162,7 @@ class Comparison:
             yield Finding("missing row", view.name, row_of(table, key), source=str(source))
 
 
-def _wanted(rows: Mapping[Key, tuple[Values, Source]], last: Mapping[Key, Written], key: Key) -> Wanted | None:
+def _wanted(rows: Mapping[Key, tuple[Values, Source]], last: Mapping[Key, LastOutput], key: Key) -> Wanted | None:
     found = rows.get(key)
     return None if found is None else (found[0], last.get(key), found[1])
 
@@ -203,7 +205,7 @@ def row_of(table: Table, key: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(table.key, key, strict=True))
 
 
-def _spot(table: Table, written: Written | None) -> str | None:
+def _spot(table: Table, written: LastOutput | None) -> str | None:
     return f"{table.topic}/{written.partition}/{written.offset}" if written else None
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from onefold import pipelines
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Workload
-from onefold.verify.snapshot import ORIGIN, Snapshot, cut
+from onefold.verify.snapshot import ORIGIN, DatabaseSnapshot, cut
 
 
-def unjudged(work: Workload, snapshot: Snapshot) -> dict[str, str]:
+def unjudged(work: Workload, snapshot: DatabaseSnapshot) -> dict[str, str]:
     """By name the reason that the model gives, or "": among the topics that the sink writes or that no table wants, and among the
     tables in the schema of the pipeline. Raises `CannotTell`.
     """

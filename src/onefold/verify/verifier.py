@@ -18,7 +18,7 @@ from typing import Any
 
 from onefold.error_codes import Code
 from onefold.verify.checkpoints import Checkpoints
-from onefold.verify.judge import Judge, Progress, seldom
+from onefold.verify.judge import Progress, Verifier, seldom
 from onefold.verify.loading import UnknownDomain
 from onefold.verify.verdict import UNKNOWN, VALID, CannotTell, Verdict
 
@@ -54,12 +54,12 @@ def verify(
         from_start: read everything all the same.
     """
     started = time.monotonic()
-    judge: Judge | None = None
+    judge: Verifier | None = None
     verdict = Verdict(domain, UNKNOWN, "")
     try:
         kept = Checkpoints(checkpoints, domain) if checkpoints else None
         made = objects or "", objects_endpoint
-        judge = Judge(domain, client, dsn, progress, schema_registry_url, made, kept=kept)
+        judge = Verifier(domain, client, dsn, progress, schema_registry_url, made, kept=kept)
         if not from_start:
             judge.go_on(verdict)
         judge.run(verdict, timeout_s)

@@ -9,8 +9,8 @@ named no pipeline: its copies and replays are told by what they name, and where 
 
 from dataclasses import dataclass
 
-from onefold.verify.parks import PARKED_HEADER, Ticket, is_drop, ticket_of
-from onefold.verify.record import Record
+from onefold.verify.parks import PARKED_HEADER, ParkTicket, is_drop, ticket_of
+from onefold.verify.record import ReadRecord
 
 #: The header by which a record says which input record caused it, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
@@ -27,19 +27,19 @@ _TIME_DIGITS_MAX = 15
 
 
 @dataclass(frozen=True)
-class Owner:
+class WriterIdentity:
     """A pipeline on a cluster, by Kafka's own id of that. `life`: the id of its changelog's topic; "": any."""
 
     cluster_id: str
     pipeline: str
     life: str = ""
 
-    def wrote(self, record: Record) -> bool | None:
+    def wrote(self, record: ReadRecord) -> bool | None:
         """Whether this pipeline wrote a copy, a replay or a dead letter. None: it does not say who did."""
         signed = self._signed(record)
         return None if signed is None else signed.startswith(f"{self.cluster_id}/{self.pipeline}/".encode())
 
-    def copied(self, record: Record) -> bytes | None:
+    def copied(self, record: ReadRecord) -> bytes | None:
         """What the original is of an input record that is a copy of this life's, or may be one. None: it is none."""
         named, signed = self._named(record, SOURCE_HEADER), self._signed(record)
         if signed is None:
@@ -51,18 +51,18 @@ class Owner:
         """Whether this pipeline signed so in this life, or may have."""
         return signature.startswith(f"{self.cluster_id}/{self.pipeline}/{self.life}")
 
-    def replayed(self, record: Record) -> bytes | None:
+    def replayed(self, record: ReadRecord) -> bytes | None:
         """Where an input record lay first that this pipeline put back, or may have. None: it did not."""
         return None if self.wrote(record) is False else self._named(record, REPLAYS_HEADER)
 
-    def ticket(self, record: Record) -> Ticket | None:
+    def ticket(self, record: ReadRecord) -> ParkTicket | None:
         """The turn of a replay or a drop of this life. None: it is none, or has none."""
         signed = self._signed(record)
         if signed is None or not self.is_this_life(signed.decode(errors="replace")) or self.replayed(record) is None:
             return None
         return ticket_of(record.header(PARKED_HEADER))
 
-    def as_sent(self, record: Record) -> Record:
+    def as_sent(self, record: ReadRecord) -> ReadRecord:
         """The record with the time and the headers that its sender gave it. A copy or a replay says the time in a header."""
         if not record.headers:
             return record
@@ -74,7 +74,7 @@ class Owner:
             headers=[one for one in record.headers if not one[0].startswith(_OWN)], timestamp_ms=sent_ms
         )
 
-    def is_of_another(self, record: Record) -> bool:
+    def is_of_another(self, record: ReadRecord) -> bool:
         """Whether an input record is a copy or a replay for the states of another pipeline of the cluster, or of another life; or
         a drop of another life.
         """
@@ -87,11 +87,11 @@ class Owner:
         return copy or self._named(record, REPLAYS_HEADER) is not None
 
     @staticmethod
-    def _signed(record: Record) -> bytes | None:
+    def _signed(record: ReadRecord) -> bytes | None:
         return record.header(PIPELINE_HEADER) if record.headers else None
 
     @staticmethod
-    def _named(record: Record, header: str) -> bytes | None:
+    def _named(record: ReadRecord, header: str) -> bytes | None:
         """The place that the header names, when it is in the topic of the record."""
         named = record.header(header) if record.headers else None
         topic, *numbers = (named or b"").rsplit(b"/", 2)

@@ -20,7 +20,7 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, StreamShape, shaped
 
 STREAMS = ("averages.left", "averages.right")
 AVERAGES = Table("averages.averages", "averages.averages", ("name", "window_end"))
@@ -63,7 +63,7 @@ class _Name:
             yield end, self.numbers.pop(end)
 
 
-class Model:
+class AveragesModel:
     """The expected rows for the processed numbers. `apply` must be called in the processing order."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ WORKLOAD = Workload(
     "averages",
     STREAMS,
     (AVERAGES, ALARMS),
-    Model,
+    AveragesModel,
     not_judged={"averages.alarms.window_end": "the table counts alarms, and has no such column"},
 )
 
@@ -135,10 +135,10 @@ _START_MS = 1_767_225_600_000
 _BUSY, _QUIET = 3, 40
 
 
-def generate(seed: int, count: int, *, shape: Shape | None = None) -> Iterator[Input]:
+def generate(seed: int, count: int, *, shape: StreamShape | None = None) -> Iterator[Input]:
     """Generate `count` inputs. Equal seeds give equal inputs."""
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    return shaped(rng, count, _numbers(rng), shape or Shape())
+    return shaped(rng, count, _numbers(rng), shape or StreamShape())
 
 
 def _numbers(rng: random.Random) -> Iterator[Input]:

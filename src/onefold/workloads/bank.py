@@ -22,7 +22,7 @@ from onefold.verify.derived_tables import Gathered, Row
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, StreamShape, shaped
 
 ACCOUNTS, TRANSFERS, DEPOSITS = "bank.accounts", "bank.transfers", "bank.deposits"
 _KNOWN, _AHEAD = 1024, 1_000_000
@@ -99,7 +99,7 @@ class _Account:
     numbers: set[int] = field(default_factory=set)
 
 
-class Model:
+class BankModel:
     """The expected rows for the records of the bank's topics, and the expected money in flight."""
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ WORKLOAD = Workload(
     "bank",
     (ACCOUNTS, TRANSFERS, DEPOSITS),
     (_ENTRIES, _REFUSALS, _ACCOUNTS, _TRANSFERS),
-    Model,
+    BankModel,
     fed=(DEPOSITS,),
 )
 
@@ -242,11 +242,13 @@ _EVENTS_AN_ACCOUNT = 40
 _UNOPENED_SHARE, _CLOSED_SHARE, _ASTRAY_SHARE, _LARGE_SHARE = 0.05, 0.003, 0.02, 0.1
 
 
-def generate(seed: int, count: int, *, shape: Shape | None = None, accounts: int | None = None) -> Iterator[Input]:
+def generate(
+    seed: int, count: int, *, shape: StreamShape | None = None, accounts: int | None = None
+) -> Iterator[Input]:
     """Generate `count` inputs. Equal seeds give equal inputs. The queue gets no inputs, because the pipeline writes the queue."""
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     size = accounts or max(2, min(_ACCOUNTS_MAX, count // _EVENTS_AN_ACCOUNT))
-    return shaped(rng, count, _events(rng, size), shape or Shape(), second_time=_another_amount)
+    return shaped(rng, count, _events(rng, size), shape or StreamShape(), second_time=_another_amount)
 
 
 def _events(rng: random.Random, size: int) -> Iterator[Input]:

@@ -19,7 +19,7 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Column, Table, View, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, StreamShape, shaped
 
 TOPIC = "campaigns.sends"
 SENDS_MAX = 1000
@@ -37,7 +37,7 @@ FROM_SENDS = View("campaigns.totals_from_sends", TOTALS.name, ("id", "email", "s
 _Send = tuple[int, int, str, str]  # version, sent, email, subject, in the order of comparison
 
 
-class Model:
+class CampaignsModel:
     """The expected rows for a log of sends. Totals are never stored, but summed from all sends on each access."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ def _wall_clock(text: str) -> datetime:
     return datetime(year, month, day, hour, minute, second)
 
 
-WORKLOAD = Workload("campaigns", (TOPIC,), (TOTALS, SENDS), Model, (FROM_SENDS,))
+WORKLOAD = Workload("campaigns", (TOPIC,), (TOTALS, SENDS), CampaignsModel, (FROM_SENDS,))
 
 # --- input
 
@@ -166,11 +166,13 @@ _SUBJECTS = (
 _RECORDS_A_CAMPAIGN = 6
 
 
-def generate(seed: int, count: int, *, shape: Shape | None = None, campaigns: int | None = None) -> Iterator[Input]:
+def generate(
+    seed: int, count: int, *, shape: StreamShape | None = None, campaigns: int | None = None
+) -> Iterator[Input]:
     """Generate `count` inputs. Equal seeds give equal inputs. The three messages of the second seed document come first."""
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     campaigns = campaigns or max(1, count // _RECORDS_A_CAMPAIGN)
-    return shaped(rng, count, _sends(rng, campaigns), shape or Shape())
+    return shaped(rng, count, _sends(rng, campaigns), shape or StreamShape())
 
 
 def _sends(rng: random.Random, campaigns: int) -> Iterator[Input]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from onefold.verify.contracts import Contract, contracts
+from onefold.verify.contracts import VerifiedSchema, contracts
 from onefold.verify.decode import VALUE_BYTES_MAX
 
 
@@ -24,7 +24,7 @@ class Good:
     def __init__(self, topic: str, text: bytes) -> None:
         self.text = text
         self.fields: dict[str, Any] = json.loads(text)
-        self.contract: Contract = contracts()[topic]
+        self.contract: VerifiedSchema = contracts()[topic]
         types = {name: field["type"] for name, field in self.contract.fields.items()}
         # Without a whole number in the schema, the cases replace the first text. Every literal that is wrong for a whole number
         # is also wrong for a text, except a text.

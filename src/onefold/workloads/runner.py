@@ -18,7 +18,7 @@ from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Table, Workload
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
-from onefold.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, StreamShape, shaped
 
 TOPIC = "runner.updates"
 RUNS_KNOWN = 8
@@ -29,7 +29,7 @@ TENDENCY = Table("runner.tendency", "runner.tendency", ("user_id",))
 MESSAGES = Table("runner.messages", "runner.messages", ("user_id", "sequence_id"))
 
 
-class Model:
+class RunnerModel:
     """The expected rows for a log of updates."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def _admit(value: dict[str, Any]) -> None:
         raise Inadmissible("timestamp_utc is beyond 2^53 milliseconds")
 
 
-WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model)
+WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), RunnerModel)
 
 # --- input
 
@@ -124,11 +124,11 @@ _TWO_WATCHES = 10
 _UPDATES_A_USER = 50
 
 
-def generate(seed: int, count: int, *, shape: Shape | None = None, users: int | None = None) -> Iterator[Input]:
+def generate(seed: int, count: int, *, shape: StreamShape | None = None, users: int | None = None) -> Iterator[Input]:
     """Generate `count` inputs. Equal seeds give equal inputs."""
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     updates = _updates(rng, users or max(1, count // _UPDATES_A_USER))
-    return shaped(rng, count, updates, shape or Shape(), second_time=_another_timestamp)
+    return shaped(rng, count, updates, shape or StreamShape(), second_time=_another_timestamp)
 
 
 def _updates(rng: random.Random, users: int) -> Iterator[Input]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from onefold.workloads.hostile import hostile
 
-# The block size for reordering: large compared to `Shape.window`, and small in memory.
+# The block size for reordering: large compared to `StreamShape.window`, and small in memory.
 _BLOCK = 8192
 
 
@@ -21,7 +21,7 @@ class Input(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class StreamShape:
     """The disturbances of a stream. Shares are between 0 and 1.
 
     Attributes:
@@ -44,7 +44,7 @@ def shaped(
     rng: random.Random,
     count: int,
     inputs: Iterator[Input],
-    shape: Shape,
+    shape: StreamShape,
     second_time: Callable[[Input], Input] = lambda once: once,
 ) -> Iterator[Input]:
     """Yield `count` inputs, or fewer if `inputs` ends. `second_time` alters a repeat."""
@@ -59,7 +59,7 @@ def shaped(
 
 
 def _disturbed(
-    rng: random.Random, block: list[Input], shape: Shape, second_time: Callable[[Input], Input]
+    rng: random.Random, block: list[Input], shape: StreamShape, second_time: Callable[[Input], Input]
 ) -> list[Input]:
     size, window = len(block), shape.window
     moments: list[float] = list(range(size))

@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from onefold.verify.objects import Store
+from onefold.verify.objects import ObjectReader
 from onefold.verify.verdict import Check, Finding
 
 SNAPSHOTS, PAYLOADS = "snapshots/", "payloads/"
@@ -55,7 +55,7 @@ class Made:
     totals: Mapping[str, int]
 
 
-class Faulty(Exception):
+class InvalidObject(Exception):
     """A wrong or missing object, with the reason as the text."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -85,7 +85,7 @@ class _Sheet:
     is_wrong: bool = False
 
 
-class Judge:
+class SnapshotVerifier:
     """The verifier of snapshots, in the order of their sheet's log.
 
     Attributes:
@@ -93,7 +93,7 @@ class Judge:
         right: The number of correct snapshots.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectReader) -> None:
         self._store = store
         self._sheets: dict[str, _Sheet] = {}
         self.named: set[str] = set()
@@ -115,10 +115,10 @@ class Judge:
             try:
                 _apply(state, line, self._store)
                 if made is not None:
-                    _Reading(self._store, state, self.named, (sheet, made.segment, number)).judge(made)
+                    _SnapshotRead(self._store, state, self.named, (sheet, made.segment, number)).judge(made)
                     state.before.clear()
                     self.right += 1
-            except Faulty as fault:
+            except InvalidObject as fault:
                 state.is_wrong = True
                 yield Finding(fault.kind, _TABLE, {"sheet_id": sheet, "entry": number}, text=str(fault))
                 return
@@ -126,7 +126,7 @@ class Judge:
 
 
 def judged(
-    logs: Mapping[str, Mapping[int, Line]], made: Mapping[tuple[str, int], Made], store: Store
+    logs: Mapping[str, Mapping[int, Line]], made: Mapping[tuple[str, int], Made], store: ObjectReader
 ) -> tuple[list[Check], list[Finding]]:
     """Verify all finished snapshots, and find unreferenced objects in the store.
 
@@ -135,7 +135,7 @@ def judged(
         made: The finished snapshots, by sheet and entry.
         store: The store of the objects.
     """
-    judge = Judge(store)
+    judge = SnapshotVerifier(store)
     findings: list[Finding] = []
     for sheet, log in logs.items():
         findings += judge.go_on(sheet, ((number, log[number], made.get((sheet, number))) for number in sorted(log)))
@@ -145,14 +145,14 @@ def judged(
     return [Check("snapshots", len(made), judge.right), Check("orphan objects", 0, len(orphans))], findings
 
 
-def _orphans(store: Store, named: set[str]) -> list[str]:
+def _orphans(store: ObjectReader, named: set[str]) -> list[str]:
     """Unreferenced objects, without uploads that have an expiration marker and wait for their entry or garbage collection."""
     expiring = store.marked()
     lying = [*store.names(SNAPSHOTS), *(name for name in store.names(PAYLOADS) if name not in expiring)]
     return sorted(set(lying) - named)
 
 
-def _apply(state: _Sheet, line: Line, store: Store) -> None:
+def _apply(state: _Sheet, line: Line, store: ObjectReader) -> None:
     if line.kind == "edit":
         _set(state, line.cell, line.content)
     elif line.kind == "import":
@@ -168,10 +168,10 @@ def _set(state: _Sheet, cell: Cell, content: Content | None) -> None:
         state.cells[cell] = content
 
 
-class _Reading:
+class _SnapshotRead:
     """The verification of a single snapshot."""
 
-    def __init__(self, store: Store, state: _Sheet, named: set[str], place: tuple[str, int, int]) -> None:
+    def __init__(self, store: ObjectReader, state: _Sheet, named: set[str], place: tuple[str, int, int]) -> None:
         self._store = store
         self._state = state
         self._named = named
@@ -181,7 +181,7 @@ class _Reading:
         self._last: Cell = (0, 0)
 
     def judge(self, snapshot: Made) -> None:
-        """Verify the snapshot. Raises `Faulty` for the first mismatch."""
+        """Verify the snapshot. Raises `InvalidObject` for the first mismatch."""
         root = json.loads(self._own(snapshot.root))
         for page in root["pages"]:
             for chunk in json.loads(self._page(page))["chunks"]:
@@ -193,7 +193,9 @@ class _Reading:
             "shared": len(self._chunks.keys() & self._state.chunks.keys()),
         }
         if totals["cells"] != len(self._state.cells):
-            raise Faulty("wrong object", f"it has {totals['cells']} cells, and the log makes {len(self._state.cells)}")
+            raise InvalidObject(
+                "wrong object", f"it has {totals['cells']} cells, and the log makes {len(self._state.cells)}"
+            )
         self._compare("was reported with", snapshot.totals, totals)
         sheet, segment, entry = self._place
         place = {"sheet": sheet, "segment": segment, "entry": entry}
@@ -204,31 +206,37 @@ class _Reading:
     def _compare(self, what: str, claimed: Mapping[str, Any], right: Mapping[str, Any]) -> None:
         for name, value in right.items():
             if claimed.get(name) != value:
-                raise Faulty("wrong object", f"it {what} {name} {claimed.get(name)}, should be {value}")
+                raise InvalidObject("wrong object", f"it {what} {name} {claimed.get(name)}, should be {value}")
 
     def _page(self, name: str) -> bytes:
         """The content of a page, which may be a page of the previous snapshot. The chunks of every page are verified."""
         return _fetched(self._store, name) if name in self._state.pages else self._own(name)
 
     def _own(self, name: str) -> bytes:
-        """The content of an object written by this snapshot. Raises `Faulty` if the name does not match the content."""
+        """The content of an object written by this snapshot. Raises `InvalidObject` if the name does not match the content."""
         content = _fetched(self._store, name)
         if name != SNAPSHOTS + hashlib.sha256(self._prefix + content).hexdigest():
-            raise Faulty("wrong object", f"{name} is not the digest of its content in the snapshot that names it first")
+            raise InvalidObject(
+                "wrong object", f"{name} is not the digest of its content in the snapshot that names it first"
+            )
         self._named.add(name)
         return content
 
     def _chunk(self, chunk: dict[str, Any]) -> None:
         name, claim = chunk["id"], _Claim(_cell(chunk["first"]), _cell(chunk["last"]), chunk["cells"], chunk["size"])
         if not self._last < claim.first <= claim.last:
-            raise Faulty("wrong object", f"chunk {name} begins at {claim.first}, after {self._last}")
+            raise InvalidObject("wrong object", f"chunk {name} begins at {claim.first}, after {self._last}")
         held = self._state.chunks.get(name) or self._new_chunk(name)
         if claim != held:
-            raise Faulty("wrong object", f"its page says of chunk {name} {_told(claim)}, should be {_told(held)}")
+            raise InvalidObject(
+                "wrong object", f"its page says of chunk {name} {_told(claim)}, should be {_told(held)}"
+            )
         if name in self._state.chunks:
             for cell, before in self._state.before.items():
                 if claim.first <= cell <= claim.last and before != self._state.cells.get(cell):
-                    raise Faulty("wrong object", f"chunk {name} is an old one, and cell {cell} in it has changed")
+                    raise InvalidObject(
+                        "wrong object", f"chunk {name} is an old one, and cell {cell} in it has changed"
+                    )
         self._chunks[name] = claim
         self._last = claim.last
 
@@ -237,11 +245,11 @@ class _Reading:
         content = self._own(name)
         held = list(_lines(content))
         if not held or not all(one[0] < other[0] for one, other in pairwise(held)):
-            raise Faulty("wrong object", f"the cells of chunk {name} are none, or are not in order")
+            raise InvalidObject("wrong object", f"the cells of chunk {name} are none, or are not in order")
         for cell, found in held:
             wanted = self._state.cells.get(cell)
             if found != wanted:
-                raise Faulty("wrong object", f"cell {cell} is {found} in chunk {name}, should be {wanted}")
+                raise InvalidObject("wrong object", f"cell {cell} is {found} in chunk {name}, should be {wanted}")
         return _Claim(held[0][0], held[-1][0], len(held), len(content))
 
 
@@ -249,21 +257,21 @@ def _told(claim: _Claim) -> str:
     return ", ".join(f"{name} {value}" for name, value in claim._asdict().items())
 
 
-def _fetched(store: Store, name: str) -> bytes:
+def _fetched(store: ObjectReader, name: str) -> bytes:
     content = store.get(name)
     if content is None:
-        raise Faulty("missing object", f"{name} is not in the object store")
+        raise InvalidObject("missing object", f"{name} is not in the object store")
     return content
 
 
 def _lines(content: bytes) -> Iterator[tuple[Cell, Content | None]]:
-    """The cells of a chunk or a payload. Raises `Faulty` for an invalid line."""
+    """The cells of a chunk or a payload. Raises `InvalidObject` for an invalid line."""
     try:
         for text in content.splitlines():
             row, column, *rest = json.loads(text)
             yield (int(row), int(column)), _content(*rest)
     except (ValueError, TypeError, InvalidOperation):
-        raise Faulty("wrong object", "a line of it is no cell") from None
+        raise InvalidObject("wrong object", "a line of it is no cell") from None
 
 
 def _content(kind: str | None, text: str = "") -> Content | None:

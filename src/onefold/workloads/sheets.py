@@ -36,11 +36,11 @@ from typing import Any
 from onefold.verify.decode import Inadmissible
 from onefold.verify.expect import Table, Workload
 from onefold.verify.models import TrackedRows
-from onefold.verify.objects import Store
+from onefold.verify.objects import ObjectReader
 from onefold.verify.record import Source
 from onefold.verify.verdict import Check, Finding
-from onefold.workloads.shaping import Input, Shape, shaped
-from onefold.workloads.sheet_snapshots import Judge, Line, Made, judged
+from onefold.workloads.shaping import Input, StreamShape, shaped
+from onefold.workloads.sheet_snapshots import Line, Made, SnapshotVerifier, judged
 
 EDITS, UPLOADS, IMPORTS, FINISHED = "sheets.edits", "sheets.uploads", "sheets.imports", "sheets.finished"
 JOBS, OBJECTS = "sheets.jobs", "sheets.objects"
@@ -56,7 +56,7 @@ _REFUSALS = Table("sheets.refusals", "sheets.refusals", ("object_id",))
 
 
 @dataclass
-class _Sheet:
+class _SheetLog:
     """The state of a sheet's log. `roots` has the reported root of each snapshot line, or None before the report."""
 
     lines: int = 0
@@ -66,11 +66,11 @@ class _Sheet:
     newest: int = 0
 
 
-class Model:
+class SheetsModel:
     """The expected rows for the records of the topics, and the expected jobs and imports."""
 
     def __init__(self) -> None:
-        self._sheets: dict[str, _Sheet] = {}
+        self._sheets: dict[str, _SheetLog] = {}
         # For each object, whether the object is completed, and the number of its jobs.
         self._objects: dict[str, tuple[bool, int]] = {}
         self._asked_for: list[tuple[str, dict[str, Any]]] = []
@@ -107,7 +107,7 @@ class Model:
         left = sum(root is None for sheet in self._sheets.values() for root in sheet.roots.values())
         return f"{left} snapshots of sheets are not made yet" if left else ""
 
-    def judge_made(self, store: Store) -> tuple[list[Check], list[Finding]]:
+    def judge_made(self, store: ObjectReader) -> tuple[list[Check], list[Finding]]:
         """Compare every reported snapshot with the log of its sheet, and find unreferenced objects in the store."""
         logs: dict[str, dict[int, Line]] = {}
         for (name, number), (row, _) in self.rows[_ENTRIES.name].items():
@@ -115,12 +115,12 @@ class Model:
         made = {key: _made(row) for key, (row, _) in self.rows[_SNAPSHOTS.name].items()}
         return judged(logs, made, store)
 
-    def follow_made(self, store: Store) -> Callable[[], Iterator[Finding]]:
+    def follow_made(self, store: ObjectReader) -> Callable[[], Iterator[Finding]]:
         """Return a function that verifies newly reported snapshots.
 
         Snapshots are verified in the order of their sheet's log, so each waits for the reports of all earlier snapshots.
         """
-        judge = Judge(store)
+        judge = SnapshotVerifier(store)
 
         def look() -> Iterator[Finding]:
             for name in self._sheets:
@@ -138,7 +138,7 @@ class Model:
             yield number, line, _made(snapshots[name, number][0]) if line.kind == "snapshot" else None
 
     def _append(self, name: str, kind: str, contents: tuple[Any, ...], source: Source) -> bool:
-        sheet = self._sheets.setdefault(name, _Sheet())
+        sheet = self._sheets.setdefault(name, _SheetLog())
         self._line(name, sheet, kind, contents, source)
         sheet.changes += 1
         sheet.since += 1
@@ -150,12 +150,12 @@ class Model:
             self._asked_for.append((JOBS, {"log_id": name, **place}))
         return self._show(name, sheet, source)
 
-    def _line(self, name: str, sheet: _Sheet, kind: str, contents: tuple[Any, ...], source: Source) -> None:
+    def _line(self, name: str, sheet: _SheetLog, kind: str, contents: tuple[Any, ...], source: Source) -> None:
         sheet.lines += 1
         line = (name, sheet.lines, (sheet.lines - 1) // _A_SEGMENT, kind, *contents)
         self.rows[_ENTRIES.name][name, sheet.lines] = line, source
 
-    def _show(self, name: str, sheet: _Sheet, source: Source) -> bool:
+    def _show(self, name: str, sheet: _SheetLog, source: Source) -> bool:
         root = sheet.roots[sheet.newest] if sheet.newest else None
         asked = max(sheet.roots, default=0)
         self.rows[_SHEETS.name][name,] = (name, sheet.lines, sheet.changes, asked, sheet.newest, root), source
@@ -184,7 +184,7 @@ class Model:
         _check_counts(value["cells"], value["size"], value["shared"], value["chunks"] - value["shared"])
         if line <= 0 or value["segment"] != (line - 1) // _A_SEGMENT:
             raise Inadmissible("this line is not in this segment")
-        sheet = self._sheets.get(name, _Sheet())
+        sheet = self._sheets.get(name, _SheetLog())
         if sheet.roots.get(line, "") is not None:
             if line > sheet.newest or (line == sheet.newest and root != sheet.roots[line]):
                 raise Inadmissible("no such snapshot was asked for, or it has another root")
@@ -263,7 +263,7 @@ WORKLOAD = Workload(
     "sheets",
     (EDITS, UPLOADS, IMPORTS, FINISHED),
     (_ENTRIES, _SHEETS, _SNAPSHOTS, _REFUSALS),
-    Model,
+    SheetsModel,
     fed=(IMPORTS,),
     queues=(JOBS, OBJECTS),
     made=True,
@@ -294,7 +294,7 @@ _BAD_EDITS: tuple[dict[str, Any], ...] = (
 
 
 def generate(
-    seed: int, count: int, *, shape: Shape | None = None, sheets: int | None = None, alone: bool = False
+    seed: int, count: int, *, shape: StreamShape | None = None, sheets: int | None = None, alone: bool = False
 ) -> Iterator[Input]:
     """Generate `count` inputs. Equal seeds give equal inputs. The topic of imports gets no inputs, as the pipeline writes it.
 
@@ -307,7 +307,7 @@ def generate(
     """
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     size = sheets or max(1, min(_SHEETS_MAX, count // _EDITS_A_SHEET))
-    shape = shape or Shape()
+    shape = shape or StreamShape()
     return shaped(rng, count, _events(rng, size, alone=alone, bad=shape.hostile > 0), shape)
 
 

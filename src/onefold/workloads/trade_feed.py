@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from onefold.workloads.shaping import Input, Shape, shaped
+from onefold.workloads.shaping import Input, StreamShape, shaped
 
 TOPIC = "trades.trades"
 
@@ -154,7 +154,7 @@ class Feed:
 _HIERARCHIES = [_HIERARCHY % tuple(name.encode() for name in leaf) for leaf in LEAVES]
 
 
-def generate(seed: int, count: int, *, shape: Shape | None = None) -> Iterator[Input]:
+def generate(seed: int, count: int, *, shape: StreamShape | None = None) -> Iterator[Input]:
     """Generate `count` inputs. Equal seeds give equal inputs. `shape` replaces the feed's own repeated and late messages."""
     if shape is None:
         return iter(Feed(seed, count))

@@ -21,7 +21,7 @@ from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.record import Source
 from onefold.workloads.trade_feed import TOPIC, generate, live
 
-__all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "Model", "generate", "live"]
+__all__ = ["CURRENT", "RISK", "TOPIC", "WORKLOAD", "TradesModel", "generate", "live"]
 
 _LEAF = tuple(map(Column, ("risk_type", "region", "trade_desk")))
 _WORTH = Column("value", "millionths")
@@ -46,7 +46,7 @@ _TOO_LARGE = Decimal(10**12)
 _Leaf = tuple[str, str, str]
 
 
-class Model:
+class TradesModel:
     """The expected rows for a log of messages.
 
     Trades are stored in arrays of numbers instead of objects, because ten million trades must fit into memory.
@@ -211,7 +211,7 @@ WORKLOAD = Workload(
     "trades",
     (TOPIC,),
     (CURRENT, RISK),
-    Model,
+    TradesModel,
     not_judged={
         "trades.landed": "the time of a commit follows from no input",
         "trades.truth": "a producer writes it, and no sink",

@@ -13,7 +13,7 @@ import pytest
 
 from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.objects.s3 import PART_BYTES
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from tests.support.objects import StorePlace
 from tests.support.waiting import eventually
 
@@ -119,7 +119,7 @@ def test_what_is_seen_after_kills_is_whole(store_place: StorePlace) -> None:
             assert store.get(f"busy/{number:x}") == bytes([number]) * 3_000_000
 
 
-def _settled(store: Store) -> list[str]:
+def _settled(store: ObjectStore) -> list[str]:
     """Its names, when no put is under way; there is one at least."""
     seen = list(store.ids())
     return [] if any(map(_UNDER_WAY.fullmatch, seen)) else seen

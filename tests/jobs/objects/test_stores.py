@@ -10,7 +10,7 @@ import pytest
 
 from onefold.jobs.objects import open_to_read
 from onefold.jobs.objects.s3 import PART_BYTES
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from onefold.jobs.protocols import Missing
 from tests.support.objects import StorePlace
 from tests.support.waiting import eventually
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.promise("whole-objects")
 MANY = 2_200
 
 
-def test_what_is_there_is_never_written_again(store: Store) -> None:
+def test_what_is_there_is_never_written_again(store: ObjectStore) -> None:
     assert store.put("payloads/ab", b"first")
     assert not store.put("payloads/ab", b"second")
     assert store.put_stream("payloads/ab", iter([b"a third one"])) == len(b"first")
@@ -30,7 +30,7 @@ def test_what_is_there_is_never_written_again(store: Store) -> None:
     assert (store.get("empty"), store.size("empty")) == (b"", 0)
 
 
-def test_ranges(store: Store) -> None:
+def test_ranges(store: ObjectStore) -> None:
     store.put("a", b"0123456789")
     for start, end, found in (
         (0, None, b"0123456789"), (3, None, b"3456789"), (0, 4, b"0123"), (2, 5, b"234"), (9, 10, b"9"), (8, 99, b"89"),
@@ -39,7 +39,7 @@ def test_ranges(store: Store) -> None:
         assert store.get("a", start, end) == found, (start, end)
 
 
-def test_what_is_not_there_is_missing(store: Store) -> None:
+def test_what_is_not_there_is_missing(store: ObjectStore) -> None:
     assert store.size("none/such") is None
     for start, end in ((0, None), (3, 5), (3, 3)):
         with pytest.raises(Missing):
@@ -52,7 +52,7 @@ def test_what_is_not_there_is_missing(store: Store) -> None:
     assert store.put("a/b", b"again")
 
 
-def test_a_stream_of_several_parts_is_one_object(store: Store) -> None:
+def test_a_stream_of_several_parts_is_one_object(store: ObjectStore) -> None:
     size = PART_BYTES * 2 + 12_345
     content = (bytes(range(251)) * (size // 251 + 1))[:size]
 
@@ -73,7 +73,7 @@ def test_a_stream_of_several_parts_is_one_object(store: Store) -> None:
     assert store.clear(0) == 0
 
 
-def test_a_stream_that_fails_leaves_nothing(store: Store) -> None:
+def test_a_stream_that_fails_leaves_nothing(store: ObjectStore) -> None:
     def parts() -> Iterator[bytes]:
         yield bytes(PART_BYTES + 1)
         yield bytes(PART_BYTES)
@@ -110,7 +110,7 @@ def test_of_writers_at_once_one_is_first(size: int, store_place: StorePlace) -> 
             assert set(told) == {len(found)}
 
 
-def test_marks_are_apart_from_objects(store: Store) -> None:
+def test_marks_are_apart_from_objects(store: ObjectStore) -> None:
     before = datetime.now(UTC)
     store.put("payloads/ab", b"x")
     store.mark("payloads/cd")  # what is not there yet
@@ -126,7 +126,7 @@ def test_marks_are_apart_from_objects(store: Store) -> None:
     assert store.get("payloads/ab") == b"x"
 
 
-def test_a_mark_is_as_old_as_the_newest_call(store: Store) -> None:
+def test_a_mark_is_as_old_as_the_newest_call(store: ObjectStore) -> None:
     def since() -> datetime:
         store.mark("a")
         (mark,) = store.marks()
@@ -137,7 +137,7 @@ def test_a_mark_is_as_old_as_the_newest_call(store: Store) -> None:
 
 
 @pytest.mark.long  # 14 s
-def test_thousands_are_listed_in_order(store: Store) -> None:
+def test_thousands_are_listed_in_order(store: ObjectStore) -> None:
     """By their whole names, which is not folder by folder."""
     names = [f"payloads/{number:x}" for number in range(MANY - 3)] + ["payloads0/a", "snapshots/a/b", "p"]
     with ThreadPoolExecutor(8) as pool:
@@ -152,7 +152,7 @@ def test_thousands_are_listed_in_order(store: Store) -> None:
     assert {mark.name for mark in store.marks()} == set(names[:1_100])
 
 
-def test_no_name_leads_out_of_the_store(store: Store) -> None:
+def test_no_name_leads_out_of_the_store(store: ObjectStore) -> None:
     with_the_name: tuple[Callable[[str], object], ...] = (
         lambda name: store.put(name, b""),
         lambda name: store.put_stream(name, iter([b""])),

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 
 from onefold.jobs import topics
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from onefold.jobs.protocols import Job
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
@@ -132,7 +132,7 @@ def made_by(rows: list[Any]) -> dict[tuple[str, int], Made]:
     return {(log_id, entry): Made(segment, result["root"], result) for log_id, segment, entry, result, _ in rows}
 
 
-def snapshots(store: Store) -> dict[str, bytes]:
+def snapshots(store: ObjectStore) -> dict[str, bytes]:
     return {name: store.get(name) for name in store.ids("snapshots/")}
 
 

@@ -14,8 +14,8 @@ import pytest
 from onefold.jobs.apps.sheets.cells import Rect, Value
 from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.formulas import Formulas
-from onefold.jobs.apps.sheets.reading import Reading
-from onefold.jobs.apps.sheets.snapshot import Finished
+from onefold.jobs.apps.sheets.reading import SheetAtEntry
+from onefold.jobs.apps.sheets.snapshot import FinishedSnapshot
 from onefold.jobs.objects.local import LocalStore
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.rooms import ROOT
@@ -78,9 +78,9 @@ def test_a_million_cells(log: SheetLog, folder: Path) -> None:
     result = child(log, folder, LIMIT_MB)["results"][0]
     assert result["cells"] == 1_000_000
 
-    finish_in_tables(log.dsn, Finished(log.sheet, *log.job(log.entry).place, **result))
+    finish_in_tables(log.dsn, FinishedSnapshot(log.sheet, *log.job(log.entry).place, **result))
     entries = Entries(lambda: connect(log.dsn, "test"))
-    reading = Reading(entries, store, log.sheet)
+    reading = SheetAtEntry(entries, store, log.sheet)
     whole = Formulas(reading).shown((1, 30), Value("f", "=SUM(A1:T50000)"))
     entries.close()
     assert whole == 499_999_500_000 + 250_000

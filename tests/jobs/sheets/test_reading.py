@@ -17,8 +17,8 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, UNAVAILABLE, USAGE
 from onefold.jobs.apps.sheets.cells import Rect, Value
 from onefold.jobs.apps.sheets.entries import EVERYWHERE, Entries
-from onefold.jobs.apps.sheets.merge import Bounds
-from onefold.jobs.apps.sheets.reading import NotThere, Reading
+from onefold.jobs.apps.sheets.merge import MergeBounds
+from onefold.jobs.apps.sheets.reading import NotThere, SheetAtEntry
 from onefold.jobs.objects.local import LocalStore
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.coded import code_of
@@ -94,16 +94,16 @@ def test_every_entry_can_be_read(
         store = LocalStore(Path(folder) / "store")
         log.land(store)
         finished = log.jobs[: len(log.jobs) - unfinished]
-        with effect(tables, store, Bounds(chunk_bytes=60)) as worker:
+        with effect(tables, store, MergeBounds(chunk_bytes=60)) as worker:
             all_done(worker, finished)
         for entry, cells in enumerate(after, 1):
-            reading = Reading(entries, store, log.sheet, entry)
+            reading = SheetAtEntry(entries, store, log.sheet, entry)
             assert {cell: held(value) for cell, value in reading.cells(EVERYWHERE)} == cells
             assert {cell: held(value) for cell, value in reading.cells(rect)} == {
                 cell: value for cell, value in cells.items() if rect.holds(cell)
             }
             assert reading.snapshot == max((job.place.entry for job in finished if job.place.entry <= entry), default=0)
-        newest = Reading(entries, store, log.sheet)
+        newest = SheetAtEntry(entries, store, log.sheet)
         assert (newest.entry, dict(newest.cells(EVERYWHERE)) == {}) == (log.entry, after[-1] == {})
 
 
@@ -114,10 +114,10 @@ def test_what_is_not_there_is_said(tables: str, entries: Entries, store: LocalSt
     del log.rows[3]
     log.land()
     with pytest.raises(NotThere, match="there is no sheet other"):
-        Reading(entries, store, "other")
+        SheetAtEntry(entries, store, "other")
     with pytest.raises(NotThere, match="has no entry 4 yet: 3 are in PostgreSQL"):
-        Reading(entries, store, log.sheet, 4)
-    assert Reading(entries, store, log.sheet).entry == 3, "what comes behind a gap is not read"
+        SheetAtEntry(entries, store, log.sheet, 4)
+    assert SheetAtEntry(entries, store, log.sheet).entry == 3, "what comes behind a gap is not read"
 
 
 def million(tables: str, sheet: str, store: LocalStore, upto: int) -> int:
@@ -152,7 +152,7 @@ def test_a_sheet_of_a_million_edits_is_the_snapshot_and_the_tail(
 ) -> None:
     """Counted: the root, its page, the chunks of the range, and 37 rows."""
     size = million(tables, "big", store, 1_000_000)
-    reading = Reading(entries, store, "big")
+    reading = SheetAtEntry(entries, store, "big")
     opened = entries.rows_read
     cells = dict(reading.cells(Rect(1, 1, 40, 10)))
 
@@ -164,7 +164,7 @@ def test_a_sheet_of_a_million_edits_is_the_snapshot_and_the_tail(
     assert reading.counted.objects_read == 3
     assert reading.counted.bytes_read < size / 25
 
-    list(Reading(entries, store, "big").cells(Rect(2500, 1, 2500, 1)))
+    list(SheetAtEntry(entries, store, "big").cells(Rect(2500, 1, 2500, 1)))
     assert entries.rows_read - opened <= 37 + 5, "the tail outside of the range is not fetched"
 
 
@@ -175,7 +175,7 @@ def test_of_a_payload_after_the_snapshot_only_the_part_of_the_range_is_read(
     name = log.take_in({(row, col): Decimal(row) for row in range(1, 20_001) for col in range(1, 6)})
     log.land(store)
     for rect in (Rect(1, 1, 3, 3), Rect(9_999, 2, 10_001, 3), Rect(19_999, 1, 20_010, 5), Rect(30_000, 1, 30_001, 1)):
-        reading = Reading(entries, store, log.sheet)
+        reading = SheetAtEntry(entries, store, log.sheet)
         found = {cell: held(value) for cell, value in reading.cells(rect)}
         assert found == {cell: value for cell, value in log.cells.items() if rect.holds(cell)}
         assert reading.counted.bytes_read < 300_000 < len(log.payloads[name]) / 5

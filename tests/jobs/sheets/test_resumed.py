@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.jobs.apps.sheets.merge import Bounds
+from onefold.jobs.apps.sheets.merge import MergeBounds
 from onefold.jobs.objects.local import LocalStore
 from tests.support.sheets import SheetLog, done, effect, prepared, read_back, stored
 
@@ -26,7 +26,7 @@ def test_a_checkpoint_whose_objects_are_gone_is_no_checkpoint(tables: str, store
     log.take_in({(row, 1): Decimal(row) for row in range(1, 200)})
     job = log.ask()
     log.land(store)
-    with effect(tables, store, Bounds(chunk_bytes=500)) as worker:
+    with effect(tables, store, MergeBounds(chunk_bytes=500)) as worker:
         steps = worker.steps(job, None, None)
         state = [stored(next(steps)) for _ in range(3)][-1]
         gone = list(store.ids("snapshots/"))
@@ -41,7 +41,7 @@ def test_a_checkpoint_whose_objects_are_gone_is_no_checkpoint(tables: str, store
 
 def test_each_checkpoint_may_be_anothers_beginning(tables: str, store: LocalStore) -> None:
     """A worker for every step: what one was given in its checkpoint is not in the next one, when it is written by then."""
-    bounds = Bounds(chunk_bytes=20, page_chunks=1, passed=1, cleared=1, range_bytes=16)
+    bounds = MergeBounds(chunk_bytes=20, page_chunks=1, passed=1, cleared=1, range_bytes=16)
     log = SheetLog(tables, "sheet-1")
     jobs = [log.ask()]
     log.take_in({(1, 1): None, (1, 2): Decimal(0), (2, 1): None})

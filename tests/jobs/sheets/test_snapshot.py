@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onefold.jobs.apps.sheets.merge import Bounds
+from onefold.jobs.apps.sheets.merge import MergeBounds
 from onefold.jobs.objects.local import LocalStore
 from onefold.jobs.protocols import Done, Job, Place, Refuse
 from tests.support.sheets import MEMORY, SheetLog, all_done, done, effect, prepared, reachable, read_back, stored
@@ -38,7 +38,7 @@ IMPORT = st.tuples(st.just("import"), st.dictionaries(CELLS, HELD, max_size=30))
 OPS = st.lists(st.one_of(EDIT, EDIT, EDIT, IMPORT, st.just(("ask",))), max_size=40)
 #: Of lines of about 15 bytes: so that a few of them are many chunks, some larger than a chunk may be.
 BOUNDS = st.builds(
-    Bounds,
+    MergeBounds,
     st.sampled_from([20, 64, 150]),
     st.sampled_from([1, 2, 3]),
     st.sampled_from([1, 2, 256]),
@@ -102,7 +102,7 @@ class Mortal:
 
 
 def made_by_mortals(
-    dsn: str, store: LocalStore, bounds: Bounds, job: Job, newest: Done | None, data: st.DataObject
+    dsn: str, store: LocalStore, bounds: MergeBounds, job: Job, newest: Done | None, data: st.DataObject
 ) -> Done:
     """A job by workers that die at their writes or between two steps; each goes on from some checkpoint of the ones before."""
     states: list[Any] = [None]
@@ -125,7 +125,7 @@ def made_by_mortals(
 
 
 def made_by_two(
-    dsn: str, store: LocalStore, bounds: Bounds, job: Job, newest: Done | None, data: st.DataObject
+    dsn: str, store: LocalStore, bounds: MergeBounds, job: Job, newest: Done | None, data: st.DataObject
 ) -> Done:
     """A job by two workers at once, each with its own connection, interleaved step by step."""
     with effect(dsn, store, bounds) as one, effect(dsn, store, bounds) as other:
@@ -147,7 +147,7 @@ def made_by_two(
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, bounds=BOUNDS, data=st.data())
 def test_however_it_is_made_it_is_the_same(
-    ops: list[tuple[Any, ...]], bounds: Bounds, data: st.DataObject, tables: str
+    ops: list[tuple[Any, ...]], bounds: MergeBounds, data: st.DataObject, tables: str
 ) -> None:
     """The cells of the model; the same objects and results by workers that die, by two at once, and twice; no orphans."""
     folder = Path(tempfile.mkdtemp(dir=MEMORY))
@@ -210,7 +210,7 @@ def test_what_nothing_touched_is_shared_and_not_read(tables: str, store: LocalSt
     log.ask()
     log.land(store)
     counting: Any = Counting(store)
-    bounds = Bounds(chunk_bytes=2048)
+    bounds = MergeBounds(chunk_bytes=2048)
     with effect(tables, counting, bounds) as worker:
         first = done(worker, log.jobs[0], None)
         before = set(store.ids("snapshots/"))
@@ -230,7 +230,7 @@ def test_a_change_that_changes_nothing_shares_everything(tables: str, store: Loc
     log.edit((2000, 1), None)
     log.ask()
     log.land(store)
-    with effect(tables, store, Bounds(chunk_bytes=2048)) as worker:
+    with effect(tables, store, MergeBounds(chunk_bytes=2048)) as worker:
         first, second = all_done(worker, log.jobs)
 
     assert second.result["shared"] == second.result["chunks"] == first.result["chunks"]
@@ -250,7 +250,7 @@ def test_cells_that_come_one_by_one_do_not_make_tiny_chunks(tables: str, store: 
     log.take_in({(row, col): None for row in range(1, 1001) for col in range(1, 50) if row % 97})
     log.ask()
     log.land(store)
-    with effect(tables, store, Bounds(chunk_bytes=1024)) as worker:
+    with effect(tables, store, MergeBounds(chunk_bytes=1024)) as worker:
         *grown, cleared = all_done(worker, log.jobs)
 
     assert grown[-1].result["size"] / grown[-1].result["chunks"] > 500
@@ -284,7 +284,7 @@ def test_all_again_gives_the_same_bytes(tables: str, store: LocalStore) -> None:
         if row % 100 == 0:
             log.ask()
     log.land(store)
-    with effect(tables, store, Bounds(chunk_bytes=2048)) as worker:
+    with effect(tables, store, MergeBounds(chunk_bytes=2048)) as worker:
         made = all_done(worker, log.jobs)
         content = {name: store.get(name) for name in store.ids("snapshots/")}
         for name in content:
@@ -298,7 +298,7 @@ def test_all_again_gives_the_same_bytes(tables: str, store: LocalStore) -> None:
 def test_it_does_not_stand_without_any_of_its_objects(tables: str, store: LocalStore) -> None:
     log = thousand(tables)
     log.land(store)
-    with effect(tables, store, Bounds(chunk_bytes=32_768)) as worker:
+    with effect(tables, store, MergeBounds(chunk_bytes=32_768)) as worker:
         (made,) = all_done(worker, log.jobs)
         for name in reachable(store, made.result["root"]):
             content = store.get(name)

@@ -15,7 +15,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
 from onefold.jobs.apps.sheets.uploads import UPLOADS, create, import_payload, to_kafka, upload
 from onefold.jobs.objects import open_store
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from onefold.processor.io.admin import connect
 from tests.support.coded import code_of
 from tests.support.infrastructure import delete_topics
@@ -26,7 +26,7 @@ HOUR_S = 3600
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """Where the command looks when nothing is set: a folder of the home."""
     for name in [found for found in os.environ if found.startswith("ONEFOLD_")]:
         monkeypatch.delenv(name)
@@ -35,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return open_store((tmp_path / "objects").as_uri())
 
 
-def left(store: Store, home: Path, request: str, age_s: float) -> str:
+def left(store: ObjectStore, home: Path, request: str, age_s: float) -> str:
     """An object that was uploaded so long ago, and never completed."""
     made = create(store, "sheet-1", request, BytesIO(CONTENT))
     upload(store, made, BytesIO(CONTENT))
@@ -44,7 +44,9 @@ def left(store: Store, home: Path, request: str, age_s: float) -> str:
     return made.object_id
 
 
-def test_a_dry_run_shows_and_asks_nobody(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_and_asks_nobody(
+    store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """There is no Kafka here to ask."""
     old = left(store, tmp_path, "old", 30 * HOUR_S)
     left(store, tmp_path, "young", HOUR_S)
@@ -60,7 +62,7 @@ def test_a_dry_run_shows_and_asks_nobody(store: Store, tmp_path: Path, capsys: p
 
 
 def test_what_is_left_unfinished_is_cleared_away(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """That asks nobody either; and not in a dry run."""
     (tmp_path / "objects" / "unfinished" / "tmpdead").write_bytes(b"half")
@@ -79,14 +81,14 @@ def test_what_is_left_unfinished_is_cleared_away(
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], code: Code, store: Store, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: Code, store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["sheets", "sweep", *arguments]) == 2
     assert code_of(capsys.readouterr().err) is code
 
 
 def test_a_store_of_another_kind_is_one_sentence(
-    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ONEFOLD_OBJECTS", "ftp://x/y")
     assert run(["sheets", "sweep"]) == 2
@@ -94,7 +96,7 @@ def test_a_store_of_another_kind_is_one_sentence(
 
 
 def test_the_log_is_asked(
-    store: Store,
+    store: ObjectStore,
     tmp_path: Path,
     client: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,

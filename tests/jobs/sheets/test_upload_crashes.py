@@ -17,8 +17,8 @@ from psycopg import sql
 
 from onefold.jobs import worker
 from onefold.jobs.objects.local import LocalStore
-from onefold.jobs.objects.store import Store
-from onefold.processor.apps.sheets import TOPOLOGY, State, handle
+from onefold.jobs.objects.store import ObjectStore
+from onefold.processor.apps.sheets import TOPOLOGY, SheetState, handle
 from onefold.processor.core.values import Event
 from onefold.testing import STEPS
 from tests.support.migrated import migrate_all
@@ -61,7 +61,7 @@ def folder(tmp_path: Path, dsn: str) -> Iterator[Servers]:
 
 
 @pytest.fixture
-def servers(store: Store, dsn: str) -> Iterator[Servers]:
+def servers(store: ObjectStore, dsn: str) -> Iterator[Servers]:
     """With a folder, and in the same test again with a bucket."""
     found = Servers(store, dsn)
     yield found
@@ -226,7 +226,7 @@ def test_each_rule_is_needed_in_the_real_thing(parts: Parts, wrong: str, folder:
 def test_a_fold_that_decides_twice_is_found(tmp_path: Path, dsn: str) -> None:
     """The first of complete and discard has to hold."""
 
-    def careless(state: State | None, event: Event) -> Any:
+    def careless(state: SheetState | None, event: Event) -> Any:
         after, outputs = handle(state, event)
         if after is not None and event.topic == "sheets.uploads":
             after = msgspec.structs.replace(after, decided="")

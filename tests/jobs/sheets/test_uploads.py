@@ -25,7 +25,7 @@ from onefold.jobs.apps.sheets.uploads import (
     upload,
 )
 from onefold.jobs.objects import open_store
-from onefold.jobs.objects.store import Store
+from onefold.jobs.objects.store import ObjectStore
 from onefold.jobs.protocols import Job, Place, Refuse
 from tests.support.coded import raises
 from tests.support.uploads import CONTENT, World
@@ -45,7 +45,7 @@ class Log:
             self.messages.append(message)
             self.world = self.world.folded(message[2])
 
-    def work(self, store: Store) -> None:
+    def work(self, store: ObjectStore) -> None:
         """Every job there ever was, the newest first."""
         for decision in reversed(self.world.jobs):
             effect = KeepOrDiscard(store)
@@ -58,11 +58,11 @@ class Log:
             assert effect.stands(job, result)
 
 
-def imported(store: Store, log: Log, *, request: str = "first", content: bytes = CONTENT) -> Upload:
+def imported(store: ObjectStore, log: Log, *, request: str = "first", content: bytes = CONTENT) -> Upload:
     return import_payload(store, log.produce, "sheet-1", request, BytesIO(content))
 
 
-def test_an_upload_is_an_object_and_one_message(store: Store) -> None:
+def test_an_upload_is_an_object_and_one_message(store: ObjectStore) -> None:
     log = Log()
     made = imported(store, log)
 
@@ -125,7 +125,7 @@ def test_a_sheet_id_is_checked(sheet_id: str, tmp_path: Path) -> None:
     assert list(store.marks()) == []
 
 
-def test_a_file_that_changes_meanwhile_is_not_uploaded(store: Store) -> None:
+def test_a_file_that_changes_meanwhile_is_not_uploaded(store: ObjectStore) -> None:
     made = create(store, "sheet-1", "r", BytesIO(CONTENT))
     with raises(UserError, Code.UPLOAD_WRONG):
         upload(store, made, BytesIO(CONTENT.replace(b"12.5", b"12.6")))
@@ -210,7 +210,7 @@ class Fragile:
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("at", range(1, 6))
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_a_client_may_die_at_every_call(at: int, before: bool, comes_back: bool, store: Store) -> None:
+def test_a_client_may_die_at_every_call(at: int, before: bool, comes_back: bool, store: ObjectStore) -> None:
     """mark, mark, write, look, produce: when it comes back there is one entry, else nothing but a mark."""
     log = Log()
     fragile: Any = Fragile(store, at, before)
@@ -231,7 +231,7 @@ def test_a_client_may_die_at_every_call(at: int, before: bool, comes_back: bool,
     assert len(list(store.marks())) <= (0 if entries else 1)
 
 
-def test_a_part_of_a_snapshot_is_no_upload(store: Store) -> None:
+def test_a_part_of_a_snapshot_is_no_upload(store: ObjectStore) -> None:
     """Whoever may write to the topic may name it; it stays."""
     store.put("snapshots/aa", b"chunk")
     job = Job("sheets.objects", "snapshots/aa", Place(0, 1), {"keep": False})

@@ -12,7 +12,7 @@ from onefold.exit_codes import UNAVAILABLE
 from onefold.stack import jars, java
 from onefold.stack.broker import LOGGING
 from onefold.stack.embedded import Infrastructure, default_cache
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, SupervisedService
 
 SOURCE = Path(__file__).with_name("TradeDeltas.java")
 
@@ -23,7 +23,7 @@ _STOP_S = 30.0  # it commits what it has in hand, and closes its stores
 _JVM_FLAGS = ("-Xms2g", "-Xmx3g", "-XX:+UseParallelGC")
 
 
-class Store(StrEnum):
+class StreamsStore(StrEnum):
     """Where Kafka Streams keeps its states."""
 
     MEMORY = "memory"
@@ -42,7 +42,9 @@ class Streams:
     java: Path
     path: str
 
-    def service(self, home: Path, bootstrap: str, name: str, topics: tuple[str, str], options: "Options") -> Service:
+    def service(
+        self, home: Path, bootstrap: str, name: str, topics: tuple[str, str], options: "Options"
+    ) -> SupervisedService:
         """The application as a program to start, with its settings and states in the folder `home`.
 
         Args:
@@ -55,7 +57,7 @@ class Streams:
         found = {**own, **options.settings()}
         settings.write_text("".join(f"{name}={value}\n" for name, value in found.items()), encoding="utf-8")
         flags = (*_JVM_FLAGS, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", self.path)
-        return Service(
+        return SupervisedService(
             name="kafka-streams",
             argv=(str(self.java), *flags, SOURCE.stem, str(settings), *topics, options.store.value),
             log=home / "streams.log",
@@ -74,7 +76,7 @@ class Options:
     """
 
     threads: int
-    store: Store
+    store: StreamsStore
     commit_ms: int
 
     def settings(self) -> dict[str, str | int]:

@@ -28,7 +28,7 @@ _ANSWER_S = 15.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class PeersPlan:
     """What is run.
 
     Attributes:
@@ -43,7 +43,7 @@ class Plan:
     seed: int
 
 
-def take(place: BenchmarkEnvironment, plan: Plan) -> Iterator[dict[str, Any]]:
+def take(place: BenchmarkEnvironment, plan: PeersPlan) -> Iterator[dict[str, Any]]:
     """The figures of every turn, one after the other: {"program", "round", "answer", ...} and those of `Drained.figures`.
 
     Raises RuntimeError where something cannot be measured.
@@ -52,7 +52,7 @@ def take(place: BenchmarkEnvironment, plan: Plan) -> Iterator[dict[str, Any]]:
     feed = Feed(plan.seed, plan.events, _MIX)
     place.say(f"filling {TOPIC} with {plan.events:,} messages")
     place.fill(iter(feed))
-    table = _Table(place, feed.truth())
+    table = _SharedServers(place, feed.truth())
     for number in range(1, plan.rounds + 1):
         place.say(f"round {number}: {PEER}")
         yield {"program": PEER, "round": number, **table.kafka_streams(application, plan.options, number)}
@@ -67,7 +67,7 @@ def onefold_with(processes: int) -> str:
     return f"Onefold, {processes} process{'es' * (processes > 1)}"
 
 
-class _Table:
+class _SharedServers:
     """Who sits at it: one program at a time, and nothing of the one before is left."""
 
     def __init__(self, place: BenchmarkEnvironment, truth: answers.Sums) -> None:

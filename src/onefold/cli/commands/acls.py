@@ -13,10 +13,10 @@ from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 
 if TYPE_CHECKING:
-    from onefold.operate.acls import Service
+    from onefold.operate.acls import KafkaService
 
 
 class Format(StrEnum):
@@ -51,13 +51,13 @@ def command(
     settings = load()
     known = pipelines.found()
     chosen = [known[name] for name in pipelines.checked(domains or pipelines.domains())]
-    principals = {service: f"{prefix}{service.value}" for service in acls.Service} | _named(user or [])
+    principals = {service: f"{prefix}{service.value}" for service in acls.KafkaService} | _named(user or [])
     try:
         granted = {
             service: acls.acls_of(service, chosen, lambda pipeline: settings.replicas_of(pipeline) > 1)
-            for service in acls.Service
+            for service in acls.KafkaService
         }
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     granted = {service: found for service, found in granted.items() if found}
     if as_json:
@@ -72,19 +72,19 @@ def command(
         typer.echo("\n".join(acls.kafka_acls(granted, principals, servers or settings.kafka())))
 
 
-def _named(words: list[str]) -> dict[Service, str]:
+def _named(words: list[str]) -> dict[KafkaService, str]:
     """Raises UserError (exit code 2) for a word that names no service."""
-    from onefold.operate.acls import Service
+    from onefold.operate.acls import KafkaService
 
     found = {}
     for word in words:
         name, _, principal = word.partition("=")
-        if not principal or name not in [service.value for service in Service]:
+        if not principal or name not in [service.value for service in KafkaService]:
             raise UserError(
                 Code.ARGUMENT_WRONG,
                 f"--user is {word!r}, and not SERVICE=PRINCIPAL",
-                f"Services are: {', '.join(service.value for service in Service)}.",
+                f"Services are: {', '.join(service.value for service in KafkaService)}.",
                 USAGE,
             )
-        found[Service(name)] = principal.removeprefix("User:")
+        found[KafkaService(name)] = principal.removeprefix("User:")
     return found

@@ -17,17 +17,17 @@ from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import foreign, pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 if TYPE_CHECKING:
     from onefold.chaos.nemeses import Nemesis, Stack
-    from onefold.chaos.run import Outcome
+    from onefold.chaos.run import RunOutcome
 
 
 _LOAD = "generated records, some without keys or against their schemas, into the input topics"
 
 
-class Kind(StrEnum):
+class StackKind(StrEnum):
     """The stacks that nemeses can reach."""
 
     DOCKER = "docker"
@@ -42,7 +42,7 @@ def command(
         list[str] | None, typer.Option(help="The pipeline under load; repeatable. Default: each in turn.")
     ] = None,
     stack: Annotated[
-        Kind | None,
+        StackKind | None,
         typer.Option(
             help="docker: the containers of docker-compose.yml. embedded: what `onefold up` started. Default: the embedded "
             "one if it runs."
@@ -71,8 +71,8 @@ def command(
     from onefold.chaos.nemeses.table import nemeses
 
     settings = load()
-    kind = stack or (Kind.EMBEDDED if settings.running else Kind.DOCKER)
-    known = nemeses() if kind is Kind.DOCKER else embedded.possible(nemeses())
+    kind = stack or (StackKind.EMBEDDED if settings.running else StackKind.DOCKER)
+    known = nemeses() if kind is StackKind.DOCKER else embedded.possible(nemeses())
     if list_them:
         for name, found in known.items():
             typer.echo(f"{name:20} {found.description}")
@@ -83,7 +83,7 @@ def command(
                 Code.NAME_UNKNOWN, f"there is no fault {name} for {kind}", "See them with: onefold chaos --list", USAGE
             )
     domains = pipelines.checked(pipeline or pipelines.domains())
-    if kind is Kind.EMBEDDED and (others := foreign.servers(settings)):
+    if kind is StackKind.EMBEDDED and (others := foreign.servers(settings)):
         asking.confirm(
             f"`onefold chaos` writes {_LOAD} of {', '.join(domains)}, on {' and '.join(others)}", yes, as_json
         )
@@ -96,18 +96,18 @@ def command(
 
 
 def _run(
-    kind: Kind,
+    kind: StackKind,
     settings: Settings,
     chosen: list[Nemesis],
     domains: list[str],
     seed: int,
     seconds: float,
     as_json: bool,
-) -> list[Outcome]:
+) -> list[RunOutcome]:
     from onefold.chaos import run as chaos
 
     stacks, settings = _stacks(kind, settings, domains)
-    progress, outcomes = Progress(), []
+    progress, outcomes = StageProgress(), []
     for found in chosen:
         for domain in domains:
             outcome = chaos.run(stacks[domain], settings, domain, found, seed=seed, seconds=seconds, say=progress.say)
@@ -119,9 +119,9 @@ def _run(
     return outcomes
 
 
-def _stacks(kind: Kind, settings: Settings, domains: list[str]) -> tuple[dict[str, Stack], Settings]:
+def _stacks(kind: StackKind, settings: Settings, domains: list[str]) -> tuple[dict[str, Stack], Settings]:
     """What the nemeses of each domain reach, and settings with its servers."""
-    if kind is Kind.EMBEDDED:
+    if kind is StackKind.EMBEDDED:
         if not settings.running:
             raise UserError(
                 Code.STACK_STOPPED, f"the embedded stack in {settings.home} is not running", "Start it with: onefold up"
@@ -137,12 +137,12 @@ def _stacks(kind: Kind, settings: Settings, domains: list[str]) -> tuple[dict[st
     return {domain: containers.under(domain, settings) for domain in domains}, settings
 
 
-def _in_words(outcome: Outcome) -> str:
+def _in_words(outcome: RunOutcome) -> str:
     held = "an invariant broken, " if outcome.broken else ""
     return f"{outcome.verdict}, {held}{'in time' if outcome.in_time else 'too late'} (seed {outcome.seed})"
 
 
-def _render(outcomes: list[Outcome]) -> None:
+def _render(outcomes: list[RunOutcome]) -> None:
     table = Table(title=f"onefold chaos (seed {outcomes[0].seed})", title_justify="left", title_style="bold")
     for heading in ("pipeline", "nemesis", "events", "processor stall", "sink stall", "snapshots", "verdict"):
         table.add_column(heading)

@@ -14,7 +14,7 @@ from onefold.exit_codes import OK, USAGE
 from onefold.operate import pipelines
 
 if TYPE_CHECKING:
-    from onefold.operate.servers import Checked
+    from onefold.operate.servers import ServerCheck
 
 
 def command(
@@ -54,18 +54,18 @@ def command(
     raise typer.Exit(USAGE if wrong else asked.exit_code if asked else OK)
 
 
-def _asked(names: list[str], services: list[str]) -> Checked:
+def _asked(names: list[str], services: list[str]) -> ServerCheck:
     """Raises UserError (exit code 2) for a word that names no service."""
     from onefold.config.settings import load
     from onefold.operate import servers
-    from onefold.operate.acls import Service
+    from onefold.operate.acls import KafkaService
 
-    known = [service.value for service in Service]
+    known = [service.value for service in KafkaService]
     if unknown := [word for word in services if word not in known]:
         raise UserError(
             Code.ARGUMENT_WRONG, f"--service is {unknown[0]!r}", f"Services are: {', '.join(known)}.", USAGE
         )
-    return servers.check(load(), names, services=[Service(word) for word in services])
+    return servers.check(load(), names, services=[KafkaService(word) for word in services])
 
 
 def _lines(findings: dict[str, list[str]]) -> list[str]:

@@ -9,10 +9,10 @@ import typer
 
 from onefold.config.settings import load
 from onefold.operate import pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 if TYPE_CHECKING:
-    from onefold.operate.schema_versions import Version
+    from onefold.operate.schema_versions import SchemaVersion
 
 
 def command(
@@ -38,9 +38,9 @@ def command(
         return
     typer.echo("\n".join(map(_line, found)))
     for path in written:
-        Progress().done(f"wrote {path}")
+        StageProgress().done(f"wrote {path}")
 
 
-def _line(version: Version) -> str:
+def _line(version: SchemaVersion) -> str:
     line = f"{version.topic}  {version.fingerprint}  {version.contract}, {version.standing}"
     return f"{line}\n  its records cannot be read any more: {'; '.join(version.lost)}" if version.lost else line

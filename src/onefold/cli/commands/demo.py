@@ -27,7 +27,7 @@ from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, OK
 from onefold.operate import offsets, pipelines, producing, verdicts
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
 from onefold.verify.loading import workload
 from onefold.verify.verdict import VALID, Verdict
@@ -91,7 +91,7 @@ def command(
     extras.require("demo", *extras.NEEDS["demo"])
     mine = load()
     settings = mine.model_copy(update={"home": mine.home / "demo", **_NOT_MINE})
-    progress = Progress()
+    progress = StageProgress()
     control.down(settings, wipe=True)
     try:
         running, _ = control.up(settings, _shown(), [], progress)
@@ -113,7 +113,7 @@ def command(
     raise typer.Exit(OK if passed else FAILED)
 
 
-def _run(settings: Settings, events: int, seed: int, progress: Progress) -> list[str]:
+def _run(settings: Settings, events: int, seed: int, progress: StageProgress) -> list[str]:
     """Produce, kill, and wait until all has landed. Returns which services were killed."""
     rng = random.Random(seed)  # noqa: S311 - which moment it is must be repeatable, not secret
     moments = {
@@ -163,7 +163,7 @@ def _kill(settings: Settings, service: str) -> None:
     )
 
 
-def _drain(settings: Settings, progress: Progress) -> None:
+def _drain(settings: Settings, progress: StageProgress) -> None:
     least, moved_at = sys.maxsize, time.monotonic()
     pause = threading.Event()
     while True:

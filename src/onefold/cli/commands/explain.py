@@ -17,7 +17,7 @@ from onefold.operate.shown_values import moment
 from onefold.printable import printable
 
 if TYPE_CHECKING:
-    from onefold.operate.explain.explanation import Explanation, History, Shown, Step
+    from onefold.operate.explain.explanation import Explanation, OutputStep, SearchedRange, ShownRecord
 
 # Of a value, on a terminal: the whole of it is in --json.
 _VALUE_CHARACTERS_MAX = 400
@@ -104,7 +104,7 @@ def _cell(value: str | None) -> str:
     return "NULL" if value is None else value
 
 
-def _record(name: str, shown: Shown) -> Iterator[str]:
+def _record(name: str, shown: ShownRecord) -> Iterator[str]:
     if shown.at_ms is None:
         yield _line(name, f"{shown.where}: {shown.problem}")
         return
@@ -116,7 +116,7 @@ def _record(name: str, shown: Shown) -> Iterator[str]:
     yield _line("", _cut(_cell(shown.raw) if shown.problem is not None else _json(shown.value)))
 
 
-def _history(steps: Sequence[Step], looked: History) -> Iterator[str]:
+def _history(steps: Sequence[OutputStep], looked: SearchedRange) -> Iterator[str]:
     by = f" with the same {', '.join(looked.by)}" if looked.by else ""
     yield f"records{by}, the newest first:"
     for step in steps:

@@ -14,7 +14,7 @@ from onefold.operate import pipelines
 if TYPE_CHECKING:
     from onefold.operate import grants
     from onefold.pipelines import Pipeline
-    from onefold.rights import Role
+    from onefold.rights import DatabaseRole
 
 
 def command(
@@ -35,13 +35,14 @@ def command(
     from psycopg.conninfo import conninfo_to_dict
 
     from onefold.operate import grants
-    from onefold.rights import Role
+    from onefold.rights import DatabaseRole
 
     settings = load()
     known = pipelines.found()
     chosen = [known[name] for name in pipelines.checked(domains or pipelines.domains())]
     names = {
-        Role.OWNER: owner, Role.SINK: sink, Role.WORKER: worker, Role.READER: reader, Role.VERIFIER: verifier
+        DatabaseRole.OWNER: owner, DatabaseRole.SINK: sink, DatabaseRole.WORKER: worker,
+        DatabaseRole.READER: reader, DatabaseRole.VERIFIER: verifier,
     }  # fmt: skip
     dsn = settings.postgres()
     given = conninfo_to_dict(dsn)
@@ -65,7 +66,9 @@ def command(
         )
 
 
-def _apply(dsn: str, statements: list[grants.Statement], names: dict[Role, str], chosen: list[Pipeline]) -> list[str]:
+def _apply(
+    dsn: str, statements: list[grants.Statement], names: dict[DatabaseRole, str], chosen: list[Pipeline]
+) -> list[str]:
     import psycopg
 
     from onefold import postgres

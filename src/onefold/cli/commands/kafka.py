@@ -19,7 +19,7 @@ from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import UNAVAILABLE, USAGE
 from onefold.operate import ping
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.stack import jars, java
@@ -66,7 +66,7 @@ def command(
     given = with_servers(arguments or [], settings.kafka)
     login = with_login(given, settings) if SERVER not in _words(arguments or []) else None
     found = java.locate(settings.cache)
-    progress = Progress()
+    progress = StageProgress()
     paths = jars.ensure(
         "broker",
         settings.cache,

@@ -12,7 +12,7 @@ from onefold.config.settings import INSTANCES_MAX, load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 
 
 def command(
@@ -39,7 +39,7 @@ def command(
     base = Base(load(), [found[name] for name in names], processors, strimzi)
     try:
         files = base.files()
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     for name in files:
         _check_ours(folder / name, HEADER)

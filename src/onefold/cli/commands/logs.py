@@ -11,7 +11,7 @@ import typer
 
 from onefold.config import logs
 from onefold.config.settings import load
-from onefold.stack.log_files import Reader
+from onefold.stack.log_files import StackLogReader
 
 # At once, for a person, and nothing to notice for the machine.
 _LOOK_AGAIN_S = 0.2
@@ -31,7 +31,7 @@ def command(
     """
     settings = load()
     people, colors = logs.for_people(settings.log_format), logs.in_color()
-    with closing(Reader(settings.home, service)) as reader:
+    with closing(StackLogReader(settings.home, service)) as reader:
         width = 0 if service else max(map(len, reader.services))
 
         def show(found: Iterable[tuple[str, str]]) -> None:

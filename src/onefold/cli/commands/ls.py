@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from onefold.operate import merge_sql, pipelines
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 
 _WIDTH = 8
@@ -28,7 +28,7 @@ def command(
     for name in pipelines.checked(domains or pipelines.domains()):
         try:
             topology: Any = loading.load_topology(known[name])
-        except Faulty as fault:
+        except InvalidDeclaration as fault:
             problems.append(str(fault))
             continue
         listed[name] = {

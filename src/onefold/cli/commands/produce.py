@@ -18,7 +18,7 @@ from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import foreign, pipelines, producing
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 # A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
 SHARE_MIN = 1024
@@ -50,7 +50,7 @@ def command(
         what = f"{count:,} generated records, some without keys or against their schema, into topic {topic}"
         asking.confirm(f"`onefold produce` writes {what} of {others[0]}", yes, as_json)
     source = _Generated(topology, topic, count, seed) if count else _Lines(topology, topic, file, settings)
-    progress, sent = Progress(), 0
+    progress, sent = StageProgress(), 0
     for sent in producing.produce(source, settings.usable_client(), rate):
         progress.say(f"events written: {sent:,}")
     progress.clear()

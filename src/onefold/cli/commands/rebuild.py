@@ -17,7 +17,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, USAGE
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.operate.times import WRITTEN, time_ms
 from onefold.printable import printable
 from onefold.status_file import LEFT_OUT
@@ -49,7 +49,7 @@ def command(
     at_ms = None if since is None else _passed_ms(since)
     settings = load()
     rebuild = Rebuild(domain, settings, at_ms)
-    progress, done = Progress(), None
+    progress, done = StageProgress(), None
     with rebuild.beside() as dsn, _sink(rebuild.name, dsn, settings) as sink:
         while done is None:
             rebuild.wait(dsn, lambda: _refuse_ended(sink), progress.say)

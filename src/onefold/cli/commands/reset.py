@@ -16,11 +16,11 @@ from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate import ping, pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
-    from onefold.operate.reset.plan import Jobs, Plan
+    from onefold.operate.reset.plan import ResetJobs, ResetPlan
 
 
 def command(
@@ -44,7 +44,7 @@ def command(
     """
     from onefold.operate.reset.reset import Reset
 
-    progress, settings = Progress(), load()
+    progress, settings = StageProgress(), load()
     reset = Reset(domain, settings, inputs=inputs, keep_tables=keep_tables, jobs=jobs_of(domain, settings))
     ping.require_kafka(settings)
     if not dry_run:
@@ -75,7 +75,7 @@ def command(
         typer.echo(f"{plan.domain} starts over: {then}, then `onefold verify {plan.domain}`.")
 
 
-def jobs_of(domain: str, settings: Settings) -> Jobs | None:
+def jobs_of(domain: str, settings: Settings) -> ResetJobs | None:
     """What a reset has to know of the pipeline's jobs; None: it has none. Raises UserError when they cannot be started over."""
     (name,) = pipelines.checked([domain])
     pipeline = pipelines.found()[name]
@@ -88,7 +88,7 @@ def jobs_of(domain: str, settings: Settings) -> Jobs | None:
     return StartingOver(pipeline, context_of(pipeline, settings, settings.usable_client()))
 
 
-def _ask(plan: Plan, as_json: bool) -> None:
+def _ask(plan: ResetPlan, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise UserError(
             Code.NOT_CONFIRMED,
@@ -101,7 +101,7 @@ def _ask(plan: Plan, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: ResetPlan) -> Iterator[str]:
     yield f"`onefold reset {plan.domain}` deletes:"
     for topic, size in plan.topics.items():
         yield f"  topic {topic}, {size:,} offsets"

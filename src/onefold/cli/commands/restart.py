@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onefold.config.settings import load
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
 
 
@@ -20,7 +20,7 @@ def command(
 
     Example: onefold restart sink-1
     """
-    entry = control.restart(load(), service, Progress())
+    entry = control.restart(load(), service, StageProgress())
     if as_json:
         typer.echo(json.dumps({"service": service, "pid": entry["pid"]}))
         return

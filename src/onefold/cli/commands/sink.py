@@ -14,7 +14,7 @@ from onefold.config import logs, private_files
 from onefold.config.guarantee import UNKNOWN_CONTRACTS
 from onefold.config.settings import Settings, load
 from onefold.operate import pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import jars, java
 
 
@@ -41,7 +41,7 @@ def command(
     archives, java_home = ([], "") if submitted else _programs(settings)
     private_files.folder(settings.home / "checkpoints")
     from onefold.operate import grants
-    from onefold.rights import Role
+    from onefold.rights import DatabaseRole
     from onefold.spark_sink import service
     from onefold.spark_sink.query_config import Logins
     from onefold.spark_sink.spark.options import SparkSettings
@@ -66,7 +66,7 @@ def command(
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
         lacks=lambda name: grants.lacking(
-            Role.SINK, logins.now(first).postgres_dsn, [pipelines.found()[name]], "onefold sink"
+            DatabaseRole.SINK, logins.now(first).postgres_dsn, [pipelines.found()[name]], "onefold sink"
         ),
         logins=lambda: logins.now(first),
         interval_s=settings.sink_interval_s,
@@ -78,7 +78,7 @@ def command(
 
 def _programs(settings: Settings) -> tuple[list[Path], str]:
     """The Kafka connector's jars, and the home of the Java that runs Spark."""
-    progress = Progress()
+    progress = StageProgress()
     found = java.locate(settings.cache)
     archives = jars.ensure(
         "spark",

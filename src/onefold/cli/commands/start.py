@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onefold.config.settings import load
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
 
 
@@ -23,7 +23,7 @@ def command(
 
     Example: onefold start sink-1
     """
-    started = control.set_stopped(load(), services or [], False, Progress())
+    started = control.set_stopped(load(), services or [], False, StageProgress())
     if as_json:
         typer.echo(json.dumps({"started": started}))
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onefold.config.settings import load
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
 
 
@@ -23,7 +23,7 @@ def command(
 
     Example: onefold stop sink-1
     """
-    stopped = control.set_stopped(load(), services or [], True, Progress())
+    stopped = control.set_stopped(load(), services or [], True, StageProgress())
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
         return

@@ -14,7 +14,7 @@ from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.stack import control
 
 
@@ -40,7 +40,7 @@ def command(
             exit_code=USAGE,
         )
     extras.require("up", *extras.NEEDS["up"])
-    progress = Progress()
+    progress = StageProgress()
     domains = [] if wanted else _sound()
     if domains and settings.to_audit():
         from onefold.operate import auditing  # imports the verifier, which a stack without auditors does not need

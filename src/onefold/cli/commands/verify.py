@@ -17,7 +17,7 @@ from onefold.cli.console import console
 from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.operate import pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.printable import printable
 from onefold.verify.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
 
@@ -75,7 +75,7 @@ def judge(domain: str, timeout_s: float, from_start: bool, states: bool) -> tupl
         raise UserError(error.code, error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
     from onefold.operate import verdicts  # likewise
 
-    progress = Progress()
+    progress = StageProgress()
     try:
         verdict = verdicts.ask(
             settings,

@@ -89,12 +89,12 @@ def prepare(dsn: str, pipeline: Pipeline) -> None:
     from onefold.operate import grants
     from onefold.postgres import NoConnect, Unfit
     from onefold.processor.core.errors import Misconfigured, Refused
-    from onefold.rights import Role
+    from onefold.rights import DatabaseRole
     from onefold.spark_sink.contracts import ENGINE_SQL
     from onefold.spark_sink.postgres.schema import ENGINE, migrate
 
     try:
-        if not (lacks := grants.lacking(Role.WORKER, dsn, [pipeline], "onefold work")):
+        if not (lacks := grants.lacking(DatabaseRole.WORKER, dsn, [pipeline], "onefold work")):
             migrate(dsn, ENGINE, ENGINE_SQL)
     except NoConnect as error:
         raise Refused(error.code, str(error)) from error

@@ -10,10 +10,10 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.jobs.objects.readonly import ReadOnly
-from onefold.jobs.objects.store import BUCKET, Store
+from onefold.jobs.objects.store import BUCKET, ObjectStore
 
 
-def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> Store:
+def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> ObjectStore:
     """The store at `file:///folder` or `s3://bucket/prefix`.
 
     Args:

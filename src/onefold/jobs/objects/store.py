@@ -23,7 +23,7 @@ _PREFIX = re.compile(r"(?:[a-z0-9]+(?:/[a-z0-9]+)*/?)?")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
-class Store(Objects, Protocol):
+class ObjectStore(Objects, Protocol):
     """A store of objects as it is kept up: with what a writer that died left behind, which nobody sees."""
 
     def clear(self, older_than_s: float) -> int:

@@ -16,8 +16,8 @@ from onefold.processor.core.fold import fold
 from onefold.processor.core.parking import inner
 from onefold.processor.core.values import Record, Transaction
 from onefold.processor.io.kafka import KafkaSession
-from onefold.processor.runtime.state_manager import Keeping
-from onefold.processor.runtime.state_store import Store
+from onefold.processor.runtime.state_manager import StateManager
+from onefold.processor.runtime.state_store import MemoryStateStore
 
 
 def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> Iterator[tuple[Letter, str]]:
@@ -34,9 +34,11 @@ def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> 
         topology = letters.topology
         with said(letters.client), closing(KafkaSession(topology, partition, letters.client)) as session:
             # Not opened: that would take the task from the processor that has it.
-            states = Keeping(topology, letters.codec, partition).restore(session, stable=True).store
-            assert isinstance(states, Store), "without a disk they are in memory"
-            states = Store({key: held for key, state in states.items() if (held := inner(state)) is not None})
+            states = StateManager(topology, letters.codec, partition).restore(session, stable=True).store
+            assert isinstance(states, MemoryStateStore), "without a disk they are in memory"
+            states = MemoryStateStore(
+                {key: held for key, state in states.items() if (held := inner(state)) is not None}
+            )
             partition_of = session.partition_of
         for letter, original in group:
             source = letter.source

@@ -19,8 +19,8 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.record_reader import NoPlace, Place
-from onefold.pipelines import Faulty
+from onefold.operate.record_reader import NoPlace, RecordPlace
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 from onefold.processor.core.errors import ProcessorError, Rejected
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient
 
-    from onefold.processor.io.replays import Receipt, Receipts
+    from onefold.processor.io.replays import Receipts, ReplayReceipt
     from onefold.processor.io.serde import AvroCodec
 
 
-def place(text: str) -> Place:
+def place(text: str) -> RecordPlace:
     """The place that TOPIC/PARTITION/OFFSET names. Raises UserError (exit code 2) for another text."""
     try:
-        return Place.parse(text)
+        return RecordPlace.parse(text)
     except NoPlace as error:
         hint = "Write it as TOPIC/PARTITION/OFFSET, runner.updates.dead/0/12."
         raise UserError(Code.ARGUMENT_WRONG, str(error), hint, USAGE) from None
@@ -60,8 +60,8 @@ class Letter(NamedTuple):
         ticket: its turn, where its key is parked.
     """
 
-    place: Place
-    source: Place | None
+    place: RecordPlace
+    source: RecordPlace | None
     at_ms: int
     reason: str
     key: bytes | None
@@ -117,7 +117,7 @@ class Wanted:
     until_ms: int | None = None
     key: str | None = None
     topic: str | None = None
-    places: frozenset[Place] = frozenset()
+    places: frozenset[RecordPlace] = frozenset()
     open: bool = False
 
     def takes(self, letter: Letter, state_key: Callable[[Letter], str | None]) -> bool:
@@ -188,7 +188,7 @@ class DeadLetters:
             found.read_on()
             return found
 
-    def receipt(self, source: Place | None, receipts: Receipts | None) -> Receipt | None:
+    def receipt(self, source: RecordPlace | None, receipts: Receipts | None) -> ReplayReceipt | None:
         """That of the record at this place; None: its dead letter is open."""
         if receipts is None or source is None:
             return None
@@ -220,7 +220,7 @@ class DeadLetters:
                 if is_wanted and self.receipt(letter.source, receipts) is None:
                     yield letter
 
-    def one(self, at: Place) -> Letter:
+    def one(self, at: RecordPlace) -> Letter:
         """The dead letter at a place, or the one of the record there. Raises UserError when there is none."""
         from onefold.processor.io import range_reader
 
@@ -247,7 +247,7 @@ class DeadLetters:
                 _letter(message) for message in range_reader.fetch(self.client, [one.place for one in letters]).values()
             ]
 
-    def originals(self, letters: Iterable[Letter]) -> dict[Place, Original | str]:
+    def originals(self, letters: Iterable[Letter]) -> dict[RecordPlace, Original | str]:
         """By dead letter the record that it is of, or one sentence that says why it cannot be had."""
         from onefold.processor.io import admin, range_reader
 
@@ -310,13 +310,13 @@ class DeadLetters:
         return [dead.get(topic, topic)]
 
 
-def of_place(at: Place, settings: Settings) -> DeadLetters:
+def of_place(at: RecordPlace, settings: Settings) -> DeadLetters:
     """Those of the pipeline that reads the topic, or whose dead letters are there. Raises UserError when there is none."""
     inputs: list[str] = []
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             topology = loading.load_topology(pipeline)
-        except Faulty:  # `check` says why; the topic may still be another one's
+        except InvalidDeclaration:  # `check` says why; the topic may still be another one's
             continue
         inputs += topology.reads
         if at.topic in (*topology.reads, *topology.dead.values()):
@@ -349,8 +349,8 @@ def _letter(message: Message) -> Letter:
     length = headers.get(written.LENGTH_HEADER, b"")
     value = message.value()
     return Letter(
-        Place(message.topic() or "", message.partition() or 0, message.offset() or 0),
-        Place.found(headers.get(SOURCE_HEADER, b"").decode(errors="replace")),
+        RecordPlace(message.topic() or "", message.partition() or 0, message.offset() or 0),
+        RecordPlace.found(headers.get(SOURCE_HEADER, b"").decode(errors="replace")),
         message.timestamp()[1],
         headers.get(written.REASON_HEADER, b"").decode(errors="replace"),
         message.key(),

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Wanted, said
-from onefold.operate.record_reader import Place
+from onefold.operate.record_reader import RecordPlace
 from onefold.processor.core.parking import Parked, is_parked
 from onefold.processor.io import admin, range_reader
-from onefold.processor.runtime.changelog import STATE, Progress
+from onefold.processor.runtime.changelog import STATE, TaskProgress
 
 # Between two looks at the progress; and so long it may stand still before the command says so and ends.
 _LOOK_AGAIN_S = 0.1
@@ -64,7 +64,7 @@ def open_letters(letters: DeadLetters, parks: Collection[Park]) -> list[Letter]:
     return sorted((one._replace(key=None, value=None) for one in found), key=in_turn)
 
 
-def next_round(waiting: Iterable[Letter], chosen: Collection[Place]) -> Round:
+def next_round(waiting: Iterable[Letter], chosen: Collection[RecordPlace]) -> Round:
     """What is sent next.
 
     Args:
@@ -105,7 +105,7 @@ def has_taken(letters: DeadLetters, partitions: Collection[int], wait_s: float |
             found = admin.last_progresses(kafka, topology, partitions, letters.client)
             if found != seen:
                 seen, deadline = found, time.monotonic() + wait_s
-            at = {partition: Progress.decode(value).offsets_next for partition, value in found.items()}
+            at = {partition: TaskProgress.decode(value).offsets_next for partition, value in found.items()}
             if all(at.get(partition, {}).get(topic, 0) >= end for (topic, partition), end in ends.items()):
                 return True
             if time.monotonic() >= deadline:

@@ -31,7 +31,7 @@ from onefold.error_codes import Code
 from onefold.operate import pipelines, producing
 from onefold.operate.dead_letters import parked
 from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original, Wanted, said
-from onefold.operate.record_reader import Place
+from onefold.operate.record_reader import RecordPlace
 from onefold.processor.core.owner import PIPELINE_HEADER, Owner
 from onefold.processor.core.values import (
     DROPPED_HEADER,
@@ -71,8 +71,8 @@ class Report:
 
     done: list[Letter] = field(default_factory=list)
     before: list[Letter] = field(default_factory=list)
-    lacking: dict[Place, str] = field(default_factory=dict)
-    failed: dict[Place, str] = field(default_factory=dict)
+    lacking: dict[RecordPlace, str] = field(default_factory=dict)
+    failed: dict[RecordPlace, str] = field(default_factory=dict)
     followed: list[Letter] = field(default_factory=list)
     stalled: str = ""
 
@@ -197,7 +197,7 @@ def _release(
             return
 
 
-def _dropping(found: parked.Round, wanted: Wanted, chosen: Iterable[Letter]) -> set[Place]:
+def _dropping(found: parked.Round, wanted: Wanted, chosen: Iterable[Letter]) -> set[RecordPlace]:
     """Of a parked key the rejected letter is dropped, and what waits behind it is replayed. A letter that waits is dropped if it
     is named.
     """
@@ -278,7 +278,7 @@ def _to_do(
     receipts: replays.Receipts | None,
     report: Report,
     decide: Decide,
-    last: Place | None = None,
+    last: RecordPlace | None = None,
 ) -> list[tuple[Letter, Original, Dropped | None]]:
     """Those of the batch that are open and can be replayed or dropped, with their records, and by whom they are dropped; notes
     the others in the report.
@@ -323,7 +323,7 @@ def _dropped_before(letters: DeadLetters, original: Original, receipts: replays.
     key, _, source = (original.key or b"").decode(errors="replace").partition("/")
     if original.value or key != DROPPED_HEADER:
         return None
-    receipt = letters.receipt(Place.found(source), receipts)
+    receipt = letters.receipt(RecordPlace.found(source), receipts)
     return None if receipt is None else receipt.dropped
 
 
@@ -398,8 +398,8 @@ def _write(
             assert source is not None, "a letter without one is not chosen"
             copied, ticket = _copied(source, original, letters.owner), letter.ticket
             signature = (letter.signature or b"").decode(errors="replace")
-            turn = None if ticket is None else replays.Turn(signature, ticket.encode().decode())
-            receipt = replays.Receipt(
+            turn = None if ticket is None else replays.ParkedTurn(signature, ticket.encode().decode())
+            receipt = replays.ReplayReceipt(
                 source, letters.topic_ids[source.topic], str(letter.place), now_ms, dropped, copied, turn
             )
             key, value = receipt.encode()
@@ -443,11 +443,11 @@ def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object],
         raise
 
 
-def _copied(source: Place, original: Original, owner: Owner) -> replays.Copied | None:
+def _copied(source: RecordPlace, original: Original, owner: Owner) -> replays.Copied | None:
     """Of a repartitioned record, what the receipt says; None: it is none, or retention has removed it, and nothing says so."""
     headers = original.envelope.headers() if original.envelope is not None else None
     found = owner.copied(source.topic, headers or ())
-    place = Place.found(found[0].decode(errors="replace")) if found is not None else None
+    place = RecordPlace.found(found[0].decode(errors="replace")) if found is not None else None
     return None if found is None or place is None else replays.Copied(place, found[1].decode(errors="replace"))
 
 

@@ -17,11 +17,19 @@ from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
 from onefold.operate import merge_sql, offsets, pipelines
 from onefold.operate.explain import pending, rows, transactions
-from onefold.operate.explain.explanation import Cause, Explanation, Folded, History, Shown, Step
-from onefold.operate.explain.rows import Identity, Row
-from onefold.operate.record_reader import BYTES_MAX, RECORDS_MAX, Bounds, LogReader, Place, Silent, Stored
+from onefold.operate.explain.explanation import Cause, Explanation, Folded, OutputStep, SearchedRange, ShownRecord
+from onefold.operate.explain.rows import FoundRow, RowIdentity
+from onefold.operate.record_reader import (
+    BYTES_MAX,
+    RECORDS_MAX,
+    LogReader,
+    PartitionBounds,
+    RecordPlace,
+    Silent,
+    Stored,
+)
 from onefold.operate.shown_values import Values, differences, header, readable
-from onefold.pipelines import Faulty
+from onefold.pipelines import InvalidDeclaration
 from onefold.processor import loading
 from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
@@ -72,7 +80,7 @@ def explain(
     pipeline = pipelines.found()[pipeline_name]
     try:
         topology = loading.load_topology(pipeline)
-    except Faulty as fault:
+    except InvalidDeclaration as fault:
         raise UserError(Code.PIPELINE_WRONG, str(fault), exit_code=USAGE) from None
     with rows.reading(dsn, role) as connection:
         row = rows.find(connection, schema, name, key)
@@ -92,10 +100,12 @@ def explain(
         return told
     with closing(LogReader(client, patience_s)) as reader:
         log = _Log(topology, values, reader)
-        ask = pending.Pending(reader, values, merge_sql.feeding(pipeline, table, topology.outputs), landed, rejected)
+        ask = pending.PendingRecords(
+            reader, values, merge_sql.feeding(pipeline, table, topology.outputs), landed, rejected
+        )
         try:
             if row.values is None:
-                told.notes += [f"{table} has no such row", *ask.of_row(Identity.of(row), None)]
+                told.notes += [f"{table} has no such row", *ask.of_row(RowIdentity.of(row), None)]
                 told.notes += [*ask.dead(row.key, settings), *pending.unprocessed(topology.name, settings)]
             elif row.origin is None:
                 told.notes.append(f"{table} has no columns for the origin of its rows: topic, partition and offset")
@@ -121,11 +131,13 @@ class _Log:
         self._values = values
         self._reader = reader
 
-    def explain(self, told: Explanation, row: Row, origin: Place, limit: int, records_max: int) -> Identity | None:
+    def explain(
+        self, told: Explanation, row: FoundRow, origin: RecordPlace, limit: int, records_max: int
+    ) -> RowIdentity | None:
         """Fill in what Kafka has of a row, and return what its records have in common; None: its own record is gone."""
         found = self._reader.at(origin)
         if isinstance(found, str):
-            told.output = Shown(str(origin), problem=found)
+            told.output = ShownRecord(str(origin), problem=found)
             told.notes.append(found)
             return None
         told.output = self._shown(found)
@@ -135,7 +147,7 @@ class _Log:
             told.notes.append(folded)
         else:
             told.folded = folded
-        identity = Identity.of(row, self._values.fields(found)[0], found.key)
+        identity = RowIdentity.of(row, self._values.fields(found)[0], found.key)
         self._history(told, found, identity, limit, records_max)
         return identity
 
@@ -146,11 +158,11 @@ class _Log:
         when = f"since the sink wrote this row (id {topic_id} then, {now} now)"
         return [f"{topic} was deleted and recreated {when}: the record at its origin now is another record"]
 
-    def _shown(self, stored: Stored) -> Shown:
+    def _shown(self, stored: Stored) -> ShownRecord:
         fields, problem = self._values.fields(stored)
         raw = None if problem is None else readable(stored.value)
         trace = header(stored, TRACE_HEADER)
-        return Shown(str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem, trace)
+        return ShownRecord(str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem, trace)
 
     def _causes(self, stored: Stored) -> tuple[list[Cause], Stored | None]:
         """Find the input record that caused an output, and what that is a copy of, or was caused by in its turn. The second of
@@ -163,14 +175,14 @@ class _Log:
             text = header(stored, SOURCE_HEADER)
             if text is None and causes:
                 break
-            place = Place.found(text)
+            place = RecordPlace.found(text)
             if place is None:
                 problem = "it names no input record: its header onefold-source is missing, or says something else"
-                causes.append(Cause(how, Shown(readable((text or "").encode()) or "", problem=problem)))
+                causes.append(Cause(how, ShownRecord(readable((text or "").encode()) or "", problem=problem)))
                 break
             found = self._reader.at(place)
             if isinstance(found, str):
-                causes.append(Cause(how, Shown(str(place), problem=found)))
+                causes.append(Cause(how, ShownRecord(str(place), problem=found)))
                 break
             event = event or found
             causes.append(Cause(how, self._shown(found)))
@@ -185,13 +197,13 @@ class _Log:
 
     def _folded(self, written: Stored, event: Stored | None) -> Folded | str | None:
         """Find the transaction that wrote an output record; None: the record names no input record."""
-        source = Place.found(header(written, SOURCE_HEADER))
+        source = RecordPlace.found(header(written, SOURCE_HEADER))
         if source is None:
             return None
         key = self._values.key_of(event) if event is not None else None
         return transactions.of_changelog(self._reader, self._topology, source, written.at_ms, key)
 
-    def _history(self, told: Explanation, newest: Stored, identity: Identity, limit: int, records_max: int) -> None:
+    def _history(self, told: Explanation, newest: Stored, identity: RowIdentity, limit: int, records_max: int) -> None:
         topic, partition, offset = newest.place
         found = [newest]
 
@@ -199,13 +211,13 @@ class _Log:
             found.extend(one for one in reversed(records) if identity.has(one, self._values.fields(one)[0]))
             return len(found) > limit
 
-        bounds = Bounds(self._reader.bounds(topic, partition).start, offset)
+        bounds = PartitionBounds(self._reader.bounds(topic, partition).start, offset)
         # To look further than usual is to look through records of the usual size.
         bytes_max = BYTES_MAX * max(1, records_max // RECORDS_MAX)
         looked = self._reader.backwards(topic, partition, bounds, take, records_max, bytes_max)
-        told.looked = History(f"{topic}/{partition}", looked.start, looked.whole, list(identity.values))
+        told.looked = SearchedRange(f"{topic}/{partition}", looked.start, looked.whole, list(identity.values))
         shown = [self._shown(one) for one in found[: limit + 1]]
         for record, this, before in zip(found[:limit], shown, [*shown[1:], None], strict=False):
             known = before is not None and isinstance(this.value, dict) and isinstance(before.value, dict)
             changed = differences(before.value, this.value) if before is not None and known else None
-            told.history.append(Step(this, self._causes(record)[0], changed))
+            told.history.append(OutputStep(this, self._causes(record)[0], changed))

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownRecord:
     """A record for people.
 
     Attributes:
@@ -34,7 +34,7 @@ class Cause:
     """An input record, and how it led to the record before it: "caused by" or "a copy of"."""
 
     how: str
-    record: Shown
+    record: ShownRecord
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Batch:
+class SinkBatch:
     """The sink's transaction that wrote an output record, with the offsets [first_offset, next_offset) of its partition."""
 
     writer: str
@@ -69,18 +69,18 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Step:
+class OutputStep:
     """An output record of the row. `changed`: (before, after) of the fields that differ from the record before it; None: that
     record was not found, or cannot be read.
     """
 
-    output: Shown
+    output: ShownRecord
     causes: list[Cause]
     changed: dict[str, tuple[Any, Any]] | None
 
 
 @dataclass(frozen=True)
-class History:
+class SearchedRange:
     """Where the records of the row were looked for: from the origin back to `start`; `whole`: nothing older is there. `by`: the
     fields that tell them from others; none: the key of the record.
     """
@@ -107,12 +107,12 @@ class Explanation:
     key: dict[str, str | None]
     row: dict[str, str | None] | None
     origin: str | None
-    output: Shown | None = None
+    output: ShownRecord | None = None
     causes: list[Cause] = field(default_factory=list)
     folded: Folded | None = None
-    batch: Batch | None = None
-    history: list[Step] = field(default_factory=list)
-    looked: History | None = None
+    batch: SinkBatch | None = None
+    history: list[OutputStep] = field(default_factory=list)
+    looked: SearchedRange | None = None
     notes: list[str] = field(default_factory=list)
     records_read: int = 0
     bytes_read: int = 0

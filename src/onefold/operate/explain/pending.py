@@ -8,8 +8,8 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.operate import lag, offsets
 from onefold.operate.dead_letters.letters import DeadLetters
-from onefold.operate.explain.rows import REJECTED_MAX, Identity, Rejected
-from onefold.operate.record_reader import LogReader, Place, Silent, Stored
+from onefold.operate.explain.rows import REJECTED_MAX, RejectedOutput, RowIdentity
+from onefold.operate.record_reader import LogReader, RecordPlace, Silent, Stored
 from onefold.operate.shown_values import Values, header
 from onefold.printable import printable
 from onefold.processor.core.values import SOURCE_HEADER
@@ -21,7 +21,7 @@ _RECORDS_MAX = 5_000
 _DEAD_MAX = 200
 
 
-class Pending:
+class PendingRecords:
     """Looks for the records of a row. Every method returns sentences.
 
     Args:
@@ -36,7 +36,7 @@ class Pending:
         values: Values,
         topics: Sequence[str],
         landed: Mapping[offsets.Place, offsets.LastBatch],
-        rejected: Sequence[Rejected],
+        rejected: Sequence[RejectedOutput],
     ) -> None:
         self._reader = reader
         self._values = values
@@ -44,11 +44,11 @@ class Pending:
         self._landed = landed
         self._rejected = rejected
 
-    def of_row(self, identity: Identity, origin: Place | None) -> list[str]:
+    def of_row(self, identity: RowIdentity, origin: RecordPlace | None) -> list[str]:
         """Look for records that the sink rejected, or has not written yet. Raises `Silent`."""
         return [*self._rejections(identity), *self._unwritten(identity, origin)]
 
-    def _rejections(self, identity: Identity) -> list[str]:
+    def _rejections(self, identity: RowIdentity) -> list[str]:
         found, unreadable = [], 0
         for one in self._rejected:
             if one.place.topic not in self._topics:
@@ -69,7 +69,7 @@ class Pending:
             )
         return found
 
-    def _unwritten(self, identity: Identity, origin: Place | None) -> list[str]:
+    def _unwritten(self, identity: RowIdentity, origin: RecordPlace | None) -> list[str]:
         found: list[str] = []
         behind = looked = 0
         for topic in self._topics:
@@ -118,7 +118,7 @@ class Pending:
         try:
             receipts = letters.receipts()
             for stored in dead:
-                receipt = letters.receipt(Place.found(header(stored, SOURCE_HEADER)), receipts)
+                receipt = letters.receipt(RecordPlace.found(header(stored, SOURCE_HEADER)), receipts)
                 since = "" if receipt is None else f", {printable(str(receipt))}"
                 reason = printable(header(stored, REASON_HEADER) or "no reason is given")
                 told.append(f"an input record with this key is a dead letter{since}: {stored.place}: {reason}")

@@ -15,9 +15,9 @@ from onefold import postgres
 from onefold.config.errors import UserError, first_line
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.explain.explanation import Batch
+from onefold.operate.explain.explanation import SinkBatch
 from onefold.operate.merge_sql import ORIGIN
-from onefold.operate.record_reader import Place, Stored
+from onefold.operate.record_reader import RecordPlace, Stored
 
 #: Columns of a table or view: name, type, whether it may be NULL, and its place in the key or NULL. The key is the primary key,
 #: or else the first unique index of columns alone.
@@ -45,7 +45,7 @@ _TEXTS = ("text", "character varying", "character")
 REJECTED_MAX = 200
 
 
-class Column(NamedTuple):
+class KeyColumn(NamedTuple):
     """A column. `place`: in the key, or None."""
 
     name: str
@@ -55,7 +55,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class FoundRow:
     """A row that was looked for.
 
     Attributes:
@@ -64,14 +64,14 @@ class Row:
         origin: the record that it says it came from. None: the table does not keep that.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[KeyColumn, ...]
     key: Mapping[str, str | None]
     values: dict[str, str | None] | None
-    origin: Place | None
+    origin: RecordPlace | None
 
 
 @dataclass(frozen=True)
-class Identity:
+class RowIdentity:
     """What the records of a row have in common.
 
     Attributes:
@@ -86,7 +86,7 @@ class Identity:
     kafka_key: bytes | None
 
     @staticmethod
-    def of(row: Row, fields: Mapping[str, Any] | None = None, kafka_key: bytes | None = None) -> Identity:
+    def of(row: FoundRow, fields: Mapping[str, Any] | None = None, kafka_key: bytes | None = None) -> RowIdentity:
         """Take it from a row with this record, or from the key that was asked for."""
         texts = {name: value for name, value in row.key.items() if value is not None}
         types = {column.name: column.type for column in row.columns}
@@ -95,7 +95,7 @@ class Identity:
             for name, value in (fields or {}).items()
             if name in texts
         }
-        return Identity(texts, values, kafka_key)
+        return RowIdentity(texts, values, kafka_key)
 
     def has(self, stored: Stored, fields: Mapping[str, Any] | None) -> bool:
         """Whether the record is of the row. `fields`: None if the record cannot be decoded."""
@@ -111,10 +111,10 @@ class Identity:
         return spelled == self.texts[name] or (name in self.values and value == self.values[name])
 
 
-class Rejected(NamedTuple):
+class RejectedOutput(NamedTuple):
     """An output record that was set aside, and why."""
 
-    place: Place
+    place: RecordPlace
     reason: str
     value: bytes | None
     at: datetime
@@ -139,7 +139,7 @@ def reading(dsn: str, role: str | None = None) -> Iterator[psycopg.Connection[An
             yield made
 
 
-def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Mapping[str, str]) -> Row:
+def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Mapping[str, str]) -> FoundRow:
     """The row with these values of its key. A key column that may be NULL, and is not given, is NULL.
 
     Raises:
@@ -147,7 +147,7 @@ def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Map
     """
     table = sql.Identifier(schema, name)
     found = connection.execute(COLUMNS, {"table": table.as_string(connection)}).fetchall()
-    columns = tuple(Column(*row) for row in found)
+    columns = tuple(KeyColumn(*row) for row in found)
     if not columns:
         raise UserError(
             Code.TABLE_MISSING, f"there is no table {schema}.{name}", "`onefold migrate` makes the tables.", USAGE
@@ -162,12 +162,12 @@ def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Map
             USAGE,
         )
     if not rows:
-        return Row(columns, key, None, None)
+        return FoundRow(columns, key, None, None)
     values = dict(zip((column.name for column in columns), rows[0], strict=True))
-    return Row(columns, key, values, _origin(values))
+    return FoundRow(columns, key, values, _origin(values))
 
 
-def _key(table: str, columns: Sequence[Column], given: Mapping[str, str]) -> dict[str, str | None]:
+def _key(table: str, columns: Sequence[KeyColumn], given: Mapping[str, str]) -> dict[str, str | None]:
     key = sorted((column for column in columns if column.place is not None), key=lambda column: column.place or 0)
     names = [column.name for column in key or columns]
     if unknown := [name for name in given if name not in names]:
@@ -190,7 +190,7 @@ def _key(table: str, columns: Sequence[Column], given: Mapping[str, str]) -> dic
 def _rows(
     connection: psycopg.Connection[Any],
     table: sql.Composable,
-    columns: Sequence[Column],
+    columns: Sequence[KeyColumn],
     key: Mapping[str, str | None],
 ) -> list[tuple[Any, ...]]:
     types = {column.name: column.type for column in columns}
@@ -214,12 +214,12 @@ def _condition(name: str, kind: str, value: str | None) -> sql.Composable:
     return sql.SQL("{} = CAST({} AS {})").format(column, value, sql.SQL(kind))
 
 
-def _origin(values: Mapping[str, str | None]) -> Place | None:
+def _origin(values: Mapping[str, str | None]) -> RecordPlace | None:
     texts = [value for name in ORIGIN if (value := values.get(name)) is not None]
-    return Place.found("/".join(texts)) if len(texts) == len(ORIGIN) else None
+    return RecordPlace.found("/".join(texts)) if len(texts) == len(ORIGIN) else None
 
 
-def batch(connection: psycopg.Connection[Any], sink: str, place: Place, topic_id: str) -> Batch | None:
+def batch(connection: psycopg.Connection[Any], sink: str, place: RecordPlace, topic_id: str) -> SinkBatch | None:
     """Ask `onefold.batch` for the batch that wrote a record. None: it is not there (any more), or the login may not read it.
 
     Args:
@@ -232,10 +232,10 @@ def batch(connection: psycopg.Connection[Any], sink: str, place: Place, topic_id
     if found is None or found[3] <= place.offset:
         return None
     writer, landed_at, first_offset, next_offset = found
-    return Batch(writer, landed_at.isoformat(), first_offset, next_offset)
+    return SinkBatch(writer, landed_at.isoformat(), first_offset, next_offset)
 
 
-def rejected(connection: psycopg.Connection[Any], sink: str) -> list[Rejected]:
+def rejected(connection: psycopg.Connection[Any], sink: str) -> list[RejectedOutput]:
     """The newest records that the sink could not land, at most `REJECTED_MAX`; [] before its first table was made."""
     if connection.execute("SELECT to_regclass('onefold.rejected')").fetchone() == (None,):
         return []
@@ -243,4 +243,7 @@ def rejected(connection: psycopg.Connection[Any], sink: str) -> list[Rejected]:
         'SELECT topic, partition, "offset", reason, value, rejected_at FROM onefold.rejected WHERE sink = %s'
         " ORDER BY rejected_at DESC LIMIT %s"
     )
-    return [Rejected(Place(*row[:3]), *row[3:]) for row in connection.execute(asked, (sink, REJECTED_MAX)).fetchall()]
+    return [
+        RejectedOutput(RecordPlace(*row[:3]), *row[3:])
+        for row in connection.execute(asked, (sink, REJECTED_MAX)).fetchall()
+    ]

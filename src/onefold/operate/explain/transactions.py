@@ -9,10 +9,10 @@ from __future__ import annotations
 import shlex
 
 from onefold.operate.explain.explanation import Folded
-from onefold.operate.record_reader import LogReader, Place
+from onefold.operate.record_reader import LogReader, RecordPlace
 from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
-from onefold.processor.runtime.changelog import STATE, Progress
+from onefold.processor.runtime.changelog import STATE, TaskProgress
 
 # A transaction's states come before its progress; there are at most as many as the records that it processed.
 _RECORDS_MAX = 100_000
@@ -22,7 +22,7 @@ _BACK = 20
 
 
 def of_changelog(
-    reader: LogReader, topology: Topology, source: Place, written_ms: int, key: str | None
+    reader: LogReader, topology: Topology, source: RecordPlace, written_ms: int, key: str | None
 ) -> Folded | str:
     """Find the transaction that processed the record at `source`, or say why it is not known.
 
@@ -40,7 +40,7 @@ def of_changelog(
     since = reader.offset_at(changelog, task, written_ms)
     start = max(bounds.start, (bounds.end if since is None else since) - _BACK)
     before: int | None = None
-    state: Place | None = None
+    state: RecordPlace | None = None
     size = 0
     for record in reader.read(changelog, task, start, min(bounds.end, start + _RECORDS_MAX)):
         size += record.size
@@ -49,7 +49,7 @@ def of_changelog(
                 state = record.place
             continue
         try:
-            progress = Progress.decode(record.value or b"")
+            progress = TaskProgress.decode(record.value or b"")
         except ProcessorError:
             return f"the progress record at {record.place} cannot be read"
         number = progress.transactions
@@ -65,5 +65,5 @@ def of_changelog(
     return f"{changelog}/{task} does not have the transaction: compaction has removed it, or only a part was read"
 
 
-def _state_command(pipeline: str, key: str, at: Place) -> str:
+def _state_command(pipeline: str, key: str, at: RecordPlace) -> str:
     return f"onefold state get {pipeline} {shlex.quote(key)} --at {at.partition}:{at.offset}"

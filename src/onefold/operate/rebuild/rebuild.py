@@ -31,10 +31,10 @@ from onefold.operate import merge_sql, offsets, pausing, pipelines
 from onefold.operate.dead_letters.letters import said
 from onefold.operate.merge_sql import ORIGIN
 from onefold.operate.offsets import Place
-from onefold.operate.rebuild.table_diff import Replaced, Table, described, part_of, replace_rows, same
+from onefold.operate.rebuild.table_diff import ComparedTable, Replaced, described, part_of, replace_rows, same
 from onefold.processor import loading
 from onefold.processor.io import admin
-from onefold.spark_sink.kafka.topics import Topics
+from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.spark_sink.landing import batch_history, ledger
 
 # A sink that lands beside needs a second or two for what has just arrived; it is waited for with the live one held up.
@@ -217,7 +217,7 @@ class Rebuild:
                 time.sleep(_LOOK_AGAIN_S)
 
     def _write(
-        self, live: psycopg.Connection[Any], other: psycopg.Connection[Any], tables: Sequence[Table]
+        self, live: psycopg.Connection[Any], other: psycopg.Connection[Any], tables: Sequence[ComparedTable]
     ) -> tuple[Replaced, ...]:
         for table in tables:
             live.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.SQL(table.name)))
@@ -282,7 +282,7 @@ class Rebuild:
     def _refuse_what_is_not_whole(self) -> None:
         """Raises UserError (exit code 3) when rows may have come from records that are gone: they would be deleted."""
         try:
-            with closing(Topics(self._settings.kafka(), self._settings.librdkafka)) as topics:
+            with closing(KafkaTopics(self._settings.kafka(), self._settings.librdkafka)) as topics:
                 begun = {place: reach.start for place, reach in topics.reach(self._reads).items() if reach.start > 0}
                 compacted = [topic for topic in self._reads if topics.is_compacted(topic)]
         except CodedError as error:
@@ -321,7 +321,7 @@ class Rebuild:
             self._inputs = {place: end for place, (_, end) in found.items()}
         return sum(max(0, min(end, self._inputs.get(place, 0)) - reached) for place, (reached, end) in found.items())
 
-    def _tables(self, connection: psycopg.Connection[Any]) -> tuple[list[Table], tuple[str, ...]]:
+    def _tables(self, connection: psycopg.Connection[Any]) -> tuple[list[ComparedTable], tuple[str, ...]]:
         """Those that a rebuild can fill, and the names of those that it cannot.
 
         Raises:

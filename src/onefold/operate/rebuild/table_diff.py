@@ -43,7 +43,7 @@ ORDER BY indisprimary DESC, indexrelid LIMIT 1
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparedColumn:
     """A column, as both databases have it."""
 
     name: str
@@ -52,7 +52,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparedTable:
     """A table, or a part of one, that is in both databases.
 
     Attributes:
@@ -65,7 +65,7 @@ class Table:
     """
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ComparedColumn, ...]
     key: tuple[str, ...]
     where: sql.Composable | None = None
     begun: tuple[tuple[str, int, int], ...] = ()
@@ -121,15 +121,15 @@ class Replaced:
         return bool(self.changed or self.added or self.deleted)
 
 
-def described(connection: psycopg.Connection[Any], name: str) -> Table:
+def described(connection: psycopg.Connection[Any], name: str) -> ComparedTable:
     """The table of that name. Its key is empty when it has none."""
-    columns = tuple(Column(*row) for row in connection.execute(_COLUMNS, (name,)).fetchall())
+    columns = tuple(ComparedColumn(*row) for row in connection.execute(_COLUMNS, (name,)).fetchall())
     key = connection.execute(_KEY, (name,)).fetchone()
     known = {column.name for column in columns}
-    return Table(name, columns, tuple(key[0]) if key and known.issuperset(key[0]) else ())
+    return ComparedTable(name, columns, tuple(key[0]) if key and known.issuperset(key[0]) else ())
 
 
-def same(live: Table, other: Table) -> Table:
+def same(live: ComparedTable, other: ComparedTable) -> ComparedTable:
     """The table, when both databases have it alike. Raises UserError (exit code 3) with what differs."""
     theirs = {column.name: column.type for column in other.columns}
     for column in live.columns:
@@ -150,7 +150,9 @@ def _unlike(table: str, what: str) -> UserError:
     )
 
 
-def replace_rows(live: psycopg.Connection[Any], other: psycopg.Connection[Any], table: Table, number: int) -> Replaced:
+def replace_rows(
+    live: psycopg.Connection[Any], other: psycopg.Connection[Any], table: ComparedTable, number: int
+) -> Replaced:
     """Write to the table in `live` what differs from `other`, both within a transaction of the caller's.
 
     Args:
@@ -177,7 +179,7 @@ def replace_rows(live: psycopg.Connection[Any], other: psycopg.Connection[Any], 
 class _Statements:
     """What compares a table, called `held`, with its stage, called `wanted`."""
 
-    def __init__(self, table: Table, stage: sql.Composable) -> None:
+    def __init__(self, table: ComparedTable, stage: sql.Composable) -> None:
         self._table = table
         self._stage = stage
         self._name = sql.SQL(table.name)
@@ -298,6 +300,6 @@ def _texts(alias: str, names: Sequence[str]) -> list[sql.Composable]:
     return [sql.SQL("{}::text").format(sql.Identifier(alias, name)) for name in names]
 
 
-def part_of(table: Table, names: Sequence[str], where: sql.Composable) -> Table:
+def part_of(table: ComparedTable, names: Sequence[str], where: sql.Composable) -> ComparedTable:
     """Some rows of the table, and of its columns."""
     return replace(table, columns=tuple(column for column in table.columns if column.name in names), where=where)

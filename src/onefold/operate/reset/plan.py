@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 
-class Jobs(Protocol):
+class ResetJobs(Protocol):
     """What a reset has to know of a pipeline's jobs. Methods raise UserError.
 
     Attributes:
@@ -35,7 +35,7 @@ class Jobs(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResetPlan:
     """What a reset deletes, and what it leaves.
 
     Attributes:

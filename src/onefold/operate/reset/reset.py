@@ -39,8 +39,8 @@ from onefold.operate import offsets, pausing, pipelines, replicas
 from onefold.operate.dead_letters.letters import DeadLetters, said
 from onefold.operate.dead_letters.parked import half_released
 from onefold.operate.reset import empty_tables
-from onefold.operate.reset.plan import Jobs, Plan
-from onefold.operate.reset.session import AGAIN, Session, alone, refuse_beside_others
+from onefold.operate.reset.plan import ResetJobs, ResetPlan
+from onefold.operate.reset.session import AGAIN, ResetSession, alone, refuse_beside_others
 from onefold.postgres import HeldUp
 from onefold.processor import loading
 from onefold.processor.core.abc import transactional_id
@@ -81,7 +81,7 @@ class Reset:
         *,
         inputs: bool = False,
         keep_tables: bool = False,
-        jobs: Jobs | None = None,
+        jobs: ResetJobs | None = None,
     ) -> None:
         (self.name,) = pipelines.checked([domain])
         if bool(pipelines.found()[self.name].jobs) != (jobs is not None):
@@ -125,7 +125,7 @@ class Reset:
                 REFUSED,
             )
 
-    def plan(self) -> Plan:
+    def plan(self) -> ResetPlan:
         """What would be deleted now."""
         topology = self._topology
         with said(self._client):
@@ -144,7 +144,7 @@ class Reset:
             landed = offsets.landed(self._dsn, self.name)
         deleted = [topic for topic in self._derived() if topic in sizes]
         kept = [topic for topic in self._own_inputs() if topic in sizes]
-        return Plan(
+        return ResetPlan(
             self.name,
             {topic: sizes[topic] for topic in [*deleted, *(kept if self._inputs else [])]},
             admin.group_of(topology),
@@ -233,7 +233,7 @@ class Reset:
         with alone(self._dsn, self.name) as session, said(self._client):
             self._run(session, step)
 
-    def _run(self, session: Session, step: Callable[[str], None]) -> None:
+    def _run(self, session: ResetSession, step: Callable[[str], None]) -> None:
         topology = self._topology
         there = admin.existing(self._kafka)
         sizes = [there[topic] for topic in (*self._own_inputs(), topology.changelog) if topic in there]
@@ -316,7 +316,7 @@ class Reset:
         now = replicas.replicas_of_all(self._settings, only=self.name).get(self.name)
         return [name for name, one in now.replicas.items() if one.last_s < RECENT_S] if now else []
 
-    def _mark(self, session: Session, partitions: int) -> None:
+    def _mark(self, session: ResetSession, partitions: int) -> None:
         """Take every task, and leave in its changelog what nobody goes on from. The session is asked after Kafka has the record:
         so either no other reset has begun by then, or nobody sees it.
         """
@@ -351,7 +351,7 @@ class Reset:
                 raise
             producer.commit_transaction(_CALL_S * 2)
 
-    def _delete(self, session: Session, topics: Sequence[str]) -> None:
+    def _delete(self, session: ResetSession, topics: Sequence[str]) -> None:
         there = [topic for topic in topics if topic in admin.existing(self._kafka)]
         if not there:
             return
@@ -384,7 +384,7 @@ class Reset:
                     raise
         return False
 
-    def _delete_group(self, session: Session, group: str, who: str) -> None:
+    def _delete_group(self, session: ResetSession, group: str, who: str) -> None:
         self._wait_for_the_end_of(who, lambda: self._members(group))
         session.still()
         try:
@@ -393,7 +393,7 @@ class Reset:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
 
-    def _empty_tables(self, session: Session, *, really: bool = True) -> None:
+    def _empty_tables(self, session: ResetSession, *, really: bool = True) -> None:
         """Empty the tables, and forget what was landed and done; or only see whether that can be done."""
         try:
             with session.connection.transaction(force_rollback=not really):

@@ -29,7 +29,7 @@ _NO_TIME_LIMITS = (
 AGAIN = "Run it again when that is mended: it goes on."
 
 
-class Session:
+class ResetSession:
     """Of one reset.
 
     Attributes:
@@ -52,7 +52,7 @@ class Session:
 
 
 @contextmanager
-def alone(dsn: str, name: str) -> Iterator[Session]:
+def alone(dsn: str, name: str) -> Iterator[ResetSession]:
     """A session that keeps sinks, workers and other resets of the pipeline away until the block ends. Raises UserError:
     PostgreSQL does not answer, or (exit code 3) somebody is there.
     """
@@ -61,7 +61,7 @@ def alone(dsn: str, name: str) -> Iterator[Session]:
             connection.execute(_NO_TIME_LIMITS)
             while not pipeline_lock.take(connection, name):
                 refuse_beside_others(connection, name)  # else they have left in between
-            yield Session(connection)
+            yield ResetSession(connection)
     except psycopg.Error as error:
         raise of_postgres(error, "PostgreSQL did not do it", AGAIN) from None
 

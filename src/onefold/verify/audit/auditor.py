@@ -23,8 +23,8 @@ from onefold.verify.judge import by_topic, seldom
 from onefold.verify.kafka import KAFKA, Kafka
 from onefold.verify.loading import workload
 from onefold.verify.objects import open_store
-from onefold.verify.registry import Registry
-from onefold.verify.snapshot import Snapshot
+from onefold.verify.registry import SchemasById
+from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.unjudged import unjudged
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, doubted
 
@@ -48,7 +48,7 @@ class _Over(CodedError):
 
 
 @dataclass
-class Standing:
+class AuditStatus:
     """What the auditor can say now.
 
     Attributes:
@@ -143,13 +143,13 @@ class Auditor:
         self._ask_at = 0.0
         self._leave_at = 0.0
         self._left_records = 0  # how many had been read when it left something
-        self._told: Callable[[Standing], None] = lambda standing: None
-        self.standing = Standing()
+        self._told: Callable[[AuditStatus], None] = lambda standing: None
+        self.standing = AuditStatus()
 
     @seldom()
     def run(
-        self, told: Callable[[Standing], None], stop: Callable[[float], bool], enough: Callable[[Standing], bool]
-    ) -> Standing:
+        self, told: Callable[[AuditStatus], None], stop: Callable[[float], bool], enough: Callable[[AuditStatus], bool]
+    ) -> AuditStatus:
         """Go on until it is stopped, or enough is known, or the topics are deleted or made anew.
 
         Args:
@@ -228,15 +228,15 @@ class Auditor:
 
     def _begin(self) -> None:
         self.standing.reads = 0
-        registry = Registry(self._registry_url) if self._registry_url else None
-        with Snapshot(self._dsn) as snapshot:
+        registry = SchemasById(self._registry_url) if self._registry_url else None
+        with DatabaseSnapshot(self._dsn) as snapshot:
             snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
         following = Following(self._work, self._client, registry, self._kept, self._reads, self._kafka, self._pace)
         try:
             following.begin()
             self._tables = Tables(self._work, following.versions)
             self._ledger = Ledger(following.topic_ids)
-            with Snapshot(self._dsn) as snapshot:
+            with DatabaseSnapshot(self._dsn) as snapshot:
                 wrong = list(self._tables.columns(snapshot))
                 self.standing.not_judged = unjudged(self._work, snapshot)
             if self._work.made:
@@ -262,7 +262,7 @@ class Auditor:
         assert following is not None, "it has begun"
         began_at, wrong = time.monotonic(), list[Finding]()
         try:
-            with Snapshot(self._dsn) as snapshot:
+            with DatabaseSnapshot(self._dsn) as snapshot:
                 wrong += self._ledger.take(snapshot.ledger(self._work.name), following.high_ends())
                 landed = self._ledger.landed
                 for (topic, partition), end in following.began_at.items():

@@ -24,10 +24,10 @@ from onefold.verify.expect import Workload
 from onefold.verify.kafka import KAFKA, Kafka
 from onefold.verify.log import Place
 from onefold.verify.models import Making
-from onefold.verify.objects import Store
+from onefold.verify.objects import ObjectReader
 from onefold.verify.outcomes import Fate
-from onefold.verify.record import Record, Source, source_of
-from onefold.verify.registry import Registry
+from onefold.verify.record import ReadRecord, Source, source_of
+from onefold.verify.registry import SchemasById
 from onefold.verify.state import Proved, begin, check_beginnings, owner_of, read_evenly, read_progress, topics_of
 from onefold.verify.verdict import CannotTell, Finding, beyond_progress
 from onefold.verify.writer_identity import SOURCE_HEADER
@@ -56,7 +56,7 @@ class Following:
         self,
         workload: Workload,
         client: dict[str, Any],
-        registry: Registry | None,
+        registry: SchemasById | None,
         kept: Checkpoints | None,
         alive: Callable[[], object] = lambda: None,
         kafka: Kafka = KAFKA,
@@ -70,7 +70,7 @@ class Following:
         self._log = kafka.log(client, topics.all)
         self._written = [place for place in self._log.places if place[0] in topics.written]
         self._reads = [place for place in self._log.places if place[0] in workload.reads]
-        self._waiting: dict[Place, deque[Record]] = {place: deque() for place in self._reads}
+        self._waiting: dict[Place, deque[ReadRecord]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
         self._is_applied = False  # whether that is just what the model has taken
@@ -118,7 +118,7 @@ class Following:
         """The inputs from whose middle Kafka may have deleted records. Raises `CannotTell`."""
         return self._log.compacted(self._work.reads)
 
-    def _start(self, registry: Registry | None, kept: Checkpoints | None) -> None:
+    def _start(self, registry: SchemasById | None, kept: Checkpoints | None) -> None:
         work, ids = self._work, self.topic_ids
         reads = {topic: ids[topic] for topic in work.reads}
         receipts = self._kafka.receipts(self._client, owner_of(work, self._log), reads)
@@ -144,10 +144,10 @@ class Following:
                 Code.PROGRESS_UNKNOWN,
                 f"the processor does not say that it has taken {ahead}, of which there are results",
             )
-        later: list[Record] = []
+        later: list[ReadRecord] = []
         late: set[tuple[Place, Place]] = set()
 
-        def take(record: Record) -> None:
+        def take(record: ReadRecord) -> None:
             source = source_of(record.header(SOURCE_HEADER)) if record.topic in self._state.outputs.records else None
             place = record.topic, record.partition
             if place in self._waiting:
@@ -218,7 +218,7 @@ class Following:
         """The tables are as of these offsets now, of the topics that they are filled from; they never go back."""
         self.versions.land(ledger)
 
-    def follow_made(self, store: Store) -> Callable[[], Iterable[Finding]]:
+    def follow_made(self, store: ObjectReader) -> Callable[[], Iterable[Finding]]:
         """What says what is wrong with the objects that were reported since it was asked last."""
         return cast(Making, self._state.oracle.expected.model).follow_made(store)
 
@@ -281,7 +281,7 @@ class Following:
         ends = self._log.high_ends()
         return {place: ends[place] for place in self._written}
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: ReadRecord) -> None:
         topic = record.topic
         if (waiting := self._waiting.get((topic, record.partition))) is not None:
             waiting.append(record)
@@ -318,7 +318,7 @@ class Following:
         self._is_applied = True
         return True
 
-    def _feed(self, record: Record) -> None:
+    def _feed(self, record: ReadRecord) -> None:
         if not self._state.oracle.owner.is_of_another(record):
             (self._state.order.feed if self._state.order else self._apply)(record)
 
@@ -361,7 +361,7 @@ class Following:
                 self.findings += found
                 found.clear()
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: ReadRecord) -> None:
         fate, mistimed = self._state.oracle.feed(record), self._state.oracle.expected.mistimed
         if mistimed:
             self.findings += mistimed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from onefold.verify.expect import Workload
-from onefold.verify.feedback import Fed, Open
+from onefold.verify.feedback import Fed, OpenFeedback
 from onefold.verify.verdict import Finding
 
 #: By topic and partition.
@@ -20,7 +20,7 @@ Offsets = Mapping[tuple[str, int], int]
 class _Due(NamedTuple):
     """What was open must be there when the inputs up to `ends` are taken."""
 
-    open: Open
+    open: OpenFeedback
     ends: Offsets
 
 

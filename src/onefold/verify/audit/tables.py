@@ -15,7 +15,7 @@ from onefold.verify.audit.derived_rows import Added
 from onefold.verify.audit.versions import Place, Versions
 from onefold.verify.expect import Workload
 from onefold.verify.invariants import invariants
-from onefold.verify.snapshot import ORIGIN, Row, Snapshot
+from onefold.verify.snapshot import ORIGIN, DatabaseSnapshot, Row
 from onefold.verify.tables import Comparer, Key, Wanted, extra
 from onefold.verify.verdict import Finding, beyond_ledger
 
@@ -49,12 +49,12 @@ class Tables:
         self.rows = 0
         self.cycle_s: float | None = None
 
-    def columns(self, snapshot: Snapshot) -> Iterator[Finding]:
+    def columns(self, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
         """Columns of other types than agreed: asked once, as rows cannot be read where one is missing."""
         for one in self._tables:
             yield from snapshot.column_types(one.table)
 
-    def look(self, snapshot: Snapshot, budget_s: float) -> Iterator[Finding]:
+    def look(self, snapshot: DatabaseSnapshot, budget_s: float) -> Iterator[Finding]:
         """Everything wrong that is seen now.
 
         Args:
@@ -78,7 +78,7 @@ class Tables:
         for one in self._tables:
             self._versions.changed[one.table.name].clear()
 
-    def _changed(self, one: Comparer, snapshot: Snapshot) -> Iterator[Finding]:
+    def _changed(self, one: Comparer, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
         """What was written since the last look, and what should have been."""
         if not self._horizon:
             return
@@ -92,7 +92,7 @@ class Tables:
             yield from self._row(one, row)
         yield from self._missing(one, missing)
 
-    def _blocks(self, snapshot: Snapshot, deadline: float) -> Iterator[Finding]:
+    def _blocks(self, snapshot: DatabaseSnapshot, deadline: float) -> Iterator[Finding]:
         number, block = self._at
         while True:
             one = self._tables[number]
@@ -109,7 +109,7 @@ class Tables:
             if self.cycle_s is not None and time.monotonic() >= deadline:
                 return
 
-    def _counted(self, one: Comparer, snapshot: Snapshot) -> Iterator[Finding]:
+    def _counted(self, one: Comparer, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
         table = one.table
         # One that is too many would hide one that is missing.
         known = len(self._extra[table.name])
@@ -139,7 +139,7 @@ class Tables:
             if (wanted := self._versions.wanted(one.table, key)) is not None:
                 yield from one.missing(key, wanted)
 
-    def _sums(self, added: Added, snapshot: Snapshot) -> Iterator[Finding]:
+    def _sums(self, added: Added, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
         comparer = Comparer(added.table)
         wanted: dict[Key, Wanted] = {key: (row, None, None) for key, row in added.wanted().items()}
         yield from comparer.whole(snapshot, wanted, wanted.get)

@@ -15,7 +15,7 @@ from onefold.verify.audit.derived_rows import Added, Together
 from onefold.verify.derived_tables import Gathered, Sums
 from onefold.verify.expect import Table, Workload
 from onefold.verify.matching import told_of
-from onefold.verify.outputs import Written
+from onefold.verify.outputs import LastOutput
 from onefold.verify.record import Source
 from onefold.verify.tables import Key, Wanted
 
@@ -24,12 +24,12 @@ Place = tuple[str, int]
 Rows = Mapping[str, Mapping[Key, tuple[tuple[Any, ...], Source]]]
 
 
-class Version:
+class RowVersion:
     """A row as one output record has it. `values` are of the model, once it was judged."""
 
     __slots__ = ("fields", "judged", "landed", "values", "written")
 
-    def __init__(self, written: Written, fields: dict[str, Any], values: tuple[Any, ...] | None = None) -> None:
+    def __init__(self, written: LastOutput, fields: dict[str, Any], values: tuple[Any, ...] | None = None) -> None:
         self.written = written
         self.fields = fields
         self.values = values
@@ -44,12 +44,12 @@ class Versions:
         last: by table and key, the last output record.
     """
 
-    def __init__(self, workload: Workload, rows: Rows, last: Mapping[str, Mapping[Key, Written]]) -> None:
+    def __init__(self, workload: Workload, rows: Rows, last: Mapping[str, Mapping[Key, LastOutput]]) -> None:
         tables = list(workload.outputs.values())
         self._rows = rows
         self._last = last
-        self._recent: dict[str, dict[Key, list[Version]]] = {table.name: {} for table in tables}
-        self._queues: dict[Place, deque[tuple[Table, Key, Version]]] = {}
+        self._recent: dict[str, dict[Key, list[RowVersion]]] = {table.name: {} for table in tables}
+        self._queues: dict[Place, deque[tuple[Table, Key, RowVersion]]] = {}
         self._told = {table.name: told_of(table) for table in tables}
         self._together = {
             table.name: Together(table, rows) for table in workload.tables if isinstance(table.sums, Gathered)
@@ -68,16 +68,16 @@ class Versions:
         }
 
     def wrote(
-        self, table: Table, key: Key, fields: dict[str, Any], written: Written, before: Written | None
-    ) -> Version:
+        self, table: Table, key: Key, fields: dict[str, Any], written: LastOutput, before: LastOutput | None
+    ) -> RowVersion:
         """Take an output record; `before` is the one before of the same row."""
         recent = self._recent[table.name]
         versions = recent.get(key)
         if versions is None:
             versions = recent[key] = []
             if before is not None and (row := self._rows[table.name].get(key)) is not None:
-                versions.append(Version(before, {}, row[0]))
-        version = Version(written, fields)
+                versions.append(RowVersion(before, {}, row[0]))
+        version = RowVersion(written, fields)
         if table.adds:
             version.values = self._added(table, versions[-1] if versions else None, version)
         versions.append(version)
@@ -87,7 +87,7 @@ class Versions:
         queue.append((table, key, version))
         return version
 
-    def judge(self, table: Table, key: Key, version: Version, right: tuple[Any, ...] | None) -> None:
+    def judge(self, table: Table, key: Key, version: RowVersion, right: tuple[Any, ...] | None) -> None:
         """An output record was compared; `right`: the values of the row; None: there are none, or they are not known."""
         version.judged = True
         if right is not None:
@@ -102,7 +102,7 @@ class Versions:
             while queue and queue[0][2].written.offset < until:
                 self._land(*queue.popleft())
 
-    def _land(self, table: Table, key: Key, version: Version) -> None:
+    def _land(self, table: Table, key: Key, version: RowVersion) -> None:
         recent, name = self._recent[table.name], table.name
         versions = recent[key]
         # Only the one before it has landed, if there is one; the list is short.
@@ -158,7 +158,7 @@ class Versions:
         """Of how many rows something has not landed, or was not judged."""
         return sum(map(len, self._recent.values()))
 
-    def _added(self, table: Table, before: Version | None, version: Version) -> tuple[Any, ...]:
+    def _added(self, table: Table, before: RowVersion | None, version: RowVersion) -> tuple[Any, ...]:
         """The values after a record that says by how much some of them grow."""
         told = self._values(table, version)
         if before is None:
@@ -169,7 +169,7 @@ class Versions:
             one + more if name in table.adds else more for name, one, more in zip(names, stood, told, strict=True)
         )
 
-    def _values(self, table: Table, version: Version) -> tuple[Any, ...]:
+    def _values(self, table: Table, version: RowVersion) -> tuple[Any, ...]:
         if version.values is None:
             fields = version.fields
             version.values = self._told[table.name](fields)

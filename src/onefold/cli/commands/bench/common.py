@@ -16,11 +16,11 @@ from onefold.config.settings import PARTITIONS_MAX, Settings
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate import pipelines
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 if TYPE_CHECKING:
     from onefold.bench.environment import BenchmarkEnvironment
-    from onefold.bench.workload import Workload
+    from onefold.bench.workload import MeasuredPipeline
 
 Figures = dict[str, Any]
 
@@ -42,7 +42,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print machine and figures 
 
 
 def run(
-    what: str, name: str, partitions: int, as_json: bool, measure: Callable[[BenchmarkEnvironment, Workload], Figures]
+    what: str,
+    name: str,
+    partitions: int,
+    as_json: bool,
+    measure: Callable[[BenchmarkEnvironment, MeasuredPipeline], Figures],
 ) -> None:
     """Measure a pipeline on a fresh stack and print the figures.
 
@@ -83,7 +87,7 @@ def fresh_stack(pipeline: str, partitions: int) -> Iterator[tuple[BenchmarkEnvir
     from onefold.bench import machine
     from onefold.bench.environment import benchmark_environment
 
-    progress = Progress()
+    progress = StageProgress()
     try:
         with benchmark_environment(pipeline, partitions, progress.say) as place:
             yield place, machine.describe(place.infrastructure)

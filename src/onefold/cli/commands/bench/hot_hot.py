@@ -38,7 +38,7 @@ def command(
 
     if warm_up is None:
         warm_up = hot_hot.WARM_UP_ROWS_S if rows else hot_hot.WARM_UP_S
-    plan = hot_hot.Plan(rate, seconds, kills, stop, rows, warm_up, untouched)
+    plan = hot_hot.KillPlan(rate, seconds, kills, stop, rows, warm_up, untouched)
     run(
         "hot-hot",
         pipeline,

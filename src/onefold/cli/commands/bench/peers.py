@@ -22,7 +22,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
 
 if TYPE_CHECKING:
-    from onefold.bench.peers.turns import Plan
+    from onefold.bench.peers.turns import PeersPlan
 
 _COLUMNS = {
     "warm_events_per_second": "msg/s, warm",
@@ -34,7 +34,7 @@ _COLUMNS = {
 }
 
 
-class Store(StrEnum):
+class StoreOption(StrEnum):
     """Where Kafka Streams keeps its states; the bench's own names, which are imported when it runs."""
 
     MEMORY = "memory"
@@ -54,7 +54,7 @@ def command(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=0, help="Of Kafka Streams; 0: one for each core.")] = 0,
-    store: Annotated[Store, typer.Option(help="Where Kafka Streams keeps its states.")] = Store.MEMORY,
+    store: Annotated[StoreOption, typer.Option(help="Where Kafka Streams keeps its states.")] = StoreOption.MEMORY,
     commit_ms: Annotated[int, typer.Option(min=10, help="Between two transactions of Kafka Streams.")] = 1_000,
     partitions: Partitions = PARTITIONS,
     seed: Seed = 1,
@@ -69,8 +69,8 @@ def command(
     from onefold.bench.peers import streams, turns
 
     cores = min(os.cpu_count() or 1, partitions)
-    options = streams.Options(threads or cores, streams.Store(store.value), commit_ms)
-    plan = turns.Plan(events, rounds, processes or [cores], options, seed)
+    options = streams.Options(threads or cores, streams.StreamsStore(store.value), commit_ms)
+    plan = turns.PeersPlan(events, rounds, processes or [cores], options, seed)
     streams.compiler()  # what is missing is said before anything starts
     with fresh_stack(turns.PIPELINE, partitions) as (place, described):
         taken = [*turns.take(place, plan)]
@@ -91,7 +91,7 @@ def command(
 
 def _render(
     described: Mapping[str, str],
-    plan: Plan,
+    plan: PeersPlan,
     taken: Sequence[Mapping[str, Any]],
     ratios: Mapping[str, Mapping[str, Sequence[float]]],
 ) -> None:

@@ -19,7 +19,7 @@ from onefold.printable import printable
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import Letter, Wanted
     from onefold.operate.dead_letters.replay import Report
-    from onefold.processor.io.replays import Receipt
+    from onefold.processor.io.replays import ReplayReceipt
 
 Reason = Annotated[str, typer.Option(help="Only those whose reason has this text in it.")]
 Since = Annotated[str, typer.Option(help=f"Only those from then on: {WRITTEN}.")]
@@ -91,7 +91,7 @@ def tell_parked(report: Report, dry_run: bool = False) -> None:
         typer.echo(wrapped(report.stalled, ""))
 
 
-def as_data(letter: Letter, receipt: Receipt | None) -> dict[str, Any]:
+def as_data(letter: Letter, receipt: ReplayReceipt | None) -> dict[str, Any]:
     """A dead letter for a program, without what it holds."""
     dropped = receipt.dropped if receipt is not None else None
     return {

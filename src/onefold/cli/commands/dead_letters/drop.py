@@ -24,7 +24,7 @@ from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, USAGE
 from onefold.operate import pausing
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.replay import Report
@@ -76,7 +76,7 @@ def command(
         report = replay.Report()
         report.done = [one for one, _ in replay.would_be_done(letters, wanted, report, dropped)]
     else:
-        progress = Progress()
+        progress = StageProgress()
         try:
             report = replay.drop(
                 letters, wanted, dropped, progress=lambda done: progress.say(f"dead letters: {done:,}")

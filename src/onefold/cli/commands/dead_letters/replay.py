@@ -21,7 +21,7 @@ from onefold.cli.commands.dead_letters.common import (
 from onefold.cli.options import DryRun
 from onefold.config.settings import load
 from onefold.exit_codes import FAILED
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import DeadLetters, Wanted
@@ -60,7 +60,7 @@ def command(
 def _replay(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
     from onefold.operate.dead_letters import replay
 
-    progress = Progress()
+    progress = StageProgress()
     try:
         report = replay.replay(letters, wanted, progress=lambda done: progress.say(f"dead letters: {done:,}"))
     finally:

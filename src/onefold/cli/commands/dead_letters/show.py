@@ -16,7 +16,7 @@ from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original
-    from onefold.processor.io.replays import Receipt
+    from onefold.processor.io.replays import ReplayReceipt
 
 # The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
 _SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
@@ -70,7 +70,7 @@ def _spelling(value: bytes | None) -> str:
         return f"no JSON ({first_line(error)}), and neither Avro nor Confluent's format by its first byte"
 
 
-def _when(receipt: Receipt) -> datetime:
+def _when(receipt: ReplayReceipt) -> datetime:
     return datetime.fromtimestamp(receipt.at_ms / 1000, UTC)
 
 
@@ -78,7 +78,7 @@ def _headers(original: Original) -> list[tuple[str, bytes | None]]:
     return list(original.envelope.headers() or []) if original.envelope is not None else []
 
 
-def _data(letters: DeadLetters, letter: Letter, found: Original | str, receipt: Receipt | None) -> dict[str, Any]:
+def _data(letters: DeadLetters, letter: Letter, found: Original | str, receipt: ReplayReceipt | None) -> dict[str, Any]:
     original = _held(letter, found)
     value, problem = letters.decoded(letter, original.value)
     return {
@@ -97,7 +97,7 @@ def _data(letters: DeadLetters, letter: Letter, found: Original | str, receipt: 
 
 
 def _lines(
-    letters: DeadLetters, letter: Letter, found: Original | str, receipt: Receipt | None, shown: int | None
+    letters: DeadLetters, letter: Letter, found: Original | str, receipt: ReplayReceipt | None, shown: int | None
 ) -> Iterator[str]:
     original = _held(letter, found)
     yield f"dead letter  {letter.place}"

@@ -74,7 +74,7 @@ def _requeue(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, 
     from onefold.jobs import requeue, topics
     from onefold.jobs.loading import contract_of, declared, effect_of
     from onefold.jobs.pending import PostgresPending
-    from onefold.jobs.writer import Writer
+    from onefold.jobs.writer import RecordWriter
     from onefold.processor.io.admin import connect
 
     client = settings.usable_client()
@@ -84,7 +84,7 @@ def _requeue(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, 
     with closing(PostgresPending(settings.postgres(), "requeue", pipeline.name)) as rows:
         effect = effect_of(pipeline, queue, context_of(pipeline, settings, client).held_by(rows.still))
         topics.create(connect(client), queue)
-        writer = Writer(client, rows.still)
+        writer = RecordWriter(client, rows.still)
         jobs = requeue.intentions(queue, contract, client, since_ms, lambda sentence: typer.echo(sentence, err=True))
         for one in requeue.lacking(jobs, effect, rows):
             yield one

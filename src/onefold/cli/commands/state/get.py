@@ -9,12 +9,12 @@ import typer
 
 from onefold import exit_codes
 from onefold.config.settings import load
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.operate.shown_values import moment
 from onefold.printable import printable
 
 if TYPE_CHECKING:
-    from onefold.operate.key_state import State
+    from onefold.operate.key_state import KeyState
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
     """
     from onefold.operate import key_state  # with Kafka's client, which `--help` does not need
 
-    progress = Progress()
+    progress = StageProgress()
     try:
         found = key_state.get(
             load(), domain, key, at, lambda what, records: progress.say(f"reading {what}: {records:,} records")
@@ -52,7 +52,7 @@ def command(
     raise typer.Exit(exit_codes.OK if found.value is not None else exit_codes.FAILED)
 
 
-def _heading(state: State) -> str:
+def _heading(state: KeyState) -> str:
     if state.at is None:
         return state.note
     note = f" ({state.note})" if state.note else ""

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from onefold.jobs.apps.sheets.entries import Entries
-from onefold.jobs.apps.sheets.snapshot import Finished, Snapshots
+from onefold.jobs.apps.sheets.snapshot import FinishedSnapshot, Snapshots
 from onefold.jobs.apps.sheets.uploads import KeepOrDiscard
 from onefold.jobs.context import Context
-from onefold.jobs.writer import Writer
+from onefold.jobs.writer import RecordWriter
 from onefold.spark_sink.postgres.connection import connect
 
 FINISHED = "sheets.finished"
@@ -25,8 +25,8 @@ def uploads(context: Context) -> KeepOrDiscard:
     return KeepOrDiscard(context.objects())
 
 
-def _to_the_log(writer: Writer) -> Callable[[Finished], None]:
-    def publish(finished: Finished) -> None:
+def _to_the_log(writer: RecordWriter) -> Callable[[FinishedSnapshot], None]:
+    def publish(finished: FinishedSnapshot) -> None:
         writer.write(FINISHED, finished.sheet_id.encode(), json.dumps(asdict(finished)).encode(), [])
 
     return publish

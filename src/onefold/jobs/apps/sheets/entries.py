@@ -33,7 +33,7 @@ class Import(NamedTuple):
     object_id: str
 
 
-class Finished(NamedTuple):
+class FinishedEntry(NamedTuple):
     """A finished snapshot from sheets.snapshots."""
 
     place: Place
@@ -118,14 +118,14 @@ class Entries:
         )
         return [Import(*row) for row in rows]
 
-    def finished(self, sheet: str, upto: int | None = None) -> Finished | None:
+    def finished(self, sheet: str, upto: int | None = None) -> FinishedEntry | None:
         """The newest finished snapshot, at or before the entry `upto` if given; None without a snapshot."""
         rows = self._all(
             "SELECT segment, entry, root FROM sheets.snapshots WHERE sheet_id = %s AND entry <= coalesce(%s, entry)"
             " ORDER BY entry DESC LIMIT 1",
             (sheet, upto),
         )
-        return Finished(Place(*rows[0][:2]), rows[0][2]) if rows else None
+        return FinishedEntry(Place(*rows[0][:2]), rows[0][2]) if rows else None
 
     def known(self, sheet: str) -> bool:
         """Whether any entry of the sheet is written."""

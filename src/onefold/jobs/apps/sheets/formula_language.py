@@ -36,7 +36,7 @@ NAME: /[A-Za-z_][A-Za-z0-9_.]*/
 """
 
 
-class Step(NamedTuple):
+class FormulaStep(NamedTuple):
     """A step of a formula: an operation and its operand.
 
     number, error: push `operand`. cell: push the value of the cell. neg, add, sub, mul, div: pop the arguments and push the
@@ -47,39 +47,39 @@ class Step(NamedTuple):
     operand: Any = None
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[FormulaStep, ...]
 
 
 def _operation(op: str) -> Callable[[Any, list[Any]], Any]:
-    return lambda _, found: (Step(op), tuple(found))
+    return lambda _, found: (FormulaStep(op), tuple(found))
 
 
 class _Steps(Transformer[Any, Any]):
     """Transform a parse tree into steps, from the leaves up. Each rule yields its own step and the preceding trees."""
 
     def number(self, found: list[Any]) -> Any:
-        return Step("number", Decimal(found[0])), ()
+        return FormulaStep("number", Decimal(found[0])), ()
 
     def cell(self, found: list[Any]) -> Any:
         rect = _rect(found[0], found[0])
-        return (Step("cell", rect[:2]) if rect else Step("error", REF)), ()
+        return (FormulaStep("cell", rect[:2]) if rect else FormulaStep("error", REF)), ()
 
     def area(self, found: list[Any]) -> Any:
         rect = _rect(*found)
-        return (Step("area", rect) if rect else Step("error", REF)), ()
+        return (FormulaStep("area", rect) if rect else FormulaStep("error", REF)), ()
 
     def name(self, found: list[Any]) -> Any:
-        return Step("error", NAME), ()
+        return FormulaStep("error", NAME), ()
 
     def bracket(self, found: list[Any]) -> Any:
         # Parentheses yield a value, also as an argument of SUM.
-        return Step("value"), (found[0],)
+        return FormulaStep("value"), (found[0],)
 
     def call(self, found: list[Any]) -> Any:
         function, *arguments = found
         if function.upper() != "SUM" or not arguments:
-            return Step("error", NAME), ()
-        return Step("sum", len(arguments)), tuple(arguments)
+            return FormulaStep("error", NAME), ()
+        return FormulaStep("sum", len(arguments)), tuple(arguments)
 
     def start(self, found: list[Any]) -> Any:
         return found[0]
@@ -108,15 +108,15 @@ def parse(formula: str) -> Steps:
     try:
         tree: Any = _parser.parse(formula)
     except UnexpectedInput:
-        return (Step("error", NAME),)
-    steps: list[Step] = []
+        return (FormulaStep("error", NAME),)
+    steps: list[FormulaStep] = []
     todo = [(tree, False)]  # the flag: whether the tree is an argument of SUM
     while todo:  # from the last step to the first, reversed at the end
         (step, children), of_sum = todo.pop()
         if step.op == "cell" and of_sum:
-            step = Step("ref", Rect(*step.operand, *step.operand))
+            step = FormulaStep("ref", Rect(*step.operand, *step.operand))
         if step.op == "area" and not of_sum:
-            step = Step("error", VALUE)
+            step = FormulaStep("error", VALUE)
         if step.op != "value":
             steps.append(step)
         todo += [(child, step.op == "sum") for child in children]

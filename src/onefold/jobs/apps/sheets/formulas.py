@@ -11,7 +11,7 @@ from decimal import Context, Decimal
 from typing import NamedTuple, Protocol
 
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
-from onefold.jobs.apps.sheets.formula_language import CYCLE, DIV0, VALUE, Step, Steps, parse
+from onefold.jobs.apps.sheets.formula_language import CYCLE, DIV0, VALUE, FormulaStep, Steps, parse
 
 # A number of the log has 38 digits, so a sum of 10^22 numbers is exact. No traps, because `_checked` tests each result.
 _CONTEXT = Context(prec=60, traps=[])
@@ -30,7 +30,7 @@ Result = Decimal | str | Error | None
 """What a cell shows: a number, a text, an error; None: it holds nothing."""
 
 
-class Source(Protocol):
+class CellSource(Protocol):
     """The cells of a sheet."""
 
     def cells(self, rect: Rect) -> Iterator[tuple[Cell, Value]]:
@@ -55,7 +55,7 @@ class _Node:
 class Formulas:
     """The values of a sheet's cells."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CellSource) -> None:
         self._source = source
         self._tiles: dict[tuple[int, int], dict[Cell, Value]] = {}
         self._sums: dict[Rect, _Sum] = {}
@@ -178,7 +178,7 @@ class Formulas:
         assert not isinstance(result, Rect)  # only SUM has rectangles as arguments
         return Decimal(0) if result is None else result
 
-    def _applied(self, step: Step, arguments: list[Result | Rect]) -> Result:
+    def _applied(self, step: FormulaStep, arguments: list[Result | Rect]) -> Result:
         if step.op == "sum":
             return self._summed(arguments)
         numbers = []

@@ -37,7 +37,7 @@ from onefold.jobs.protocols import Objects, Place
 
 
 @dataclass(frozen=True)
-class Bounds:
+class MergeBounds:
     """The bounds of chunks and pages, and of the work between checkpoints. Only the first two affect the snapshot's content.
 
     Attributes:
@@ -56,7 +56,7 @@ class Bounds:
 
 
 @dataclass
-class Position:
+class MergePosition:
     """The position of a merge, sufficient for a second worker to continue. The position as plain JSON data is a checkpoint.
 
     Its size is bounded by a page, two chunks, and 75 bytes for each page of the snapshot.
@@ -92,13 +92,13 @@ class Position:
         return asdict(self) | {"cell": list(self.cell), "page": [chunk._asdict() for chunk in self.page]}
 
 
-def position_of(state: Any) -> Position:
+def position_of(state: Any) -> MergePosition:
     """The position of a checkpoint; the beginning for None."""
     if state is None:
-        return Position()
+        return MergePosition()
     page = [chunk_of(data) for data in state["page"]]
     # Copy the lists, so that the merge does not change the checkpoint.
-    return Position(**{**state, "cell": tuple(state["cell"]), "pages": list(state["pages"]), "page": page})
+    return MergePosition(**{**state, "cell": tuple(state["cell"]), "pages": list(state["pages"]), "page": page})
 
 
 class Merge:
@@ -111,8 +111,8 @@ class Merge:
         changes: Changes,
         sheet: str,
         place: Place,
-        position: Position,
-        bounds: Bounds,
+        position: MergePosition,
+        bounds: MergeBounds,
     ) -> None:
         self.position = position
         self._objects, self._old, self._changes = objects, old, changes

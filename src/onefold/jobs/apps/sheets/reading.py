@@ -46,7 +46,7 @@ class Counted:
         return self._objects.size(name)
 
 
-class Reading:
+class SheetAtEntry:
     """A sheet after a given entry.
 
     Attributes:

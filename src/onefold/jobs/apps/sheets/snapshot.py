@@ -11,12 +11,12 @@ from typing import Any
 from onefold.jobs.apps.sheets.changes import Changes
 from onefold.jobs.apps.sheets.chunks import SNAPSHOTS, Chunks, Root, everything, object_id
 from onefold.jobs.apps.sheets.entries import Entries
-from onefold.jobs.apps.sheets.merge import Bounds, Merge, position_of
+from onefold.jobs.apps.sheets.merge import Merge, MergeBounds, position_of
 from onefold.jobs.protocols import Done, Job, Missing, Objects, Refuse
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedSnapshot:
     """The report of a finished snapshot: the fields of a record of sheets.finished."""
 
     sheet_id: str
@@ -35,10 +35,14 @@ class Snapshots:
     ordered = True
 
     def __init__(
-        self, entries: Entries, objects: Objects, publish: Callable[[Finished], None], bounds: Bounds | None = None
+        self,
+        entries: Entries,
+        objects: Objects,
+        publish: Callable[[FinishedSnapshot], None],
+        bounds: MergeBounds | None = None,
     ) -> None:
         """`publish` returns after Kafka has acknowledged the report. All snapshots of a sheet need the same `bounds`."""
-        self._entries, self._objects, self._publish, self._bounds = entries, objects, publish, bounds or Bounds()
+        self._entries, self._objects, self._publish, self._bounds = entries, objects, publish, bounds or MergeBounds()
 
     def before(self, job: Job, newest: Done | None) -> Sequence[Job] | None:
         """The jobs of the snapshots between `newest` and this job. Raises `Refuse` if the job's entry is no snapshot entry."""
@@ -96,7 +100,7 @@ class Snapshots:
             "chunks": at.chunks,
             "shared": at.shared,
         }
-        self._publish(Finished(job.log_id, *job.place, **counted))
+        self._publish(FinishedSnapshot(job.log_id, *job.place, **counted))
         return counted
 
     def stands(self, job: Job, result: Any) -> bool:

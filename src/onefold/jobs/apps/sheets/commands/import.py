@@ -14,7 +14,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 
 # The number of lines between two progress messages.
 _SAY_EVERY = 10_000
@@ -40,7 +40,7 @@ def command(
     from onefold.jobs.apps.sheets import tables, uploads
     from onefold.jobs.objects import open_store
 
-    settings, progress, digest = load(), Progress(), hashlib.sha256()
+    settings, progress, digest = load(), StageProgress(), hashlib.sha256()
     store = open_store(settings.object_store(), settings.objects_endpoint)
     try:
         # The payload is a file on disk, because its size may exceed memory and `import_payload` reads the payload twice.

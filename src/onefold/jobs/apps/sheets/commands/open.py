@@ -18,7 +18,7 @@ from onefold.printable import printable
 if TYPE_CHECKING:
     from onefold.jobs.apps.sheets.cells import Cell, Rect
     from onefold.jobs.apps.sheets.formulas import Result
-    from onefold.jobs.apps.sheets.reading import Reading
+    from onefold.jobs.apps.sheets.reading import SheetAtEntry
 
 # The size of a usual terminal.
 DEFAULT_RANGE = "A1:J40"
@@ -55,7 +55,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
     import psycopg
 
     from onefold.jobs.apps.sheets.entries import Entries
-    from onefold.jobs.apps.sheets.reading import NotThere, Reading
+    from onefold.jobs.apps.sheets.reading import NotThere, SheetAtEntry
     from onefold.jobs.objects import open_to_read
     from onefold.jobs.protocols import Missing, Refuse
     from onefold.spark_sink.postgres.connection import connect
@@ -64,7 +64,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
     dsn, store = settings.postgres(), open_to_read(settings.object_store(), settings.objects_endpoint)
     try:
         with closing(Entries(lambda: connect(dsn, "sheet open"))) as entries:
-            reading = Reading(entries, store, sheet, at)
+            reading = SheetAtEntry(entries, store, sheet, at)
             shown = _cells(reading, rect, formulas)
             return {
                 "sheet": sheet,
@@ -95,7 +95,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
         raise UserError(Code.SHEET_UNREADABLE, f"sheet {sheet} cannot be read: {error}") from None
 
 
-def _cells(reading: Reading, rect: Rect, formulas: bool) -> dict[str, dict[str, str]]:
+def _cells(reading: SheetAtEntry, rect: Rect, formulas: bool) -> dict[str, dict[str, str]]:
     from onefold.jobs.apps.sheets.cells import name_of
     from onefold.jobs.apps.sheets.formulas import Formulas
 

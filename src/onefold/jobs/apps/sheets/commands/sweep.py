@@ -10,7 +10,7 @@ import typer
 
 from onefold.config.settings import load
 from onefold.exit_codes import FAILED, OK
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 from onefold.operate.times import duration
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -37,7 +37,7 @@ def command(
     from onefold.jobs.apps.sheets import uploads  # imports clients, unnecessary for `--help`
     from onefold.jobs.objects import open_store
 
-    patience_s, settings, progress = duration(older_than).total_seconds(), load(), Progress()
+    patience_s, settings, progress = duration(older_than).total_seconds(), load(), StageProgress()
     store = open_store(settings.object_store(), settings.objects_endpoint)
     found = []
     for one in uploads.unnamed(store, patience_s):

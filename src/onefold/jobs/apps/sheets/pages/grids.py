@@ -19,9 +19,9 @@ from onefold.config.errors import UserError, first_line
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
 from onefold.jobs.apps.sheets.chunks import Readable
 from onefold.jobs.apps.sheets.entries import Entries
-from onefold.jobs.apps.sheets.formulas import Error, Formulas, Source
+from onefold.jobs.apps.sheets.formulas import CellSource, Error, Formulas
 from onefold.jobs.apps.sheets.pages.windows import Window
-from onefold.jobs.apps.sheets.reading import NotThere, Reading
+from onefold.jobs.apps.sheets.reading import NotThere, SheetAtEntry
 from onefold.jobs.protocols import Missing, Refuse
 from onefold.postgres import hang_up
 from onefold.view import Unreadable
@@ -37,7 +37,7 @@ Connect = Callable[[], psycopg.Connection[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownCell:
     """The displayed value of a cell.
 
     Attributes:
@@ -67,7 +67,7 @@ class Grid:
     entry: int
     snapshot: int
     bytes_read: int
-    cells: Mapping[Cell, Shown]
+    cells: Mapping[Cell, ShownCell]
 
 
 class Grids:
@@ -75,13 +75,13 @@ class Grids:
 
     def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
         """`open_objects` raises UserError for an unusable store."""
-        self._free = [_Reading(connect, open_objects) for _ in range(READERS)]
+        self._free = [_GridReader(connect, open_objects) for _ in range(READERS)]
         self._turns = asyncio.Semaphore(READERS)
         self._threads = ThreadPoolExecutor(READERS, "grids")
 
     async def read(self, sheet_id: str, window: Window, before: Grid | None = None) -> Grid:
         """Read the present content of the window; returns `before` if the sheet has not changed. Raises Unreadable."""
-        reading: _Reading | None = None
+        reading: _GridReader | None = None
         try:
             async with asyncio.timeout(READ_S):
                 await self._turns.acquire()
@@ -99,7 +99,7 @@ class Grids:
             reading.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, reading: _Reading, sheet_id: str, window: Window, before: Grid | None) -> asyncio.Future[Grid]:
+    def _begin(self, reading: _GridReader, sheet_id: str, window: Window, before: Grid | None) -> asyncio.Future[Grid]:
         def give_back(work: asyncio.Future[Grid]) -> None:
             work.cancelled() or work.exception()  # mark the exception as retrieved, in case the request has ended
             self._free.append(reading)
@@ -110,7 +110,7 @@ class Grids:
         return work
 
 
-class _Reading:
+class _GridReader:
     """The connection and the store for a thread, opened by the first read and again after a broken connection."""
 
     def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
@@ -153,7 +153,7 @@ def _read(entries: Entries, objects: Readable, sheet_id: str, window: Window, be
     """See `Grids.read`."""
     if before is not None and _is_newest(entries, sheet_id, before):
         return before
-    reading = Reading(entries, objects, sheet_id)
+    reading = SheetAtEntry(entries, objects, sheet_id)
     bounded = _Bounded(reading, time.monotonic() + EVALUATE_S)
     formulas = Formulas(bounded)
     cells = {cell: _shown(formulas, cell, value) for cell, value in list(reading.cells(window.rect))}
@@ -174,28 +174,28 @@ class _TooMuch(Exception):
 class _Bounded:
     """A source of cells for formulas, with a time limit."""
 
-    def __init__(self, source: Source, until: float) -> None:
+    def __init__(self, source: CellSource, until: float) -> None:
         self._source = source
         self._until = until
 
     def cells(self, rect: Rect) -> Iterator[tuple[Cell, Value]]:
-        """See `Source`. Raises _TooMuch."""
+        """See `CellSource`. Raises _TooMuch."""
         for each in self._source.cells(rect):
             yield each
             if time.monotonic() > self._until:
                 raise _TooMuch
 
 
-def _shown(formulas: Formulas, cell: Cell, value: Value) -> Shown:
+def _shown(formulas: Formulas, cell: Cell, value: Value) -> ShownCell:
     if value.kind != "f":
-        return Shown("number" if value.kind == "n" else "text", value.text, value.text, False)
+        return ShownCell("number" if value.kind == "n" else "text", value.text, value.text, False)
     try:
         result = formulas.shown(cell, value)
     except _TooMuch:
-        return Shown("text", value.text, value.text, True)
+        return ShownCell("text", value.text, value.text, True)
     if isinstance(result, Decimal):
-        return Shown("number", rounded(result), value.text, True)
-    return Shown("error" if isinstance(result, Error) else "text", result or "", value.text, True)
+        return ShownCell("number", rounded(result), value.text, True)
+    return ShownCell("error" if isinstance(result, Error) else "text", result or "", value.text, True)
 
 
 def rounded(number: Decimal) -> str:

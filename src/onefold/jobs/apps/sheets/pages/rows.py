@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onefold.jobs.apps.sheets.cells import Cell, name_of
-from onefold.jobs.apps.sheets.pages.grids import Grid, Shown
+from onefold.jobs.apps.sheets.pages.grids import Grid, ShownCell
 from onefold.jobs.apps.sheets.pages.windows import Window
 from onefold.view import Page
 
@@ -83,7 +83,7 @@ def chosen_of(grid: Grid, cell: Cell) -> Chosen:
     return Chosen(name_of(cell), shown.content if shown else "")
 
 
-def _view(shown: Shown | None, chosen: bool) -> CellView:
+def _view(shown: ShownCell | None, chosen: bool) -> CellView:
     if shown is None:
         return CellView(chosen=chosen)
     text = grouped(shown.text) if shown.kind == "number" else _short(shown.text)

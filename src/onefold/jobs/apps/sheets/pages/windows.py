@@ -25,7 +25,7 @@ class NoWindow(Unreadable):
 
 
 @dataclass(frozen=True)
-class Way:
+class WindowLink:
     """A link to an adjacent window.
 
     Attributes:
@@ -70,7 +70,7 @@ class Window:
         return {"rows": self.rows, "cols": self.cols}
 
     @property
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[WindowLink]:
         """The links to the adjacent windows within the sheet."""
         top, left, bottom, right = self.rect
         height, width = bottom - top + 1, right - left + 1
@@ -81,7 +81,7 @@ class Window:
             ("right", "\N{RIGHTWARDS ARROW}"): self._moved(0, width) if right < COLS_MAX else None,
         }
         return [
-            Way(
+            WindowLink(
                 name, arrow, f"rows {window.rows}" if name in ("up", "down") else f"columns {window.cols}", window.items
             )
             for (name, arrow), window in there.items()
