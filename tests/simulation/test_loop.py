@@ -10,6 +10,7 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused, Retriable
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
+from onefold.processor.runtime import loop as task_loop
 from onefold.processor.runtime.batch_limit import BATCH, FIRST_RECORDS, TURN_S, BatchLimit, records_next
 from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, Phase, TaskLoop
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
@@ -257,3 +258,17 @@ def test_tasks_of_one_process_come_to_share_its_time() -> None:
         sizes = [min(BATCH[0], records_next(size, took_s)) for size in sizes]
         assert took_s < STOP_TIMEOUT_S
     assert min(sizes) > 0.8 * max(sizes)
+
+
+def test_a_task_that_waits_for_its_next_try_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_loop, "BACKOFF_FIRST_S", 60.0)
+    monkeypatch.setattr(task_loop, "BACKOFF_MAX_S", 60.0)
+
+    def make(beat: Any) -> Any:
+        raise Retriable(Code.KAFKA_SILENT, "no broker")
+
+    running = TaskLoop(0, make, clock=Clock())
+    running.thread.start()
+    eventually(lambda: running.phase is Phase.WAITING, 10, "it waits")
+    running.stop()
+    assert running.thread.join(5)
