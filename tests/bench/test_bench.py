@@ -107,6 +107,7 @@ def test_a_sender_keeps_its_rate_and_its_order_and_stops() -> None:
     with Sender(producer, (Input("orders", b"%d" % number, None) for number in count()), 200) as sender:
         eventually(lambda: sender.sent >= 20, 30, "twenty are sent")
     assert time.monotonic() - began >= 19 / 200
+    assert not sender._thread.is_alive()
     stopped = len(taken)
     assert [given[2] for given in taken] == [b"%d" % number for number in range(stopped)]
     assert (sender.sent, taken[0]) == (stopped, ("orders", None, b"0"))

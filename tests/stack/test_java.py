@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from onefold.config.errors import UserError
+from onefold.error_codes import Code
 from onefold.stack import java
+from tests.support.coded import raises
 
 
 def machine_java(folder: Path, version: str) -> Path:
@@ -87,6 +90,10 @@ def test_the_version_comes_from_the_file_release_and_the_program_is_asked_only_w
         java.major_version(program)
 
 
-def test_a_home_without_the_program_is_passed_over(tmp_path: Path) -> None:
+def test_a_home_without_the_program_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "release").write_text('JAVA_VERSION="17.0.15"\n', encoding="utf-8")
-    assert java.locate(tmp_path / "cache", {"JAVA_HOME": str(tmp_path), "PATH": ""}).origin == java.WHEEL
+    environment = {"JAVA_HOME": str(tmp_path), "PATH": ""}
+    assert java.locate(tmp_path / "cache", environment).origin == java.WHEEL
+    monkeypatch.setattr(java, "_packaged", lambda: None)
+    with raises(UserError, Code.JAVA_UNUSABLE, "no Java 17 or 21 was found"):
+        java.locate(tmp_path / "cache", environment)
