@@ -1,4 +1,4 @@
-"""Fetches a group of jars while an image is built: `jars.py <group> <cache folder>`."""
+"""Download a group of jars during the build of an image: `jars.py <group> <cache folder>`."""
 
 import os
 import shutil
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from onefold.stack import jars
 
-# Whole seconds: layers do not keep more, and the cache's stamp names sizes and times of what was checked.
+# A time in nanoseconds without fractions of a second, because layers keep no fractions and the cache's stamp contains the times.
 MODIFIED = 1_000_000_000
 
 
 def main(group: str, cache: Path) -> None:
-    """Fetches and checks them, and stamps the cache, so that a read-only container has nothing to do."""
+    """Download and check the jars, and stamp the cache, so that a read-only container needs no check."""
     java = Path(shutil.which("java") or sys.exit("jars.py: there is no java here"))
     for path in jars.ensure(group, cache, java):
         os.utime(path, (MODIFIED, MODIFIED))

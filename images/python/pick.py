@@ -1,7 +1,7 @@
-"""Picks packages, with their versions and hashes, out of a lock: `pick.py only|without <file of names>... < lock`.
+"""Select packages, with their versions and hashes, from a lock file: `pick.py only|without <file of names>... < lock`.
 
-A file of names has one package a line; what follows a # is the reason. A name that the lock does not have is an error: it
-would silently pick nothing.
+A file of names has a package per line, and optionally a reason after #. A name missing in the lock file is an error, because the
+selection would silently lack a package.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main(mode: str, *files: str) -> None:
-    """Writes the picked entries to standard output."""
+    """Write the selected entries to standard output."""
     entries = {
         block.partition("==")[0]: block for block in re.split(r"^(?=[a-z0-9])", sys.stdin.read(), flags=re.MULTILINE)
     }

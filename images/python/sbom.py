@@ -24,7 +24,7 @@ def _debian() -> Iterator[Component]:
         ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version} ${Architecture}\n"],
         check=True,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     for line in listed.stdout.splitlines():
         status, name, version, architecture = line.split()

@@ -1,3 +1,2 @@
--- No account has less than nothing, as its last line stands. That none ever had, between two lines that landed together, is for
--- `onefold verify bank` to see.
+-- No account has a negative balance after its last ledger entry. `onefold verify bank` checks the balance after every entry.
 SELECT account, entries, balance FROM bank.accounts WHERE balance < 0 ORDER BY account;

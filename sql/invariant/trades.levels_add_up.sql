@@ -1,4 +1,4 @@
--- Whatever moment it is asked at: each level of the hierarchy must add up to the total. This returns those that do not.
+-- At every moment, each level of the hierarchy adds up to the total. The query returns the levels with a different sum.
 SELECT level.name, level.value, level.trades, total.value AS total_value, total.trades AS total_trades
 FROM (
     SELECT concat_ws(', ', CASE WHEN risk_type IS NOT NULL THEN 'risk type' END,

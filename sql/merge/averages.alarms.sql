@@ -1,6 +1,5 @@
--- averages.alarms: a counter. An addition is not idempotent: that each record is added once is owed to the compare-and-swap
--- of the batch's offsets in this very transaction. The names of a batch are taken in one order, so that two sinks wait for
--- each other and never both.
+-- averages.alarms: a counter. An addition is not idempotent. The compare-and-swap of the batch's offsets in the same transaction
+-- ensures that each record is added once. The names of a batch are sorted, so that two sinks never deadlock.
 INSERT INTO averages.alarms AS stored (name, alarms, topic, partition, "offset")
 SELECT name, sum(alarms)::bigint, min(topic), min(partition), max("offset")
 FROM :stage AS stage

@@ -1,5 +1,5 @@
--- averages.averages: every minute once. Should one ever be told twice, the record with the greatest offset stands, in
--- whatever order the two are staged.
+-- averages.averages: a row per name and window. If a window ever has two records, the greatest offset wins, in any order of
+-- staging.
 INSERT INTO averages.averages AS stored (name, window_end, average, numbers, late, topic, partition, "offset")
 SELECT DISTINCT ON (name, window_end) name, window_end, average, numbers, late, topic, partition, "offset"
 FROM :stage AS stage

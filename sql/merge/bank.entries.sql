@@ -1,4 +1,4 @@
--- One line of a ledger in three tables: the line, how its account stands, and how far its transfer is.
+-- A ledger entry changes three tables: the entries, the state of its account, and the progress of its transfer.
 WITH lines AS (
     INSERT INTO bank.entries AS stored
           (account, entry, kind, payer, transfer, payee, amount, balance, opened, closed, topic, partition, "offset")

@@ -1,4 +1,4 @@
--- bank.refusals: a request is decided once; should it ever be told twice, the record with the greatest offset stands.
+-- bank.refusals: a request is decided once. If a request ever has two records, the greatest offset wins.
 INSERT INTO bank.refusals AS stored (payer, transfer, payee, amount, reason, topic, partition, "offset")
 SELECT DISTINCT ON (payer, transfer) payer, transfer, payee, amount, reason, topic, partition, "offset"
 FROM :stage AS stage

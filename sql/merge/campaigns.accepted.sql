@@ -1,5 +1,5 @@
--- campaigns.sends: a row is the record with the greatest (version, sent, email, subject, offset) of its (id, date)
--- that was ever staged. Texts are compared by code point (COLLATE "C"), as the processor does.
+-- campaigns.sends: a row is the staged record with the greatest (version, sent, email, subject, offset) of its (id, date).
+-- Texts are compared by code point (COLLATE "C"), as in the processor.
 INSERT INTO campaigns.sends AS stored
       (id, date, sent, email, subject, version, topic, partition, "offset")
 SELECT DISTINCT ON (id, date::timestamp)

@@ -1,4 +1,4 @@
--- onefold.rejected: each output record that could not be landed, once, with the first reason given.
+-- onefold.rejected: each rejected output record once, with its first reason.
 INSERT INTO onefold.rejected (sink, topic, partition, "offset", reason, value)
 SELECT sink, topic, partition, "offset", reason, value
 FROM :stage AS stage

@@ -1,5 +1,5 @@
--- runner.messages: every accepted update once. Should one ever be told twice, the record with the greatest offset
--- stands, in whatever order the two are staged.
+-- runner.messages: a row per accepted update. If an update ever has two records, the greatest offset wins, in any order of
+-- staging.
 INSERT INTO runner.messages AS stored
       (user_id, sequence_id, timestamp_utc, run_id, distance_meters, topic, partition, "offset")
 SELECT DISTINCT ON (user_id, sequence_id)

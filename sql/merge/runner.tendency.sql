@@ -1,4 +1,4 @@
--- runner.tendency: a row is the record with the greatest (sequence_id, offset) of its user that was ever staged.
+-- runner.tendency: a row is the staged record with the greatest (sequence_id, offset) of its user.
 INSERT INTO runner.tendency AS stored
       (user_id, sequence_id, timestamp_utc, current, previous, topic, partition, "offset")
 SELECT DISTINCT ON (user_id)

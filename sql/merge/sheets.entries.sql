@@ -1,4 +1,4 @@
--- sheets.entries: an entry is written once; should it ever be told twice, the record with the greatest offset stands.
+-- sheets.entries: an entry is written once. If an entry ever has two records, the greatest offset wins.
 INSERT INTO sheets.entries AS stored
       (sheet_id, entry, segment, kind, cell, row, col, number, text, formula, object_id, topic, partition, "offset")
 SELECT DISTINCT ON (sheet_id, entry)

@@ -1,4 +1,4 @@
--- sheets.refusals: a client may ask again and again; the record with the greatest offset stands.
+-- sheets.refusals: a client may repeat a refused request. The greatest offset wins.
 INSERT INTO sheets.refusals AS stored
       (object_id, sheet_id, reason, topic, partition, "offset")
 SELECT DISTINCT ON (object_id)

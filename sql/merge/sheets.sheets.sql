@@ -1,4 +1,4 @@
--- sheets.sheets: all records of a sheet are of one partition; the one with the greatest offset says how it stands.
+-- sheets.sheets: all records of a sheet are in the same partition. The greatest offset has the present state of the sheet.
 INSERT INTO sheets.sheets AS stored
       (sheet_id, entries, edits, asked, finished, root, topic, partition, "offset")
 SELECT DISTINCT ON (sheet_id)

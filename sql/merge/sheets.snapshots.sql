@@ -1,4 +1,4 @@
--- sheets.snapshots: a snapshot is reported once; should it ever be told twice, the record with the greatest offset stands.
+-- sheets.snapshots: a snapshot is reported once. If a snapshot ever has two records, the greatest offset wins.
 INSERT INTO sheets.snapshots AS stored
       (sheet_id, entry, segment, root, cells, size, chunks, shared, topic, partition, "offset")
 SELECT DISTINCT ON (sheet_id, entry)

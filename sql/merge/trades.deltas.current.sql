@@ -1,4 +1,4 @@
--- trades.current: a row is the record with the highest version of its trade that was ever staged.
+-- trades.current: a row is the staged record with the greatest (version, offset) of its trade.
 INSERT INTO trades.current AS stored
       (trade_id, version, value, risk_type, region, trade_desk, traded_at, topic, partition, "offset")
 SELECT DISTINCT ON (trade_id COLLATE "C")

@@ -1,4 +1,4 @@
--- The wide table and the sums over the sends must tell the same story: this returns the campaigns where they do not.
+-- The campaigns whose row in the wide table differs from the sum of their sends. The result must be empty.
 SELECT id, totals.computed AS wide, roads.computed AS summed, totals.sends AS wide_sends, roads.sends AS summed_sends
 FROM campaigns.totals AS totals
 FULL JOIN campaigns.totals_from_sends AS roads USING (id)

@@ -1,4 +1,4 @@
--- The ten longest runs, with their pace in minutes per kilometre, and how the runner is doing now.
+-- The ten longest runs, with their pace in minutes per kilometre and the runner's tendency.
 SELECT stats.user_id,
        stats.run_id,
        stats.total_meters,

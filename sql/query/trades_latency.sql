@@ -1,4 +1,4 @@
--- Latency from produce to commit over the last minute, in seconds: mean, median, 99th percentile, the worst.
+-- Latency from produce to commit over the last minute, in seconds: mean, median, 99th percentile and maximum.
 WITH way AS (
     SELECT extract(epoch FROM landed_at - sent_at) AS seconds, messages,
            sum(messages) OVER (ORDER BY landed_at - sent_at) AS up_to,

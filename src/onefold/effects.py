@@ -1,17 +1,18 @@
-"""Effects: what a pipeline has done outside of Kafka and Postgres, such as a mail for each order.
+"""Side effects of a pipeline outside of Kafka and PostgreSQL, such as a mail for each order.
 
-A handler has no effects of its own. It writes a *job* into an output topic, with what it is about (`log_id`) and its turn
-among those (`segment`, `entry`), and the pipeline declares who does them:
+A handler has no side effects. A handler writes a *job* into an output topic, with the job's subject (`log_id`) and the job's
+place in the order of the subject (`segment`, `entry`). The pipeline declares the effect of the topic:
 
     [tool.onefold.pipelines.orders]
     jobs = {"orders.mails" = "shop.mails:MAILS"}
 
-`MAILS` is an `Effect`, or a function of a `Context` that returns one. `onefold work` does the jobs: each at least once, those
-of one `log_id` in order, and again from the last checkpoint when a worker dies. docs/jobs.md says what is promised.
+`MAILS` is an `Effect`, or a function of a `Context` that returns an `Effect`. `onefold work` executes each job at least once, and
+the jobs of the same `log_id` in order. After a worker's crash, a job continues from its last checkpoint. docs/jobs.md describes
+the guarantees.
 
-`OnceEach` is the base of effects that are one call, without checkpoints. Other effects have all methods of `Effect`. `Job`,
-`Place` and `Done` are what they are given, `Objects` is a store that they may write to, and `Refuse` is how they say that a job
-can never be done. An effect whose pipeline may be started over by `onefold reset` has the methods of `StartsOver` too.
+`OnceEach` is the base class of effects with a single call and no checkpoints. An effect with checkpoints has all methods of
+`Effect`. The methods get `Job`, `Place` and `Done`, may write to the store `Objects`, and raise `Refuse` for an impossible job.
+If `onefold reset` may reset the effect's pipeline, the effect also has the methods of `StartsOver`.
 """
 
 import json
@@ -25,48 +26,49 @@ __all__ = ["Context", "Done", "Effect", "Job", "Missing", "Objects", "OnceEach",
 
 
 class OnceEach:
-    """The base of an effect that is one call: give it `do(self, job)`, and all else is there.
+    """The base class of an effect with a single call. A subclass only defines `do(self, job)`.
 
-    `do` returns what is worth keeping of it, as plain JSON data. It is called again when a worker dies before that is written
-    down: so it should give whoever it calls a key by which a repeated call is recognised, such as `key(job)`.
+    `do` returns the result to store, as plain JSON data. If a worker dies before the result is written, `do` is called again.
+    `do` should therefore pass an idempotency key, such as `key(job)`, to the called service.
 
     Attributes:
-        ordered: whether the jobs of one `log_id` wait for one another.
+        ordered: Whether the jobs of the same `log_id` are executed in order.
     """
 
     ordered = True
 
     def do(self, job: Job) -> Any:
-        """Do it. What it raises costs this job's log a wait, and is shown by `onefold status`."""
+        """Execute the job. After an exception, the job is retried with backoff, and `onefold status` shows the error."""
         raise NotImplementedError
 
     @staticmethod
     def key(job: Job) -> str:
-        """A text that is the same for each try of a job, and another for each other job."""
+        """An idempotency key: equal for all attempts of a job, and different for different jobs."""
         return f"{job.queue}/{job.log_id}/{job.place.segment}/{job.place.entry}"
 
     def before(self, job: Job, newest: Done | None) -> Sequence[Job] | None:
-        """None are known: order is kept among jobs that have arrived."""
+        """Return (), so that only the jobs received so far are ordered."""
         return ()
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
-        """One, and its checkpoint is what came of it: whoever goes on from there does not do it again. So what cannot be kept of
-        it is kept as a text: it is done, and must not be done again for that.
+        """Call `do`, and yield its result as the only checkpoint. A worker that continues from the checkpoint does not call `do`.
+
+        A result that is no JSON data becomes a text, because an error would repeat the executed job.
         """
         if state is None:
             yield {"result": _plain(self.do(job))}
 
     def finish(self, job: Job, state: Any) -> Any:
-        """What `do` returned."""
+        """Return the result of `do`."""
         return state["result"]
 
     def stands(self, job: Job, result: Any) -> bool:
-        """What is entered as done is believed."""
+        """Return True: a job recorded as done counts as done."""
         return True
 
 
 def _plain(result: Any) -> Any:
-    """As JSON and PostgreSQL can keep it."""
+    """The result as data for JSON and PostgreSQL."""
     try:
         text = json.dumps(result, allow_nan=False, default=repr)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Questions that every broker can answer, such as what a topic is, and changes that every broker passes on.
+"""Requests that every broker answers, such as the description of a topic, and changes that every broker forwards.
 
-librdkafka sends them to the broker that the last metadata name as the controller. A cluster with KRaft names any broker there,
-also a killed one until its session ends. librdkafka then waits for that broker, and asks no other one.
+librdkafka sends these requests to the controller from the last metadata. A KRaft cluster names an arbitrary broker as the
+controller, even a killed broker until its session ends. librdkafka then waits for this broker, without a retry at the rest.
 """
 
 import time
@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, TopicDe
 K = TypeVar("K")
 V = TypeVar("V")
 
-# A live broker answers in milliseconds, and a busy one has longer with each try.
+# A live broker answers in milliseconds. A busy broker has more time with each attempt.
 _FIRST_TRY_S, _TRY_MAX_S = 0.3, 2.0
-# Metadata name a broker at random: one of three is named so often in a row in one of 60,000 cases.
+# Metadata have a random broker as the controller. With this number of attempts, a responding broker is almost certain.
 _LOOKS = 10
 _LOOK_S = 1.0
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
@@ -27,19 +27,19 @@ _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
 def any_broker(
     admin: AdminClient, question: Callable[[float], Mapping[K, "Future[V]"]], timeout_s: float
 ) -> Callable[[], Mapping[K, "Future[V]"]]:
-    """Ask now, and return what waits for the answers, and asks the next broker when one is silent.
+    """Send a request now, and return a function that waits for the responses and retries with the next broker.
 
     Args:
-        question: asks once, with a time-out in seconds.
-        timeout_s: the client asks no other broker after these seconds.
+        question: Send the request once, with a time-out in seconds.
+        timeout_s: The time in seconds after which the client tries no further broker.
 
     Returns:
-        A function that gives the futures when all have ended. A future of a silent cluster has ended with a `KafkaException`.
+        A function that returns the finished futures. If no broker responds, a future has a `KafkaException`.
     """
     first = question(min(_FIRST_TRY_S, timeout_s))
 
     def wait() -> Mapping[K, "Future[V]"]:
-        # From now on: who asked may have had something else to do for longer than that.
+        # The deadline begins here, because the caller may wait much later than at the request.
         deadline = time.monotonic() + timeout_s
         asked, try_s, silent = first, _FIRST_TRY_S, set[int]()
         while any(map(_is_silent, asked.values())) and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def any_broker(
 def describe_topics(
     admin: AdminClient, topics: Sequence[str], timeout_s: float, *, operations: bool = False
 ) -> Callable[[], Mapping[str, "Future[TopicDescription]"]]:
-    """Ask `any_broker` what these topics are, and with `operations` what this client may do with them."""
+    """Request descriptions of topics from `any_broker`, with the client's allowed operations if `operations`."""
     named = TopicCollection(list(topics))
 
     def ask(seconds: float) -> Mapping[str, "Future[TopicDescription]"]:
@@ -67,19 +67,19 @@ def describe_topics(
 def describe_configs(
     admin: AdminClient, resources: list[ConfigResource], timeout_s: float
 ) -> Callable[[], Mapping[ConfigResource, "Future[dict[str, Any]]"]]:
-    """Ask `any_broker` how these resources are set. A broker's own settings only that broker knows."""
+    """Request the settings of resources from `any_broker`. Only the broker itself has a broker's own settings."""
     return any_broker(admin, lambda seconds: admin.describe_configs(resources, request_timeout=seconds), timeout_s)
 
 
 def create_topics(admin: AdminClient, topics: list[NewTopic], timeout_s: float) -> Mapping[str, "Future[None]"]:
-    """Make topics, through a broker that has just answered. A change is sent once: a second one would find the first."""
+    """Create topics through a responding broker. The request is sent once, because a retry would find the created topics."""
     describe_topics(admin, [topics[0].topic], timeout_s)()
     made: dict[str, Future[None]] = admin.create_topics(topics, request_timeout=timeout_s)
     return made
 
 
 def delete_topics(admin: AdminClient, topics: list[str], timeout_s: float) -> Mapping[str, "Future[None]"]:
-    """Delete topics, through a broker that has just answered."""
+    """Delete topics through a responding broker."""
     describe_topics(admin, topics[:1], timeout_s)()
     deleted: dict[str, Future[None]] = admin.delete_topics(topics, request_timeout=timeout_s)
     return deleted
@@ -91,7 +91,7 @@ def _is_silent(answer: "Future[Any]") -> bool:
 
 
 def _controller(admin: AdminClient, silent: set[int]) -> int:
-    """Ask for metadata until they name a controller that was not silent. The client sends the next question there."""
+    """Request metadata until the controller is not in `silent`. The client sends the next request to this controller."""
     for _ in range(_LOOKS):
         found = admin.list_topics(timeout=_LOOK_S)
         if silent >= found.brokers.keys():

@@ -1,7 +1,7 @@
-"""The Kafka clients of every service and command, and the reason when Kafka lets one of them not in.
+"""The Kafka clients of every service and command, and the reason of a failed connection.
 
-librdkafka raises the same time-out for a wrong password, a refused certificate and a dead broker. It gives the reason to
-`error_cb` alone, and of a wrong protocol it gives none. `trouble` connects once more and finds the reason.
+librdkafka raises the same time-out for a wrong password, a refused certificate and a dead broker. librdkafka passes the reason
+only to `error_cb`, and reports no reason for a wrong protocol. `trouble` connects again and finds the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onefold.error_codes import Code
 from onefold.kafka_probe import LOGIN, START, probe
 from onefold.kafka_probe import Trouble as Trouble  # what every caller handles
 
-#: librdkafka's codes for a cluster that it cannot use. None of them says why.
+#: librdkafka's codes for an unusable cluster, without the reason.
 UNREACHABLE = (
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
@@ -35,7 +35,7 @@ UNREACHABLE = (
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
 )
-#: Kafka's codes for a right that the client lacks.
+#: Kafka's codes for a missing right of the client.
 FORBIDDEN = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -44,22 +44,22 @@ FORBIDDEN = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
 )
 
-#: What to do about it.
+#: The remedy for a missing right.
 ALLOW = "Allow it with an ACL: `onefold acls` prints those of each service. Or log in as another user."
 
-# A close takes milliseconds, and some seconds where the coordinator has just died.
+# A close takes milliseconds, or some seconds if the coordinator has just died.
 _LEAVE_S = 15.0
-# A broker that runs answers in milliseconds; a refused login takes a third of a second.
+# A running broker answers in milliseconds, and refuses a login within a second.
 _ANSWER_S = (0.5, 1.5, 3.0)
-# Many tasks fail at the same moment and for the same reason.
+# Tasks often fail at the same moment for the same reason, so the result is cached.
 _CACHED_S = 1.0
 
 _BROKER = re.compile(r"(?:\w+://)?(?P<host>[^/\s]+):(?P<port>\d+)/(?P<node>\w+): (?P<reason>.*)", re.DOTALL)
-_BOOTSTRAP = "/bootstrap"  # how librdkafka ends the names of the addresses that a user gave
-_DEFAULT_PORT = 9092  # librdkafka's
+_BOOTSTRAP = "/bootstrap"  # librdkafka's suffix for the names of the user's addresses
+_DEFAULT_PORT = 9092  # librdkafka's default
 _STATE = re.compile(r" \(after \d+ms in state .*", re.DOTALL)
 
-# Of a consumer whose partitions are assigned by hand.
+# The settings of a consumer with manually assigned partitions.
 _READS = {
     # librdkafka requires the name of a group. The consumer does not join the group, and commits no offsets.
     "group.id": "onefold",
@@ -72,15 +72,15 @@ _READS = {
 }
 
 
-# After its last answer a thread of librdkafka runs no Python. An answer takes milliseconds to bring.
+# After the delivery of the last response, which takes milliseconds, librdkafka's thread runs no Python code.
 _ANSWERED_S = 1.0
 
 
 class Admin(AdminClient):
-    """An admin client that knows its settings.
+    """An admin client with its settings.
 
     Attributes:
-        settings: as librdkafka got them.
+        settings: The settings passed to `admin`.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -88,32 +88,36 @@ class Admin(AdminClient):
         super().__init__(_quiet(settings))
 
     def __del__(self) -> None:
-        """librdkafka ends the process if one of its own threads frees the client. The garbage collector may run in the thread
-        that brings a late answer, if an error's traceback has kept the client until then. Python did not start that thread.
+        """Move the release of the client out of librdkafka's threads, in which librdkafka would abort the process.
+
+        The garbage collector may run in a thread of librdkafka that delivers a late response, if the traceback of an error
+        referenced the client. Python did not start this thread, so its name begins with "Dummy-".
         """
         if threading.current_thread().name.startswith("Dummy-"):
-            with suppress(RuntimeError):  # Python ends
+            with suppress(RuntimeError):  # the interpreter is shutting down
                 threading.Thread(target=_let_go, args=([self],), name="free", daemon=True).start()
 
 
 def _let_go(clients: list[Admin]) -> None:
-    """Free clients, and what refers to them in circles, in this thread, when their own threads have brought the last answers."""
+    """Free clients and their reference cycles in this thread, after their own threads have delivered the last responses."""
     time.sleep(_ANSWERED_S)
     clients.clear()
     gc.collect()
 
 
 def admin(settings: Mapping[str, Any]) -> Admin:
-    """An admin client. Raises `KafkaException` when librdkafka refuses a setting."""
+    """Create an admin client. Raises `KafkaException` if librdkafka refuses a setting."""
     return _known(Admin(settings), settings)
 
 
 class _Reader(Consumer):
-    """A consumer that joins no group. An error among its records ends the reading: librdkafka asks again by itself while a leader
-    moves, and reports a dead broker to `error_cb`. It never calls an error of a record retriable.
+    """A consumer that joins no group.
 
-    librdkafka asks for the coordinator of the group all the same, which takes the right to describe that group, and reports a
-    refusal among the records.
+    An error among its records ends the reading. librdkafka itself retries while a leader moves, and reports a dead broker to
+    `error_cb`. librdkafka never marks an error of a record as retriable.
+
+    librdkafka still requests the group's coordinator, which needs the right to describe the group. This class hides the refusal
+    that librdkafka reports among the records.
     """
 
     def poll(self, timeout: float = -1) -> Message | None:
@@ -136,29 +140,30 @@ def _is_of_group(message: Message) -> bool:
 
 
 def consumer(settings: Mapping[str, Any]) -> Consumer:
-    """A consumer of committed records whose partitions are assigned by hand, and which stops at an offset that is gone, unless
-    `settings` say otherwise. Raises `KafkaException` when librdkafka refuses a setting.
+    """Create a consumer of committed records with manually assigned partitions, which reports an error at a deleted offset.
+
+    `settings` may override these properties. Raises `KafkaException` if librdkafka refuses a setting.
     """
     return _known(_Reader(_quiet({**_READS, **settings})), settings)
 
 
 def member(settings: Mapping[str, Any]) -> Consumer:
-    """A consumer that joins its group. Raises `KafkaException` when librdkafka refuses a setting."""
+    """Create a consumer that joins its group. Raises `KafkaException` if librdkafka refuses a setting."""
     return _known(_Member(_quiet(settings)), settings)
 
 
 def leave(consumer: Consumer, patience_s: float = _LEAVE_S) -> bool:
-    """Close a member of a group. Returns whether the close came to its end.
+    """Close a member of a group. Returns whether the close finished.
 
-    librdkafka may never return: a rebalance that begins during the close asks a thread that has ended already
-    (`rd_kafka_rebalance_protocol`). Such a consumer stays behind; the group drops it when its session times out.
+    librdkafka may never return: a rebalance during the close waits for an already ended thread (`rd_kafka_rebalance_protocol`).
+    The consumer then remains open, and the group removes the member after its session timeout.
     """
     failed: list[BaseException] = []
 
     def close() -> None:
         try:
             consumer.close()
-        except BaseException as error:  # noqa: BLE001  # the caller's, whatever a callback has raised
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread, also for errors of callbacks
             failed.append(error)
 
     closing = threading.Thread(target=close, name="leaves its group", daemon=True)
@@ -170,19 +175,19 @@ def leave(consumer: Consumer, patience_s: float = _LEAVE_S) -> bool:
 
 
 def producer(settings: Mapping[str, Any], **more: Any) -> Producer:
-    """A producer; `more` holds keyword arguments of confluent-kafka. Raises `KafkaException` as `admin` does."""
+    """Create a producer. `more` has keyword arguments of confluent-kafka. Raises `KafkaException` as in `admin`."""
     return _known(_Producer(_quiet(settings), **more), settings)
 
 
 class _Member(Consumer):
-    """A class of Python, for weak references."""
+    """A Python class, for weak references."""
 
 
 class _Producer(Producer):
-    """A class of Python, for weak references."""
+    """A Python class, for weak references."""
 
 
-# The clients of this process, and by the user of their settings the user and the password that count now.
+# The clients of this process, and the present user and password for each user name in settings.
 _clients: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _logins: dict[str, tuple[str, str]] = {}
 _login_lock = threading.Lock()
@@ -190,17 +195,17 @@ _C = TypeVar("_C")
 
 
 def log_in(first: str, user: str, password: str) -> None:
-    """Have all clients with the user `first` in their settings log in so from now on, whenever they log in again."""
+    """Change the user and the password for later logins of all clients with the user `first` in their settings."""
     with _login_lock:
         _logins[first] = user, password
         for client, name in _clients.items():
             if name == first:
-                with suppress(RuntimeError):  # it was closed meanwhile
+                with suppress(RuntimeError):  # the client is closed
                     client.set_sasl_credentials(user, password)
 
 
 def _known(client: _C, settings: Mapping[str, Any]) -> _C:
-    """Note a client for `log_in`."""
+    """Register a client for `log_in`."""
     if user := settings.get("sasl.username"):
         with _login_lock:
             _clients[client] = str(user)
@@ -208,7 +213,7 @@ def _known(client: _C, settings: Mapping[str, Any]) -> _C:
 
 
 def _quiet(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka writes errors to stderr unless something takes them. The login is the one that counts now."""
+    """The settings with the present login, and with an `error_cb`, because librdkafka would else write errors to stderr."""
     login = _logins.get(str(settings.get("sasl.username")))
     changed = dict(zip(("sasl.username", "sasl.password"), login, strict=True)) if login else {}
     return {"log_level": 0, "error_cb": _ignore, **settings, **changed}
@@ -219,7 +224,7 @@ def _ignore(error: KafkaError) -> None:
 
 
 def identity(settings: Mapping[str, Any]) -> str:
-    """As whom a client with these settings logs in, for a sentence."""
+    """The user of a client with these settings, for a sentence."""
     if user := settings.get("sasl.username"):
         return f"user {user}"
     certified = any(
@@ -229,7 +234,7 @@ def identity(settings: Mapping[str, Any]) -> str:
 
 
 def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) -> list[str]:
-    """Those topics that the client has no right to describe. A list of all topics leaves them out as if they did not exist.
+    """The topics without a right of the client to describe them. A list of all topics omits these topics.
 
     Raises:
         KafkaException: Kafka does not answer.
@@ -251,7 +256,7 @@ def undescribable(client: AdminClient, topics: Iterable[str], timeout_s: float) 
 
 
 def unwritable(client: AdminClient, topics: Iterable[str], timeout_s: float) -> list[str]:
-    """Those topics that the client has no right to write; [] also when Kafka does not answer."""
+    """The topics without a right of the client to write; [] also if Kafka does not answer."""
     names = [*dict.fromkeys(topics)]
     found = []
     for name, asked in kafka_ask.describe_topics(client, names, timeout_s, operations=True)().items() if names else ():
@@ -279,7 +284,7 @@ def cannot_describe(client: AdminClient, topics: Iterable[str]) -> Trouble:
 
 
 def forbidden(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
-    """The trouble of a client that lacks a right, where Kafka's own words are all that is known: an error of `FORBIDDEN`."""
+    """The trouble of a client without a right, from an error of `FORBIDDEN` with no further details."""
     return Trouble(
         Code.KAFKA_RIGHT,
         f"Kafka refuses {identity(settings)} a right: {error.str()}",
@@ -289,7 +294,7 @@ def forbidden(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
 
 
 def cannot(settings: Mapping[str, Any], what: str) -> Trouble:
-    """The trouble of a client that has no right to `what`, as "read orders.events"."""
+    """The trouble of a client without the right to `what`, for instance "read orders.events"."""
     return Trouble(Code.KAFKA_RIGHT, f"{identity(settings)} has no right to {what} in Kafka", ALLOW, refused=True)
 
 
@@ -298,17 +303,17 @@ _cache: dict[tuple[tuple[str, str], ...], tuple[float, Trouble | None]] = {}
 
 
 def explain(error: KafkaError, client: AdminClient | Mapping[str, Any]) -> Trouble | None:
-    """Why a call failed; None unless the error is one of `UNREACHABLE`, and where no reason is found.
+    """The reason of a failed call; None if the error is not in `UNREACHABLE`, or without a reason.
 
     Args:
-        client: the one that `admin` has made, or the settings of another.
+        client: A client from `admin`, or the settings of any client.
     """
     settings = client.settings if isinstance(client, Admin) else client
     return trouble(settings) if error.code() in UNREACHABLE and isinstance(settings, Mapping) else None
 
 
 def trouble(settings: Mapping[str, Any]) -> Trouble | None:
-    """Why a new client with these settings cannot use Kafka, found by connecting; None when it can. Takes seconds."""
+    """Connect a new client with these settings, and return the reason of a failure; None for a working client. Takes seconds."""
     own = {name: value for name, value in settings.items() if name not in ("error_cb", "logger", "log_level")}
     key = tuple(sorted((name, str(value)) for name, value in own.items()))
     with _lock:
@@ -321,11 +326,11 @@ def trouble(settings: Mapping[str, Any]) -> Trouble | None:
 
 
 def _connect(settings: Mapping[str, Any]) -> Trouble | None:
-    """Connect as the clients do; then look where that fails."""
+    """Connect as the clients do, and find the reason of a failure."""
     heard: dict[str, KafkaError] = {}
     servers = [server.strip() for server in str(settings["bootstrap.servers"]).split(",") if server.strip()]
 
-    if "@" in settings["bootstrap.servers"]:  # not repeated: what stands before it may be a password
+    if "@" in settings["bootstrap.servers"]:  # the sentence omits the address, which may contain a password
         sentence = (
             "an address of Kafka has an account in front of its host, which a client takes for a part of the name"
         )
@@ -362,10 +367,10 @@ def _of_bootstrap(
     heard: Iterable[KafkaError],
     looked_at: dict[str, Trouble | None],
 ) -> Trouble | None:
-    """The trouble with the addresses that a user gave; one that refuses says more than one that does not answer.
+    """The trouble with the user's addresses. A refusal takes precedence over a missing response.
 
     Args:
-        looked_at: what was found at each address; it is looked at once, for one that is silent costs seconds.
+        looked_at: The result for each probed address. Each address is probed once, because a missing response costs seconds.
     """
     found = [_told(error, settings) for error in heard]
     if not any(one.refused for one in found):
@@ -378,13 +383,13 @@ def _of_bootstrap(
 
 
 def _address(server: str) -> tuple[str, int]:
-    """Host and port of a bootstrap server as librdkafka reads it."""
+    """The host and the port of a bootstrap server, parsed as in librdkafka."""
     host, _, port = server.rpartition("://")[2].rpartition(":")
     return (host.strip("[]"), int(port)) if host and port.isdecimal() else (server, _DEFAULT_PORT)
 
 
 def _of_advertised(settings: Mapping[str, Any], nodes: Sequence[tuple[int, str, int]]) -> Trouble | None:
-    """The trouble with the addresses that a cluster gives its clients."""
+    """The trouble with the advertised addresses of the cluster."""
     servers = settings["bootstrap.servers"]
     found = [
         probe(settings, f"Kafka at {servers} advertises broker {number} as {host}:{port}, which", host, port)
@@ -395,10 +400,10 @@ def _of_advertised(settings: Mapping[str, Any], nodes: Sequence[tuple[int, str, 
 
 
 def _told(error: KafkaError, settings: Mapping[str, Any]) -> Trouble:
-    """What librdkafka has said."""
+    """The trouble from an error of librdkafka."""
     text = _STATE.sub("", error.str())
     match = _BROKER.fullmatch(text)
-    if match is None:  # as of a token that no server gave
+    if match is None:  # for instance a missing token of an OAuth server
         return Trouble(Code.KAFKA_LOGIN, f"Kafka cannot be used: {text}", LOGIN, refused=False)
     host, port, node, reason = match.group("host", "port", "node", "reason")
     broker = f"Kafka at {host}:{port}"

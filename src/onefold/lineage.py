@@ -19,7 +19,7 @@ import fastavro.schema
 from onefold.avro_types import PRIMITIVES, key
 from onefold.contract_files import Unusable, full_name, records
 
-#: The folder of earlier schemas, in that of the contracts.
+#: The folder of earlier schemas, inside the folder of schemas.
 FOLDER = "earlier"
 
 #: The first two bytes of Avro's single-object encoding; the fingerprint of the writer's schema follows.
@@ -27,7 +27,7 @@ SINGLE_OBJECT = b"\xc3\x01"
 #: The number of bytes before the body of a value.
 HEADER_BYTES = len(SINGLE_OBJECT) + 8
 
-# By Avro's rules a long may become a double too, and an int a float: neither can hold all of them.
+# Avro also allows long to double and int to float, but these conversions round numbers.
 _WIDER = {("int", "long"), ("int", "double"), ("float", "double")}
 
 
@@ -38,8 +38,8 @@ def header(raw: Any) -> bytes:
 
 @functools.cache
 def _fingerprint(canonical: str) -> bytes:
-    """CRC-64-AVRO, byte by byte in Python. Cached: most of a load's time, and a test loads the schemas for every crash."""
-    # fastavro's hex is in little-endian order already, as single-object encoding wants.
+    """CRC-64-AVRO in pure Python. Cached, because the computation is slow and tests load the schemas often."""
+    # fastavro's hex text is already in little-endian order, as in single-object encoding.
     return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
 
@@ -67,7 +67,7 @@ def earlier(folder: Path, now: dict[str, Any]) -> dict[bytes, dict[str, Any]]:
 
 
 def _names(folder: Path) -> set[str] | None:
-    """The full names of the contracts in a folder; None if one of its files cannot be used, which is said where its topic is."""
+    """The full names of the schemas in a folder; None if a file is unusable, which the load of its topic reports."""
     try:
         return {full_name(raw) for path in folder.glob("*.avsc") for raw in records(path)}
     except Unusable:
@@ -75,12 +75,12 @@ def _names(folder: Path) -> set[str] | None:
 
 
 def differences(was: Any, now: Any) -> list[str]:
-    """Why values written with the schema `was` cannot all be read by `now`, each a clause about one field; [] when they can."""
+    """The reasons why the schema `now` cannot read all values of the schema `was`, a clause per field; [] if all are readable."""
     return list(_differences(_expanded(was), _expanded(now), ""))
 
 
 def _expanded(raw: Any) -> Any:
-    """A type that has a name may be used by that name; here each use is the type itself, but for one within itself."""
+    """The type with each use of a name replaced by the named type, except within the type itself."""
     return fastavro.schema.expand_schema(raw)
 
 
@@ -123,7 +123,7 @@ def _of_records(was: dict[str, Any], now: dict[str, Any], where: str) -> Iterato
 
 
 def _same_value(was: Any, now: Any) -> bool:
-    """Is a value of a plain type, an enum or a fixed the same value by both?"""
+    """Whether each value of a primitive type, an enum or a fixed is the same value by both schemas."""
     kinds, logical = zip(key(was), key(now), strict=True)
     if logical[0] != logical[1]:
         return False
@@ -136,7 +136,7 @@ def _same_value(was: Any, now: Any) -> bool:
     if kinds == ("fixed", "fixed"):
         return full_name(was) == full_name(now) and was["size"] == now["size"]
     if kinds[0] not in PRIMITIVES:
-        return bool(was == now)  # a type within itself, by its name
+        return bool(was == now)  # the name of an enclosing type
     return kinds[0] == kinds[1] or kinds in _WIDER
 
 
@@ -149,7 +149,7 @@ def _changed(was: Any, now: Any, where: str) -> str:
 
 
 def _told(schema: Any) -> str:
-    """A type for a sentence, with what makes its values what they are."""
+    """A type for a sentence, with the properties that determine its values."""
     if isinstance(schema, list):
         return " or ".join(map(_told, schema))
     if not isinstance(schema, dict):

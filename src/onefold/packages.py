@@ -1,4 +1,4 @@
-"""How packages that are missing are installed. The standard library only."""
+"""The command to install missing packages. The module imports only the standard library."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from importlib.metadata import version
 
 
 def install(extras: str, verb: str = "") -> str:
-    """The command that installs the extras from a wheel, and that of a checkout.
+    """The commands to install extras from a wheel and from a checkout.
 
-    The wheel is named by its file: by the name `onefold` pip would ask an index, on which that name is nobody's yet.
+    The command has the wheel's file name. For the name `onefold`, pip would query an index without this package.
 
     Args:
-        extras: with commas between them.
-        verb: what is wanted in the checkout.
+        extras: The extras, separated by commas.
+        verb: The verb of the command in the checkout.
     """
     wheel = f"./onefold-{version('onefold')}-py3-none-any.whl"
     return (

@@ -1,8 +1,8 @@
-"""Pauses of single pipelines: `onefold pause` writes one, `onefold resume` ends it, and every service follows them.
+"""Pauses of single pipelines: `onefold pause` writes a pause, `onefold resume` ends the pause, and every service follows.
 
-Each pipeline has a topic of its own for this, compacted and with one partition. A record is a pause, an empty record its end. The
-topic is Kafka's, because Kafka is the one server that processors, sinks and workers all have; a processor has no PostgreSQL. The
-name begins with that of the pipeline, so the rights of a service for the topics of its pipeline include this one.
+Each pipeline has its own topic of pauses, compacted and with a single partition. A record is a pause, and an empty record is its
+end. Pauses are in Kafka, because processors, sinks and workers all have a connection to Kafka, but a processor has none to
+PostgreSQL. The topic's name begins with the pipeline's name, so the rights for the pipeline's topics include the topic of pauses.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
-#: Of a record. A newer one still pauses.
+#: The version of a record. A record with a newer version is still a pause.
 VERSION = 1
 _KEY = b"pause"
-# A topic that is not there, or that Kafka hides, is looked for again after so long.
+# The interval of the search for a topic that does not exist or that Kafka hides.
 _AGAIN_S = 5.0
-# One question; a healthy broker answers in milliseconds.
+# The time-out of a request. A healthy broker answers in milliseconds.
 _METADATA_S = 0.5
 _BATCH = 100
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _ROUND_S = 0.3
-# Who has not learned it by then works: one partition without a leader must not stop a pipeline that nobody has paused. A new
-# leader takes ten seconds.
+# After this time without a response, a service starts to work: a partition without a leader must not stop a running pipeline.
+# The time is longer than the election of a new leader.
 _KNOWN_S = 20.0
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A pause that has not ended.
+    """A pause before its end.
 
     Attributes:
-        at_ms: since when, in milliseconds since 1970.
-        by: who paused, as `user@host`.
-        reason: what this person said about it, or "".
+        at_ms: The beginning, in milliseconds since 1970.
+        by: The person, as `user@host`.
+        reason: The person's reason, or "".
     """
 
     at_ms: int
@@ -63,28 +63,28 @@ class Pause:
 
     @classmethod
     def decode(cls, value: bytes, at_ms: int) -> Self:
-        """A value that cannot be read pauses too: whoever wrote it wanted the pipeline to stand still.
+        """Decode a record. An unreadable value is also a pause, because its writer wanted to pause the pipeline.
 
         Args:
-            at_ms: the time of the record.
+            at_ms: The time of the record.
         """
         try:
             found = json.loads(value)
             made = cls(int(found["at_ms"]), str(found["by"]), str(found["reason"]))
-            str(made)  # a time may be none
+            str(made)  # raises OverflowError for an impossible time
             return made
         except (ValueError, KeyError, TypeError, OverflowError):
             return cls(at_ms, "a record that cannot be read")
 
 
 class Pauses:
-    """Follows the pauses of some pipelines. Not for use by several threads.
+    """A follower of the pauses of several pipelines. Not thread-safe.
 
     Args:
-        client: settings of librdkafka.
+        client: The settings of librdkafka.
 
     Attributes:
-        trouble: per pipeline why Kafka does not show the pauses, in one sentence: a missing right. What was known before holds.
+        trouble: For each pipeline without a right to read its pauses, a sentence. The last known pause stays in effect.
     """
 
     def __init__(self, client: Mapping[str, Any], pipelines: Iterable[str]) -> None:
@@ -93,16 +93,16 @@ class Pauses:
         self._consumer = kafka_client.consumer({**client, "enable.partition.eof": True})
         self._followed: list[str] = []
         self._again_at = time.monotonic()
-        # As of the last record that was read. What counts is only known at the end of the topic.
+        # The last record of each topic, which becomes effective only at the end of the topic.
         self._read: dict[str, Pause | None] = {}
         self._found: dict[str, Pause | None] = {}
         self.trouble: dict[str, str] = {}
 
     def look(self, wait_s: float = 0.0) -> None:
-        """Take what has come.
+        """Process the new records.
 
         Args:
-            wait_s: how long to wait for the first record.
+            wait_s: The time to wait for the first record.
         """
         if len(self._followed) < len(self._names) and time.monotonic() >= self._again_at:
             self._find_topics()
@@ -110,7 +110,7 @@ class Pauses:
             self._take(message)
 
     def _find_topics(self) -> None:
-        """Follow the topics that are there. A consumer is told nothing of one that is not."""
+        """Assign the existing topics to the consumer, which reports no event for a missing topic."""
         self._again_at, before = time.monotonic() + _AGAIN_S, len(self._followed)
         for topic, name in self._names.items():
             if topic in self._followed:
@@ -119,7 +119,7 @@ class Pauses:
                 error = self._consumer.list_topics(topic, _METADATA_S).topics[topic].error
             except KafkaException:
                 self._again_at = time.monotonic() + _ROUND_S
-                break  # no broker answers in time
+                break  # no broker answered in time
             if error is None:
                 self._followed.append(topic)
             else:
@@ -141,7 +141,7 @@ class Pauses:
             self._refused(name, error)
 
     def _refused(self, name: str, error: KafkaError) -> None:
-        """What else an error is, librdkafka asks again by itself."""
+        """Handle an error of a topic. For every error not handled here, librdkafka itself retries."""
         topic = names.pauses_topic(name)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             who = kafka_client.identity(self._client)
@@ -156,25 +156,25 @@ class Pauses:
             self._followed.remove(topic)
 
     def knows(self, pipeline: str) -> bool:
-        """Whether the topic has been read to its end once, or Kafka has said that there is nothing to read."""
+        """Whether the topic has been read to its end once, or Kafka has reported that the topic is missing or not readable."""
         return pipeline in self._found
 
     def of(self, pipeline: str) -> Pause | None:
-        """The pause of a pipeline now, as far as it is known."""
+        """The last known pause of a pipeline; None without a pause."""
         return self._found.get(pipeline)
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 class Pausable:
-    """For the main thread of a service of one pipeline, which works until it halts, and waits while the pipeline is paused.
+    """The pauses for the main thread of a service of a single pipeline, which alternates between work and waiting.
 
     Args:
-        client: settings of librdkafka.
-        process: gets the state while the pipeline is paused.
-        telemetry: told whether it is paused.
+        client: The settings of librdkafka.
+        process: The process, whose status shows the pause.
+        telemetry: The telemetry, for the metric of pauses.
     """
 
     def __init__(
@@ -185,14 +185,18 @@ class Pausable:
         self._said = ""
 
     def halts(self) -> bool:
-        """Whether to stop what is being done, because the pipeline is paused. Takes microseconds, and while Kafka is away or the
-        topic is missing now and then as long as one question.
+        """Whether the service must stop its work, because the pipeline is paused.
+
+        The call takes microseconds. While Kafka is unavailable or the topic is missing, some calls take the time of a request.
         """
         self._pauses.look()
         return self._pauses.of(self._pipeline) is not None
 
     def waits(self) -> bool:
-        """Wait for the end of a pause, or of the process. Returns whether there was a pause: topics may be others now."""
+        """Wait for the end of a pause, or of the process.
+
+        Returns whether the pipeline was paused. During a pause, the pipeline's topics may have changed.
+        """
         waited, deadline = False, time.monotonic() + _KNOWN_S
         while not self._process.stop.is_set():
             self._pauses.look(_ROUND_S)
@@ -204,7 +208,7 @@ class Pausable:
             if pause is None and (known or _is_useless(self._client)):
                 break
             waited = waited or bool(why)
-            # Readiness and health checks take it for a process that is well: it does what it was asked to.
+            # A paused process is healthy for readiness and health checks, because the pause is intended.
             state = "running" if why else "starting"
             self._process.status.write(state, why or "asking Kafka whether the pipeline is paused")
         return waited
@@ -217,15 +221,15 @@ class Pausable:
         self._said = what
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the consumer."""
         self._pauses.close()
 
 
 class Switches:
-    """Which pipelines of a service of several are paused, and what has changed since the last look.
+    """The paused pipelines of a service of several pipelines, and the changes since the last call.
 
     Args:
-        telemetry: told whether each is paused.
+        telemetry: The telemetry, for the metric of pauses.
     """
 
     def __init__(self, client: Mapping[str, Any], pipelines: Iterable[str], telemetry: Telemetry = SILENT) -> None:
@@ -235,7 +239,7 @@ class Switches:
         self._troubles: Mapping[str, str] = {}
 
     def begin(self) -> None:
-        """Wait until it is known which are paused, but not for long."""
+        """Wait, for a bounded time, until the pauses of all pipelines are known."""
         deadline = time.monotonic() + _KNOWN_S
         while not all(map(self._pauses.knows, self._names)) and time.monotonic() < deadline:
             self._pauses.look(_ROUND_S)
@@ -243,7 +247,7 @@ class Switches:
                 break
 
     def changed(self) -> tuple[list[str], list[str]]:
-        """The pipelines whose pause has begun since the last call, and those whose pause has ended."""
+        """The newly paused pipelines and the resumed pipelines since the last call."""
         self._pauses.look()
         paused = {name: f"{name} is {pause}" for name in self._names if (pause := self._pauses.of(name)) is not None}
         began = [name for name in paused if name not in self._paused]
@@ -262,22 +266,22 @@ class Switches:
         return pipeline in self._paused
 
     def sentences(self) -> list[str]:
-        """One for each pipeline that is paused."""
+        """A sentence for each paused pipeline."""
         return list(self._paused.values())
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the consumer."""
         self._pauses.close()
 
 
 def _is_useless(client: Mapping[str, Any]) -> bool:
-    """Whether no broker lets this client in. Then nothing is processed, paused or not, and whoever begins says why."""
+    """Whether the client can use no broker. A service then need not wait for the pauses, and reports the reason at its start."""
     trouble = kafka_client.trouble(client)
     return trouble is not None and not trouble.partial
 
 
 def now(client: Mapping[str, Any], pipelines: Iterable[str], timeout_s: float) -> tuple[dict[str, Pause], list[str]]:
-    """The pauses of these pipelines, and the pipelines of which Kafka has not said within `timeout_s` whether they are paused."""
+    """The pauses of these pipelines, and the pipelines with unknown pauses after `timeout_s`."""
     asked = list(pipelines)
     deadline = time.monotonic() + timeout_s
     with closing(Pauses(client, asked)) as pauses:
@@ -291,7 +295,7 @@ def write(client: Mapping[str, Any], pipeline: str, pause: Pause | None, timeout
     """Write a pause, or its end.
 
     Raises:
-        KafkaException: Kafka does not take it.
+        KafkaException: Kafka does not acknowledge the record.
     """
     failed: list[KafkaError] = []
     producer = kafka_client.producer(

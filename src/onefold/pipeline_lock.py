@@ -1,9 +1,9 @@
-"""Sinks and workers of a pipeline, or a reset of it: never both.
+"""Mutual exclusion of a pipeline's sinks and workers and of a reset of the pipeline.
 
-Each sink and each worker writes over one session of PostgreSQL, which shares an advisory lock of the pipeline for as long as the
-session lives. A reset takes that lock alone. So no reset begins while a sink or a worker can write there, also a frozen one; and
-whoever has lost the session has lost the lock, and the way to write with it. What a worker sends elsewhere is sent first, and
-counts if the session was seen to be there after that (`onefold.jobs.writer`).
+Each sink and each worker writes over a single PostgreSQL session, which holds a shared advisory lock of the pipeline until its
+end. A reset takes the lock exclusively. A reset therefore cannot begin while a sink or a worker, even a paused process, can
+write. A service without its session has neither the lock nor a connection for writes. A worker first sends messages to Kafka,
+and the messages count only if its session still exists afterwards (`onefold.jobs.writer`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psycopg
 
 _SHARE = "SELECT pg_try_advisory_lock_shared(hashtextextended(%s, 0))"
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
-# A key of 64 bits is shown as two halves.
+# pg_locks shows a key of 64 bits as two halves.
 _HOLDERS = (
     "SELECT application_name, pid, mode = 'ExclusiveLock' FROM pg_locks JOIN pg_stat_activity USING (pid)"
     " WHERE locktype = 'advisory' AND granted AND objsubid = 1"
@@ -24,12 +24,12 @@ _HOLDERS = (
 
 
 class Holder(NamedTuple):
-    """A session that has the lock.
+    """A session with the lock.
 
     Attributes:
-        name: what it is called.
-        pid: of its process on the server.
-        alone: it is a reset's; else a sink's or a worker's, which share it.
+        name: The application name of the session.
+        pid: The pid of the session's process on the server.
+        alone: Whether the lock is exclusive, for a reset; else shared, for a sink or a worker.
     """
 
     name: str
@@ -41,17 +41,17 @@ class Holder(NamedTuple):
 
 
 def share(connection: psycopg.Connection[Any], pipeline: str) -> bool:
-    """Share it until the connection ends. False: a reset has it."""
+    """Take the shared lock until the connection ends. Returns False if a reset has the lock."""
     return _granted(connection, _SHARE, pipeline)
 
 
 def take(connection: psycopg.Connection[Any], pipeline: str) -> bool:
-    """Have it alone until the connection ends. False: somebody has it, or shares it."""
+    """Take the exclusive lock until the connection ends. Returns False if any session has the lock."""
     return _granted(connection, _TAKE, pipeline)
 
 
 def holders(connection: psycopg.Connection[Any], pipeline: str) -> list[Holder]:
-    """The sessions that have or share it, sorted."""
+    """The sessions with the exclusive or the shared lock, sorted."""
     return [Holder(*found) for found in connection.execute(_HOLDERS, (_key(pipeline),)).fetchall()]
 
 
@@ -60,5 +60,5 @@ def _granted(connection: psycopg.Connection[Any], statement: str, pipeline: str)
 
 
 def _key(pipeline: str) -> str:
-    # The lock was the workers' alone once, and keeps its name: a release before and after may run side by side.
+    # The name is from a release with locks for workers only. The key must not change, because releases may run side by side.
     return f"onefold worker {pipeline}"

@@ -1,28 +1,28 @@
-"""Which pipelines there are, and where their files are: found, never listed.
+"""The discovery of all pipelines and of their files from declarations.
 
-A pipeline is declared as data, so that reading the declarations runs nobody's code. The same table stands in one of two
-places:
+A pipeline is declared as data, so that reading the declarations executes no code of a project. The declaration is a table:
 
-    the project file         [tool.onefold.pipelines.orders] in the pyproject.toml of the working folder, or of one above it
-    an installed package     [pipelines.orders] in the onefold.toml of a package that the entry-point group
-                             "onefold.pipelines" names; the pipelines that Onefold brings along are declared in this way
+    in the project file         [tool.onefold.pipelines.orders] in the pyproject.toml of the working folder or a parent folder.
+    in an installed package     [pipelines.orders] in the onefold.toml of a package in the entry-point group
+                                "onefold.pipelines", as for Onefold's own pipelines.
 
     [tool.onefold.pipelines.orders]
-    topology = "shop.orders:TOPOLOGY"     a module, and the name of a Topology in it
-    workload = "shop.orders_workload"     a module with a generator and a model; without it nothing is generated, and
-                                          `verify` cannot tell
-    contracts = "avro"                    folders beside the file; these are the defaults
+    topology = "shop.orders:TOPOLOGY"     A module, and the name of a Topology.
+    workload = "shop.orders_workload"     A module with a generator and a verification model. Without the module, `produce` has
+                                          no input and `verify` reports unknown.
+    contracts = "avro"                    Folders next to the file, with these defaults.
     sql = "sql"
-    kafka_only = ["orders.copies"]        outputs that no table wants: they are never landed, and nobody waits for them
+    kafka_only = ["orders.copies"]        Outputs without a table. The sink ignores these topics.
     jobs = {"orders.mails" = "shop.mails:MAILS"}
-                                          outputs whose records are jobs, and what does them (docs/jobs.md): a module, and the
-                                          name of an Effect in it, or of a function that is given a Context and returns one
-    view = "shop.view:VIEW"               pages of its own on the dashboard: a module, and the name of a View in it
+                                          Outputs of jobs, and their effects (docs/jobs.md). A module, and the name of an
+                                          Effect, or of a function of a Context that returns an Effect.
+    view = "shop.view:VIEW"               The pipeline's own dashboard pages: a module, and the name of a View.
 
-A project that says `packages = ["shop"]` in its [tool.onefold] takes the pipelines of these installed packages, and `[]` of
-none; without it those of all that are installed.
+With `packages = ["shop"]` in [tool.onefold], a project uses only the pipelines of these installed packages, and with `[]` no
+package's. By default, a project uses the pipelines of all installed packages.
 
-Processor, sink, judge and commands all ask here. The judge takes names and paths, and never loads a topology.
+The processor, the sink, the verifier and all commands use this module. The verifier uses names and paths, and never loads a
+topology.
 """
 
 from __future__ import annotations
@@ -40,29 +40,28 @@ from typing import Any
 
 from onefold import names, places
 
-#: The entry-point group in which installed packages say that they bring pipelines.
+#: The entry-point group of installed packages with pipelines.
 GROUP = "onefold.pipelines"
-#: What a package that brings pipelines declares them in.
+#: The file with the declarations of a package.
 PACKAGE_FILE = "onefold.toml"
-#: What a project declares them in.
+#: The file with the declarations of a project.
 PROJECT_FILE = "pyproject.toml"
-#: The folder to look for the project file in, instead of the working folder: services that run elsewhere get it.
+#: The variable for the folder of the project file, for services in a different working folder.
 PROJECT_VARIABLE = "ONEFOLD_PROJECT"
 
-#: The engine's own schema in Postgres, and the first word of its own topics: no pipeline can have this name.
+#: The engine's own schema in PostgreSQL, and the first word of the engine's topics. No pipeline can have this name.
 ENGINE = "onefold"
 
-#: The fields that every topic of jobs has in its contract, and their types.
+#: The required fields of a job's schema, and their types.
 JOB_FIELDS = {"log_id": "string", "segment": "long", "entry": "long"}
 
-#: More replicas compute the same more often, and are no safer.
+#: More replicas would repeat the computation without more safety.
 REPLICAS_MAX = 5
 
-#: How long a decision stays in its log at least, in seconds: two hundred times what a replica of a million keys needs to restore,
-#: so that one that starts, or was away for a moment, reads on where it is. Of runner, at 1,000 events a second, ten minutes are a
-#: quarter of a gigabyte.
+#: The minimum age in seconds of a deleted decision. The time is far above the restore time of a replica, so that a starting or
+#: briefly stopped replica can continue from its position.
 DECISIONS_KEPT_S = 600
-#: For ever, as Kafka says it.
+#: Kafka's number for unlimited retention.
 FOREVER = -1
 
 _NO_TEXTS = {"kafka_only", "jobs", "reports", "replicas", "decisions_kept_s"}
@@ -70,37 +69,37 @@ _KEYS = {"topology", "workload", "contracts", "sql", "view"} | _NO_TEXTS
 
 
 def again_of(queue: str) -> str:
-    """The topic of jobs that are put back into a queue."""
+    """The topic of a queue's jobs to execute again."""
     return f"{queue}.again"
 
 
 def dead_of(queue: str) -> str:
-    """The topic of records of a queue that are no jobs."""
+    """The dead-letter topic of a queue, for records that are no valid jobs."""
     return f"{queue}.dead"
 
 
 class Faulty(Exception):
-    """A pipeline cannot be used. The message is one sentence that names the file, and the line where there is one."""
+    """A pipeline cannot be used. The message is a sentence with the file, and with the line if known."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Where everything is that makes a pipeline.
+    """The declaration of a pipeline.
 
     Attributes:
-        name: also the first word of its topics, and its schema in Postgres.
-        declared_in: the file with its table, for sentences.
-        topology: "module:NAME" of its Topology.
-        workload: the module of its generator and model, or None.
-        contracts: the folder of its *.avsc.
-        sql: the folder of its schema/, merge/ and reduce/.
-        kafka_only: its output topics that are not landed in a table; those of jobs are among them.
-        jobs: per output topic whose records are jobs "module:NAME" of what does them.
-        reports: of its inputs those that its workers write, and nobody else; None: it does not say.
-        view: "module:NAME" of its pages on the dashboard, or None.
-        replicas: how many processes compute each of its tasks side by side; 1: each task is in one process.
-        decisions_kept_s: how old a record of its decision log is at least when it is deleted; None: none is.
-        imported_from: what has to be on Python's path for its modules; None for what is installed.
+        name: The name, also the first word of the pipeline's topics and the schema in PostgreSQL.
+        declared_in: The file with the declaration, for sentences.
+        topology: "module:NAME" of the Topology.
+        workload: The module of the generator and the verification model, or None.
+        contracts: The folder of the *.avsc files.
+        sql: The folder of schema/, merge/ and reduce/.
+        kafka_only: The output topics without a table, including the topics of jobs.
+        jobs: "module:NAME" of the effect, for each output topic of jobs.
+        reports: The inputs written only by the pipeline's workers; None if not declared.
+        view: "module:NAME" of the pages on the dashboard, or None.
+        replicas: The number of processes that compute each task in parallel; 1 for a single process per task.
+        decisions_kept_s: The minimum age in seconds of a deleted record of the decision log; None for unlimited retention.
+        imported_from: The folder to add to Python's path for the pipeline's modules; None for an installed package.
     """
 
     name: str
@@ -119,27 +118,27 @@ class Pipeline:
 
     @property
     def topics_of_workers(self) -> tuple[str, ...]:
-        """The topics that its workers write beside the queues."""
+        """The workers' topics besides the queues: jobs to execute again, and dead letters."""
         return tuple(named(queue) for queue in self.jobs for named in (again_of, dead_of))
 
     def load_topology(self) -> Any:
-        """Its Topology. This runs its handler's module.
+        """Load the Topology, which executes the module of the handler.
 
         Raises:
-            Faulty: there is no such module or name, or the module does not load.
+            Faulty: The module or the name does not exist, or the module raises an error.
         """
         return self._named(self.topology, "topology")
 
     def load_job(self, topic: str) -> Any:
-        """What does the jobs of a topic, or the function that makes it. Raises `Faulty` like `load_topology`."""
+        """Load the effect of a topic of jobs, or the effect's factory. Raises `Faulty` like `load_topology`."""
         return self._named(self.jobs[topic], f"jobs.{topic}")
 
     def load_view(self) -> Any:
-        """Its View; None when it has none. Raises `Faulty` like `load_topology`."""
+        """Load the View; None without a view. Raises `Faulty` like `load_topology`."""
         return self._named(self.view, "view") if self.view else None
 
     def load_workload(self) -> Any:
-        """The module of its generator and model; None when it has none. Raises `Faulty` like `load_topology`."""
+        """Load the module of the generator and the model; None without a module. Raises `Faulty` like `load_topology`."""
         return self._import(self.workload, "workload") if self.workload else None
 
     def _named(self, place: str, key: str) -> Any:
@@ -151,7 +150,7 @@ class Pipeline:
 
     def _import(self, module: str, key: str) -> Any:
         if self.imported_from is not None and str(self.imported_from) not in sys.path:
-            # In front, as Python does it for a script: a project's own module is what it means by a name.
+            # At the front, as for a script, so that a project's own modules take precedence.
             sys.path.insert(0, str(self.imported_from))
         try:
             return importlib.import_module(module)
@@ -169,7 +168,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Found:
-    """What there is: usable pipelines by name, and a sentence for each declaration that is none."""
+    """The usable pipelines by name, and a sentence for each unusable declaration."""
 
     pipelines: Mapping[str, Pipeline]
     faults: tuple[str, ...] = field(default=())
@@ -181,9 +180,9 @@ class Found:
 
 
 def find(folder: Path | None = None) -> Found:
-    """All pipelines of installed packages and of the project around `folder` (the working folder if None).
+    """Find all pipelines of installed packages and of the project around `folder` (the working folder if None).
 
-    A name that is declared twice is a fault of both declarations; the other pipelines stay.
+    If two declarations have the same name, both are unusable, and all remaining pipelines stay usable.
     """
     declared: dict[str, list[Pipeline]] = {}
     faults: list[str] = []
@@ -199,7 +198,7 @@ def find(folder: Path | None = None) -> Found:
 
 
 def project_file(folder: Path | None = None) -> Path | None:
-    """The pyproject.toml with a table [tool.onefold] in the folder, or the nearest one above it."""
+    """The pyproject.toml with a table [tool.onefold] in the folder, or else in the nearest parent folder."""
     start = (folder or Path(os.environ.get(PROJECT_VARIABLE) or Path.cwd())).resolve()
     for candidate in (start, *start.parents):
         file = candidate / PROJECT_FILE
@@ -210,7 +209,7 @@ def project_file(folder: Path | None = None) -> Path | None:
 
 @dataclass(frozen=True)
 class _Source:
-    """One file with declarations."""
+    """A file with declarations."""
 
     file: Path
     tables: Any
@@ -282,7 +281,7 @@ class _Source:
         )
 
     def _folder(self, name: str) -> Path:
-        """Beside the declaration. Onefold's own folders are at the top of a checkout."""
+        """The folder next to the declaration. In a checkout, Onefold's own folders are at the top."""
         own = self.file.parent == places.PACKAGE
         return places.data(name) if own else self.file.parent / name
 
@@ -329,7 +328,7 @@ def _read(file: Path, faults: list[str]) -> dict[str, Any]:
 
 
 def _line(file: Path, name: str) -> int:
-    """Where the table of `name` begins; 1 when it is written in an unusual way."""
+    """The first line of the table of `name`; 1 for an unusual notation."""
     lines: Iterable[tuple[int, str]] = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
     return next(
         (number for number, line in lines if line.strip().endswith((f"pipelines.{name}]", f'pipelines."{name}"]'))), 1
@@ -337,9 +336,9 @@ def _line(file: Path, name: str) -> int:
 
 
 def _place(error: BaseException, pipeline: Pipeline) -> str:
-    """File and line of the innermost frame that is the pipeline's own, or else of where it is declared.
+    """The file and line of the pipeline's innermost frame in the traceback, or else the file of its declaration.
 
-    What a topology of a project refuses is raised in here, from a line of the project.
+    Frames of Onefold count only without frames of the project, because `Topology` itself raises the error for a wrong topology.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     own = [frame for frame in frames if frame.filename not in (__file__, "<string>")]

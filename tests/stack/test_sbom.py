@@ -16,7 +16,9 @@ SCRIPT = ROOT / "images" / "python" / "sbom.py"
 
 
 def listed(*arguments: str) -> dict[str, dict[str, object]]:
-    made = subprocess.run([sys.executable, SCRIPT, *arguments], check=True, capture_output=True, text=True, timeout=60)
+    made = subprocess.run(
+        [sys.executable, SCRIPT, *arguments], check=True, capture_output=True, encoding="utf-8", timeout=60
+    )
     document = json.loads(made.stdout)
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
     found = {one["purl"]: one for one in document["components"]}

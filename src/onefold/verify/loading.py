@@ -6,14 +6,14 @@ from onefold.verify.expect import Workload
 
 
 class UnknownDomain(CodedError):
-    """There is no workload of that name."""
+    """The pipeline, or its verification model, does not exist."""
 
 
 def workload(domain: str) -> Workload:
-    """The WORKLOAD of the module that a pipeline declares as its workload.
+    """The WORKLOAD of the module declared as a pipeline's verification model.
 
     Raises:
-        UnknownDomain: there is no such pipeline, it has no workload, or that does not load.
+        UnknownDomain: The pipeline does not exist, declares no model, or its model cannot be loaded.
     """
     try:
         pipeline = pipelines.find()[domain]

@@ -1,13 +1,13 @@
-"""Averages: two streams of numbers, and the minutes that they must give.
+"""Verification model of `averages`: two streams of numbers, and the expected windows.
 
-Rules, in the judge's words. Minutes end at every full ten seconds of the clock. A number counts in the six minutes that hold
-its time. A name's minutes are told, in order, up to the earlier of the two times that its streams have reached; a stream has
-reached the latest time that it said. A number for a minute that ends no later than the last one told is late there. A minute of
-more than a hundred numbers is one alarm. A value has at most six digits behind the point and twelve before it, and an average is
-the exact one, rounded to six digits, halves to even.
+The rules of the model: windows are a minute long and end at every full ten seconds of the clock. A number counts in the six
+windows around its time. The windows of a name are emitted in order, up to the earlier of the latest times of its two streams. A
+number is late for a window that ends no later than the last emitted window. A window with more than a hundred numbers is an
+alarm. A value has at most six digits after the point and twelve before. An average is the exact average, rounded to six digits,
+halves to even.
 
-The generated input: a few busy names, which raise alarms, and many quiet ones, as many numbers of either stream, some of them
-late, some twice.
+The generated input has a few busy names, which raise alarms, and many quiet names. Both streams have equally many numbers, some
+late and some repeated.
 """
 
 import random
@@ -31,12 +31,12 @@ TOO_MANY = 101
 
 _STEP, _STEPS = timedelta(seconds=10), 6
 _FIRST, _LAST_YEAR = datetime(1970, 1, 1, tzinfo=UTC), 2999
-# More digits than a sum or a quotient could need to be on the right side of a half.
+# Enough digits of a sum or a quotient for correct rounding at a half.
 _LONG = Context(prec=100)
 
 
 class _Name:
-    """What has been heard of one name: the numbers of each minute that is not told, by its end."""
+    """The state of a name. `numbers` has the numbers of each window not emitted yet, by the end of the window."""
 
     def __init__(self) -> None:
         self.numbers: dict[datetime, list[Decimal]] = {}
@@ -64,7 +64,7 @@ class _Name:
 
 
 class Model:
-    """The rows that a log of numbers must give. It is told them in the order in which they were folded."""
+    """The expected rows for the processed numbers. `apply` must be called in the processing order."""
 
     def __init__(self) -> None:
         self._names: dict[str, _Name] = {}
@@ -73,11 +73,11 @@ class Model:
         self.rows = {AVERAGES.name: self._averages, ALARMS.name: self._alarms}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """Numbers of one name belong together."""
+        """The name, which identifies the state of a number."""
         return str(value["name"])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Every number counts, or counts as late."""
+        """Add the number to its windows, or count the number as late."""
         name, number = value["name"], value["value"]
         if not 1 <= len(name) <= 100 or not _fits(number):
             raise Inadmissible("the name or the value is out of range")
@@ -96,7 +96,7 @@ class Model:
         return True
 
     def settle(self) -> None:
-        """Rows are kept up to date all the time."""
+        """Do nothing, because `apply` keeps the rows up to date."""
 
 
 def _moment(milliseconds: int) -> datetime:
@@ -110,7 +110,7 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def _fits(number: Decimal) -> bool:
-    """Whether twelve digits and six are enough. Zeros at the end are no digits."""
+    """Whether twelve digits before and six after the point suffice. Trailing zeros do not count."""
     if not number.is_finite():
         return False
     if not number:
@@ -131,13 +131,13 @@ WORKLOAD = Workload(
 # --- input
 
 _START_MS = 1_767_225_600_000
-# A busy name has three numbers a second: 180 a minute. A quiet one has one in a while.
+# Busy names exceed the alarm's bound of 100 numbers a minute, and quiet names stay far below.
 _BUSY, _QUIET = 3, 40
 
 
 def generate(seed: int, count: int, *, shape: Shape | None = None) -> Iterator[Input]:
-    """`count` inputs; the same seed gives the same ones."""
-    rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    """Generate `count` inputs. Equal seeds give equal inputs."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     return shaped(rng, count, _numbers(rng), shape or Shape())
 
 

@@ -1,14 +1,14 @@
-"""Bank: accounts, requests to pay, and what becomes of every cent.
+"""Verification model of `bank`: accounts, requests to pay, and the path of every cent.
 
-Rules, in the judge's words. An account begins with the balance of its first opening, and ends with its first closing after it.
-A request is one for its payer and its number, and is decided once; of a number 1024 or more below the payer's highest nobody
-can say whether it was, so it is inadmissible, as is one more than a million above. The payer must be open and have the amount,
-or the request is refused. Else the amount leaves the payer, and goes on as a deposit for the payee. A deposit for an account
-that is not open goes on as a return for the payer. A return is added, whatever the account is. Amounts are above 0, openings not
-below it; both have at most two digits after the point and are below 10^16.
+The rules of the model: an account begins with the balance of its first opening, and ends with its first later closing. Payer and
+number identify a request, and a request is decided once. A number 1024 or more below the payer's highest number is inadmissible,
+because an earlier decision is unknown. A number more than a million above is also inadmissible. If the payer's account is not
+open or has less than the amount, the request is refused. Else the amount is subtracted from the payer, and becomes a deposit for
+the payee. A deposit for an account that is not open becomes a return for the payer. A return is added to any account. Amounts
+are above 0 and opening balances at least 0. Both have at most two digits after the point and are below 10^16.
 
-The generated input: some hundred accounts that pay one another; requests that are sent twice, some with another amount the
-second time, late ones, ones for more than there is, from accounts that are not open and to accounts that are closed or unknown.
+The generated input has some hundred accounts with transfers between them. Some requests are late or repeated, also with a
+different amount. Some exceed the balance, come from an account that is not open, or go to a closed or unknown account.
 """
 
 import random
@@ -30,13 +30,13 @@ _LIMIT = 10**16
 
 
 def _standing(before: Row | None, line: Row) -> Row:
-    """How an account stands after its newest line."""
+    """The row of an account after its newest ledger entry."""
     account, entry, *_, balance, opened, closed = line
     return before if before and before[1] > entry else (account, entry, balance, opened, closed)
 
 
 def _payment(before: Row | None, line: Row) -> Row:
-    """How far a request is: a line of its payer or payee has moved its money."""
+    """The row of a transfer after a further ledger entry of its payer or payee."""
     _, _, kind, payer, transfer, payee, amount, *_ = line
     withdrawn, deposited, returned = before[3:6] if before else (None, None, None)
     withdrawn = -amount if kind == "withdraw" else withdrawn
@@ -48,7 +48,7 @@ def _payment(before: Row | None, line: Row) -> Row:
 
 
 def _request_of(line: Row) -> Row | None:
-    """Payer and number; None: the line is about no request."""
+    """The payer and number of the entry's request; None without a request."""
     return None if line[4] is None else line[3:5]
 
 
@@ -88,7 +88,7 @@ _TRANSFERS = Table(
 
 @dataclass
 class _Account:
-    """An account as its ledger has it; `numbers` are the requests that were decided."""
+    """The state of an account. `numbers` are the decided requests."""
 
     is_open: bool = False
     was_opened: bool = False
@@ -100,7 +100,7 @@ class _Account:
 
 
 class Model:
-    """The rows that the bank's topics must give, and the money that must be on its way."""
+    """The expected rows for the records of the bank's topics, and the expected money in flight."""
 
     def __init__(self) -> None:
         self._all: dict[int, _Account] = {}
@@ -115,15 +115,15 @@ class Model:
         }
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """The account that it is about."""
+        """The account, which identifies the state of a record."""
         return str(value["account"] if "account" in value else value["payer"])
 
     def feeds(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The deposit or the return that the last value asks for."""
+        """The expected deposit or return of the last value."""
         return self._on_its_way
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take a record of one of the three topics."""
+        """Process a record of one of the three topics."""
         self._on_its_way = []
         if source.topic == ACCOUNTS:
             return self._change(value, source)
@@ -132,7 +132,7 @@ class Model:
         return self._arrive(value, source)
 
     def settle(self) -> None:
-        """Rows are kept up to date all the time."""
+        """Do nothing, because `apply` keeps the rows up to date."""
 
     def _change(self, value: dict[str, Any], source: Source) -> bool:
         balance = _admit(value["balance"])
@@ -213,8 +213,8 @@ def _above_nothing(amount: Decimal) -> Decimal:
 
 
 def _admit(amount: Decimal) -> Decimal:
-    """The same number with two digits after the point; raises `Inadmissible` when it has more of them, or is too large."""
-    # Not `abs`, whose arithmetic fails for 1E+1000000.
+    """The amount. Raises `Inadmissible` if the amount has more than two digits after the point or is too large."""
+    # `abs` would fail for 1E+1000000.
     if not amount.is_finite() or not -_LIMIT < amount < _LIMIT:
         raise Inadmissible("an amount must be below 10^16")
     _, digits, exponent = amount.as_tuple()
@@ -236,21 +236,21 @@ WORKLOAD = Workload(
 
 _ACCOUNT = b'{"account": %d, "change": "%s", "balance": %d.%02d}'
 _TRANSFER = b'{"payer": %d, "transfer": %d, "payee": %d, "amount": %d.%02d}'
-# So few that they meet again and again, and so many that each partition has its share.
+# Few enough for repeated transfers between the same accounts, and enough for every partition.
 _ACCOUNTS_MAX = 500
 _EVENTS_AN_ACCOUNT = 40
 _UNOPENED_SHARE, _CLOSED_SHARE, _ASTRAY_SHARE, _LARGE_SHARE = 0.05, 0.003, 0.02, 0.1
 
 
 def generate(seed: int, count: int, *, shape: Shape | None = None, accounts: int | None = None) -> Iterator[Input]:
-    """`count` inputs; the same seed gives the same ones. None for the queue: that one is the pipeline's own."""
-    rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    """Generate `count` inputs. Equal seeds give equal inputs. The queue gets no inputs, because the pipeline writes the queue."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     size = accounts or max(2, min(_ACCOUNTS_MAX, count // _EVENTS_AN_ACCOUNT))
     return shaped(rng, count, _events(rng, size), shape or Shape(), second_time=_another_amount)
 
 
 def _events(rng: random.Random, size: int) -> Iterator[Input]:
-    """Without end. Where an account is closed another one takes its place, so the bank keeps its size."""
+    """Yield inputs without end. A new account replaces each closed account, so the bank keeps its size."""
     names, opened, numbers = list(range(1, size + 1)), [False] * size, [0] * size
     following, closed = size + 1, 0
     while True:
@@ -270,12 +270,12 @@ def _events(rng: random.Random, size: int) -> Iterator[Input]:
             astray = rng.random() < _ASTRAY_SHARE
             payee = (closed or following + size) if astray else names[rng.randrange(size)]
             units = rng.randrange(2000 if rng.random() < _LARGE_SHARE else 20)
-            # Never nothing: an amount of 0 is no good record.
+            # Never 0, because 0 is an invalid amount.
             text = _TRANSFER % (payer, numbers[at], payee, units, 1 + rng.randrange(99))
             yield Input(TRANSFERS, b"%d" % payer, text)
 
 
 def _another_amount(once: Input) -> Input:
-    """The same request for another amount: it is known by its number, and nothing else. Openings come back as they were."""
+    """The same request with a different amount, because only payer and number identify a request. Openings stay unchanged."""
     head, found, _ = (once.value or b"").partition(b'"amount": ')
     return once._replace(value=head + found + b"0.01}") if found else once

@@ -1,12 +1,12 @@
-"""Campaigns: sends of A/B campaigns, and the totals that they must give.
+"""Verification model of `campaigns`: sends of A/B campaigns, and the expected totals.
 
-Rules, in the judge's words. A send is known by its campaign and the instant of its date. Of all records that speak of
-one send, that with the greatest (version, sent, email, subject) holds. A send of 0 mails is withdrawn: it stays, and
-counts nowhere. The sends that count, by date, fill slot 1, slot 2, and a sum of the rest. Email and subject of a
-campaign are those of its last send that counts, or of its last send when none does. A campaign has at most 1,000 sends.
+The rules of the model: a campaign and the instant of a date identify a send. Among all records of a send, the greatest (version,
+sent, email, subject) is effective. A send of 0 mails is withdrawn: its row stays, but the send counts nowhere. The counting
+sends, by date, fill slot 1, slot 2, and a sum of the rest. A campaign has the email and subject of its last counting send, or
+else of its last send. A campaign has at most 1,000 sends.
 
-The generated input: campaigns with one to four sends an hour apart; records sent twice, records in any order, counts
-corrected upwards, counts corrected downwards by a version, sends moved to another date, and dates in every spelling.
+The generated input has campaigns with one to four sends an hour apart, repeated records, records in any order, and dates in
+every form. Counts are corrected upwards, or downwards with a version, and some sends are moved to a new date.
 """
 
 import random
@@ -34,11 +34,11 @@ TOTALS = Table(
 SENDS = Table("campaigns.sends", "campaigns.accepted", ("id", "date"), but=(Column("date", "timestamp"),))
 FROM_SENDS = View("campaigns.totals_from_sends", TOTALS.name, ("id", "email", "subject", "sends", "computed"))
 
-_Send = tuple[int, int, str, str]  # version, sent, email, subject: in the order that decides
+_Send = tuple[int, int, str, str]  # version, sent, email, subject, in the order of comparison
 
 
 class Model:
-    """The rows that a log of sends must give. Totals are added up from all sends when somebody asks, never kept."""
+    """The expected rows for a log of sends. Totals are never stored, but summed from all sends on each access."""
 
     def __init__(self) -> None:
         self._campaigns: dict[int, dict[datetime, _Send]] = {}
@@ -48,11 +48,11 @@ class Model:
         self.rows: dict[str, Mapping[tuple[Any, ...], Any]] = {TOTALS.name: self._totals, SENDS.name: self._sends}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """Sends of one campaign belong together."""
+        """The campaign, which identifies the state of a send."""
         return str(value["id"])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take the record if it is greater than what is held for its send."""
+        """Store the record if its values are greater than the stored values of its send."""
         date = _admit(value)
         campaign = value["id"]
         sends = self._campaigns.setdefault(campaign, {})
@@ -70,11 +70,11 @@ class Model:
         return True
 
     def settle(self) -> None:
-        """Totals are added up when they are asked for."""
+        """Do nothing, because each access sums the totals."""
 
 
 class _Totals(Mapping[tuple[Any, ...], Any]):
-    """The rows of `campaigns.totals`, each made when it is asked for."""
+    """The rows of `campaigns.totals`, computed on each access."""
 
     def __init__(self, campaigns: dict[int, dict[datetime, _Send]], changes: dict[int, tuple[int, Source]]) -> None:
         self._campaigns = campaigns
@@ -106,7 +106,7 @@ def _totals(campaign: int, sends: dict[datetime, _Send], changes: int) -> tuple[
     return campaign, email, subject, *slots, sum(rest) if rest else None, len(counting), changes, total
 
 
-# The form of a date: seconds must be there, a fraction has up to six digits, an offset hours and minutes.
+# The form of a date: seconds are required, a fraction has up to six digits, and an offset has hours and minutes.
 _DATE = re.compile(r"[0-9-]{10}[ T][0-9:]{8}(?:\.([0-9]{1,6}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))?")
 
 
@@ -119,7 +119,7 @@ def _admit(value: dict[str, Any]) -> datetime:
 
 
 def instant(text: str) -> datetime:
-    """The moment that a date names, in UTC and without saying so; raises `Inadmissible` when it names none."""
+    """The instant of a date as a naive datetime in UTC. Raises `Inadmissible` for an invalid date."""
     match = _DATE.fullmatch(text)
     if not match:
         raise Inadmissible("date has another form than '2021-12-01 12:00:00'")
@@ -137,7 +137,7 @@ def instant(text: str) -> datetime:
 
 
 def _wall_clock(text: str) -> datetime:
-    """`2021-12-01 12:00:00`, by position; ValueError where a digit or a mark is in another place."""
+    """Parse `2021-12-01 12:00:00` by position. Raises ValueError for any different form."""
     parts = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)", text[:19])
     if not parts:
         raise ValueError(text)
@@ -162,13 +162,13 @@ _SUBJECTS = (
 )
 
 
-# Records of one campaign that make third sends and corrections common, whatever the count.
+# Enough records of a campaign for frequent third sends and corrections.
 _RECORDS_A_CAMPAIGN = 6
 
 
 def generate(seed: int, count: int, *, shape: Shape | None = None, campaigns: int | None = None) -> Iterator[Input]:
-    """`count` inputs; the same seed gives the same ones. The three messages of the second seed document come first."""
-    rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    """Generate `count` inputs. Equal seeds give equal inputs. The three messages of the second seed document come first."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     campaigns = campaigns or max(1, count // _RECORDS_A_CAMPAIGN)
     return shaped(rng, count, _sends(rng, campaigns), shape or Shape())
 
@@ -180,7 +180,7 @@ def _sends(rng: random.Random, campaigns: int) -> Iterator[Input]:
     draw = rng.random
     while True:
         chance, number = draw(), 3 + int(draw() * campaigns)
-        # The dates of a campaign follow from its number, so that records drawn apart speak of the same sends.
+        # A campaign's number determines its dates, so that separately generated records refer to the same sends.
         start = _FIRST + timedelta(minutes=number % 1440, days=number % 365)
         hour = int(draw() * draw() * 4)
         date = _spell(start + timedelta(hours=hour), int(draw() * 5))
@@ -193,7 +193,7 @@ def _sends(rng: random.Random, campaigns: int) -> Iterator[Input]:
         elif chance < 0.97:
             yield _input(number, email, subject, sent - 1 - int(draw() * 50), date, 1 + int(draw() * 3))
         else:
-            # Moved by half an hour: withdrawn there, sent here.
+            # Move the send by half an hour: withdraw the old date, and send the new date.
             version = 1 + int(draw() * 3)
             yield _input(number, email, subject, 0, date, version)
             yield _input(number, email, subject, sent, _spell(start + timedelta(hours=hour, minutes=30), 0), version)
@@ -206,7 +206,7 @@ def _input(number: int, email: bytes, subject: bytes, sent: int, date: bytes, ve
 
 
 def _spell(moment: datetime, way: int) -> bytes:
-    """The same moment in one of five spellings."""
+    """The text of an instant in the form `way`: 1 to 3 for forms with an offset, else the plain form."""
     if way == 1:
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     if way == 2:

@@ -1,7 +1,7 @@
-"""Input from hell, made from a good record: what must become a dead letter, and what is odd and must not.
+"""Hostile inputs, made from a good record: broken inputs for the dead-letter topic, and unusual but valid inputs.
 
-Every case is a function of a random source and a good JSON value of the topic. Whether its result is admissible is
-as its table says, `BROKEN` or `ODD`; the tests hold `decode` to that.
+Every case is a function of a random source and a good JSON value of the topic. The results of `BROKEN` must be rejected, and the
+results of `ODD` accepted. Tests check `decode` for every case.
 """
 
 import functools
@@ -19,31 +19,32 @@ from onefold.verify.decode import VALUE_BYTES_MAX
 
 
 class Good:
-    """A good record in every spelling that the cases need."""
+    """A good record in every form needed by the cases."""
 
     def __init__(self, topic: str, text: bytes) -> None:
         self.text = text
         self.fields: dict[str, Any] = json.loads(text)
         self.contract: Contract = contracts()[topic]
         types = {name: field["type"] for name, field in self.contract.fields.items()}
-        # A contract without whole numbers begins with a text: what is no whole number is no text, but for texts.
+        # Without a whole number in the schema, the cases replace the first text. Every literal that is wrong for a whole number
+        # is also wrong for a text, except a text.
         self.counts = "long" in types.values()
         self.field = next(name for name, kind in types.items() if kind == ("long" if self.counts else "string"))
 
     def with_value(self, literal: bytes) -> bytes:
-        """The text with the first whole number of the contract, or its first text, spelled like that."""
+        """The text with this literal for the first whole number of the schema, or else for the first text."""
         plain = json.dumps({**self.fields, self.field: "@"}).encode()
         return plain.replace(b'"@"', literal, 1)
 
     def with_extra(self, literal: bytes) -> bytes:
-        """The text with one more field that the contract does not know."""
+        """The text with an additional field that is not in the schema."""
         return self.text.rstrip()[:-1] + b', "extra": ' + literal + b"}"
 
     @functools.cached_property
     def avro(self) -> bytes:
         """The Avro body."""
         body = io.BytesIO()
-        exact = json.loads(self.text, parse_float=Decimal)  # a decimal's digits as they are written
+        exact = json.loads(self.text, parse_float=Decimal)  # keeps all digits of a decimal
         defaults = {name: field["default"] for name, field in self.contract.fields.items() if "default" in field}
         fastavro.schemaless_writer(body, self.contract.schema, {**defaults, **exact})
         return body.getvalue()
@@ -73,7 +74,7 @@ BROKEN: Mapping[str, Case] = {
     "empty": lambda rng, good: b"",
     "blank": lambda rng, good: b" \n",
     "truncated": lambda rng, good: good.text[: rng.randrange(1, len(good.text) - 1)],
-    # Never a digit or a letter alone: random bytes are no JSON object in any case.
+    # Random bytes are never a JSON object.
     "random bytes": lambda rng, good: rng.randbytes(rng.randrange(1, 200)),
     "plain words": lambda rng, good: b"hello, world",
     "array": lambda rng, good: b"[" + good.text + b"]",
@@ -119,7 +120,7 @@ BROKEN: Mapping[str, Case] = {
     "avro trailing": _body(lambda body: body + b"\0"),
     "avro long number": _body(lambda body: bytes([body[0] | 0x80, *([0x80] * 20), 0]) + body[1:]),
     "avro endless number": _body(lambda body: b"\xff" * 5000),
-    # A number that claims to be the length of a text: two exabytes.
+    # The number is also read as the length of a text, two exabytes.
     "avro bomb": _body(lambda body: b"\xfe\xff\xff\xff\xff\xff\xff\xff\x3f" * 8),
     "confluent": lambda rng, good: b"\0" + (7).to_bytes(4, "big") + good.avro,
     "oversize": lambda rng, good: good.with_extra(b'"' + b"x" * VALUE_BYTES_MAX + b'"'),
@@ -139,7 +140,7 @@ ODD: Mapping[str, Case] = {
     "brackets in text": _extra(b'"' + b"[{" * 100 + b'\\""'),
 }
 
-# A megabyte each: a few of them say all there is to say.
+# Rare, because each oversize input has a megabyte.
 _OVERSIZE_ONE_IN = 500
 _ODD_ONE_IN = 4
 _SMALL = tuple(case for name, case in BROKEN.items() if name not in ("oversize", "bottomless"))
@@ -147,7 +148,7 @@ _LARGE = (BROKEN["oversize"], BROKEN["bottomless"])
 
 
 def hostile(rng: random.Random, topic: str, text: bytes) -> bytes | None:
-    """A broken or odd value, made from a good JSON one of that topic."""
+    """A broken or unusual value, made from a good JSON value of the topic."""
     if rng.randrange(_OVERSIZE_ONE_IN) == 0:
         cases: tuple[Case, ...] = _LARGE
     else:

@@ -1,14 +1,13 @@
-"""Runner: updates of runners' devices, and the numbers that they must give.
+"""Verification model of `runner`: updates from runners' devices, and the expected statistics.
 
-Rules, in the judge's words. Per user, an update counts when its sequence id is above that of the last that counted.
-Metres add up within a run; the time of a run is from the timestamp of its first update to the greatest timestamp so
-far. Of each user the 8 runs that were updated last are known; a run that dropped out starts over. An update spans an
-interval when its timestamp is beyond all earlier ones of its run: its metres, over the time since. More than 5 %
-faster than the interval before is "well done", more than 5 % slower "keep going", and everything else "good job".
+The rules of the model: an update counts if its sequence id is above the user's last counting sequence id. Metres add up within
+a run. The time of a run is from the timestamp of its first update to its greatest timestamp. The 8 last updated runs of each
+user are known, and any older run starts again. An update has an interval if its timestamp is after all earlier timestamps of
+its run: its metres, over the time since. More than 5 % faster than the previous interval is "well done", more than 5 % slower
+"keep going", and everything else "good job".
 
-The generated input: users who run about every 30 seconds of their own time, some of them two runs at once that sync
-alternately; updates sent twice (some with another timestamp the second time, as in the seed's test), updates that
-arrive after later ones, runs that end and new ones that begin.
+The generated input has users with an update about every 30 seconds of their own time. Some users have two runs with alternating
+syncs. Some updates are late or repeated, also with a different timestamp as in the seed's test. Runs end and new runs begin.
 """
 
 import random
@@ -31,7 +30,7 @@ MESSAGES = Table("runner.messages", "runner.messages", ("user_id", "sequence_id"
 
 
 class Model:
-    """The rows that a log of updates must give."""
+    """The expected rows for a log of updates."""
 
     def __init__(self) -> None:
         self._users: dict[int, _User] = {}
@@ -41,11 +40,11 @@ class Model:
         self.rows = {STATS.name: self._stats, TENDENCY.name: self._tendency, MESSAGES.name: self._messages}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """Updates of one user belong together."""
+        """The user, who identifies the state of an update."""
         return str(value["user_id"])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Count the update, unless it is a repeat or late."""
+        """Count the update, unless the update is repeated or late."""
         _admit(value)
         who, sequence, run_id = value["user_id"], value["sequence_id"], value["run_id"]
         user = self._users.get(who)
@@ -63,7 +62,7 @@ class Model:
         return True
 
     def settle(self) -> None:
-        """Rows are kept up to date all the time."""
+        """Do nothing, because `apply` keeps the rows up to date."""
 
 
 class _Run:
@@ -72,7 +71,7 @@ class _Run:
         self.interval: tuple[int, int] | None = None
 
     def add(self, metres: int, at: int) -> str:
-        """Add an update; returns how it went."""
+        """Add an update, and return the tendency."""
         self.metres += metres
         spent = at - self.latest
         if spent <= 0:
@@ -80,7 +79,7 @@ class _Run:
         before, self.interval, self.latest = self.interval, (metres, spent), at
         if before is None:
             return "good job"
-        # metres/spent against before, crosswise and times twenty: 21/20 is 5 % more, 19/20 is 5 % less.
+        # Compares metres/spent with the previous interval by cross-multiplication: 21/20 is 5 % more, and 19/20 is 5 % less.
         now, then = metres * before[1] * 20, before[0] * spent
         return "well done" if now > 21 * then else "keep going" if now < 19 * then else "good job"
 
@@ -92,7 +91,7 @@ class _User:
         self._runs: dict[int, _Run] = {}
 
     def run(self, run_id: int, at: int) -> _Run:
-        """The run, now the most recently updated one; the ninth drops out."""
+        """The run, moved to the end as the most recently updated run. The oldest of more than 8 runs is removed."""
         run = self._runs.pop(run_id, None) or _Run(at)
         self._runs[run_id] = run
         if len(self._runs) > RUNS_KNOWN:
@@ -114,26 +113,26 @@ WORKLOAD = Workload("runner", (TOPIC,), (STATS, TENDENCY, MESSAGES), Model)
 # --- input
 
 _TEXT = b'{"user_id": %d, "distance_meters": %d, "timestamp_utc": %d, "sequence_id": %d, "run_id": %d}'
-# 2021-12-10, the day of the second seed; any would do.
+# 2021-12-10, the day of the second seed document. Any day is possible.
 _EPOCH_MS = 1_639_094_400_000
 _NEW_RUN_SHARE = 0.01
-# Every tenth user wears two watches, which sync one after the other.
+# Every tenth user has two watches with alternating syncs.
 _TWO_WATCHES = 10
 
 
-# Updates of one user: an evening's run of 25 minutes. So 500,000 updates come from 10,000 users.
+# The updates of a user, as in a run of 25 minutes.
 _UPDATES_A_USER = 50
 
 
 def generate(seed: int, count: int, *, shape: Shape | None = None, users: int | None = None) -> Iterator[Input]:
-    """`count` inputs; the same seed gives the same ones."""
-    rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    """Generate `count` inputs. Equal seeds give equal inputs."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     updates = _updates(rng, users or max(1, count // _UPDATES_A_USER))
     return shaped(rng, count, updates, shape or Shape(), second_time=_another_timestamp)
 
 
 def _updates(rng: random.Random, users: int) -> Iterator[Input]:
-    """Without end; users take turns at random."""
+    """Yield updates without end, each of a random user."""
     draw, first_user = rng.random, 3000
     sequences, clocks = [0] * users, [_EPOCH_MS] * users
     runs = [1_000_000 + 2 * user for user in range(users)]
@@ -153,6 +152,6 @@ def _updates(rng: random.Random, users: int) -> Iterator[Input]:
 
 
 def _another_timestamp(update: Input) -> Input:
-    """The same update, but the device gives another time: a repeat is known by its sequence id and by nothing else."""
+    """The same update with a different time, because only the sequence id identifies a repeat."""
     head, _, tail = (update.value or b"").partition(b'"timestamp_utc": ')
     return update._replace(value=head + b'"timestamp_utc": -1' + tail[tail.index(b",") :])

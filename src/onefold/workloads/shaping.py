@@ -1,4 +1,4 @@
-"""From a stream of good inputs to one as it arrives in life: with repeats, late, keyless and hostile ones."""
+"""Disturbance of a stream of good inputs: repeated, late, keyless and hostile inputs, as in production."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from onefold.workloads.hostile import hostile
 
-# Inputs are moved about within blocks of this size: large enough that edges do not matter, small enough to stay cheap.
+# The block size for reordering: large compared to `Shape.window`, and small in memory.
 _BLOCK = 8192
 
 
 class Input(NamedTuple):
-    """A record to produce. A None key lets the producer choose any partition."""
+    """A record to produce. For the key None, the producer may choose any partition."""
 
     topic: str
     key: bytes | None
@@ -22,14 +22,14 @@ class Input(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """How the stream differs from a well-behaved one. Shares are parts of one.
+    """The disturbances of a stream. Shares are between 0 and 1.
 
     Attributes:
-        duplicates: inputs that are sent a second time.
-        altered: of those, the ones that say something else the second time (where the domain has such repeats).
-        late: inputs that arrive after up to `window` later ones.
-        keyless: inputs without a key, which land in any partition.
-        hostile: inputs added that are broken, or unusual and yet good (see `hostile`).
+        duplicates: The share of inputs sent a second time.
+        altered: The share of duplicates with different content the second time, if the pipeline has altered repeats.
+        late: The share of inputs sent after up to `window` later inputs.
+        keyless: The share of inputs without a key, in any partition.
+        hostile: The share of added inputs that are broken, or unusual but valid (see `hostile`).
     """
 
     duplicates: float = 0.03
@@ -47,7 +47,7 @@ def shaped(
     shape: Shape,
     second_time: Callable[[Input], Input] = lambda once: once,
 ) -> Iterator[Input]:
-    """Exactly `count` inputs. `second_time` alters a repeat."""
+    """Yield `count` inputs, or fewer if `inputs` ends. `second_time` alters a repeat."""
     extra = 1 + shape.duplicates + shape.hostile
     while count > 0:
         block = list(islice(inputs, max(1, int(min(count, _BLOCK) / extra))))
@@ -77,5 +77,5 @@ def _disturbed(
 
 
 def _some(rng: random.Random, size: int, share: float) -> list[int]:
-    # The fraction of a record is drawn, or small blocks would never have any.
+    # A random number rounds the fraction of a record up or down, because small blocks would otherwise never get a record.
     return rng.choices(range(size), k=int(size * share + rng.random())) if share else []

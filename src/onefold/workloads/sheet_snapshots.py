@@ -1,13 +1,13 @@
-"""Snapshots of sheets, against the entries of the log: every cell, every object's name, and objects that nothing names.
+"""Verification of snapshots of sheets against the log: every cell, every object's name, and unreferenced objects.
 
-In the judge's words. A snapshot is a root, which names pages, which name chunks; a chunk has cells as lines, sorted by row
-and column. It holds every cell as the newest entry before it left it. An object's name is the SHA-256 of its content with, in
-front of it, the line `sheet/segment/entry` of the snapshot that wrote it first. A later snapshot may name a chunk again, when
-none of its cells has changed, and a page.
+The rules of the model: a snapshot has a root with the names of pages, pages with the names of chunks, and chunks with cells as
+lines, sorted by row and column. A snapshot has the value of every cell after the newest earlier entry. An object's name is the
+SHA-256 of a line `sheet/segment/entry`, of the snapshot that first wrote the object, followed by the content. A later snapshot
+may reference an old chunk if no cell in the chunk has changed, and may reference an old page.
 
-Snapshots of a sheet are judged in order, each by what changed since the one before: a chunk is read when it is named first. A
-chunk that is named again must be described as before, and must lie where no cell has changed. So the work grows with the
-changes, and not with the number of snapshots times the size of the sheet.
+The snapshots of a sheet are verified in order, each by the changes since the previous snapshot. A chunk is read at its first
+reference. At a later reference, its description must be the same, and no cell in its range may have changed. The work thus
+grows with the changes, and not with the number of snapshots times the size of the sheet.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ SNAPSHOTS, PAYLOADS = "snapshots/", "payloads/"
 _TABLE = "sheets.snapshots"
 
 Cell = tuple[int, int]
-#: What a cell holds: "n" and a number, "t" and a text, or "f" and a formula.
+#: The content of a cell: "n" and a number, "t" and a text, or "f" and a formula.
 Content = tuple[str, Decimal | str]
 
 
@@ -35,9 +35,9 @@ class Line:
 
     Attributes:
         kind: edit, import or snapshot.
-        cell: of an edit.
-        content: of an edit; None clears the cell.
-        object: of an import, the name of its payload.
+        cell: The cell of an edit.
+        content: The content of an edit; None clears the cell.
+        object: The payload's name of an import.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Made:
-    """What was said of a snapshot that is made: its root, and its totals."""
+    """The report of a finished snapshot: its root, and its totals."""
 
     segment: int
     root: str
@@ -56,7 +56,7 @@ class Made:
 
 
 class Faulty(Exception):
-    """Something is wrong with an object. The text says what."""
+    """A wrong or missing object, with the reason as the text."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class Faulty(Exception):
 
 
 class _Claim(NamedTuple):
-    """What a page says of a chunk."""
+    """The description of a chunk in a page."""
 
     first: Cell
     last: Cell
@@ -74,10 +74,10 @@ class _Claim(NamedTuple):
 
 @dataclass
 class _Sheet:
-    """A sheet as far as its log was gone through, and the pages and chunks of its newest snapshot: what each chunk holds."""
+    """The state of a sheet after the entries read so far, and the pages and chunks of its newest snapshot."""
 
     cells: dict[Cell, Content] = field(default_factory=dict)
-    #: What the cells that were set since that snapshot held in it.
+    #: The content in the newest snapshot of each cell set since.
     before: dict[Cell, Content | None] = field(default_factory=dict)
     chunks: dict[str, _Claim] = field(default_factory=dict)
     pages: set[str] = field(default_factory=set)
@@ -86,11 +86,11 @@ class _Sheet:
 
 
 class Judge:
-    """Judges snapshots in the order of their sheet's log, as far as that is known.
+    """The verifier of snapshots, in the order of their sheet's log.
 
     Attributes:
-        named: the objects that an import or a right snapshot names.
-        right: how many snapshots were.
+        named: The objects referenced by an import or a snapshot.
+        right: The number of correct snapshots.
     """
 
     def __init__(self, store: Store) -> None:
@@ -100,12 +100,13 @@ class Judge:
         self.right = 0
 
     def reached(self, sheet: str) -> int:
-        """The number of the last entry that was gone through."""
+        """The number of the last entry read."""
         return self._sheets[sheet].reached if sheet in self._sheets else 0
 
     def go_on(self, sheet: str, entries: Iterable[tuple[int, Line, Made | None]]) -> Iterator[Finding]:
-        """The next entries of a sheet, by number, and what was said of those that are finished snapshots. After something wrong
-        no more is said of that sheet, as what comes after it builds on it.
+        """Verify the next entries of a sheet, by number, with the reports of finished snapshots.
+
+        After a mismatch, the sheet yields no more findings, because later snapshots depend on the wrong snapshot.
         """
         state = self._sheets.setdefault(sheet, _Sheet())
         for number, line, made in () if state.is_wrong else entries:
@@ -127,25 +128,25 @@ class Judge:
 def judged(
     logs: Mapping[str, Mapping[int, Line]], made: Mapping[tuple[str, int], Made], store: Store
 ) -> tuple[list[Check], list[Finding]]:
-    """What is wrong with the snapshots that were made, and with what else lies in the store.
+    """Verify all finished snapshots, and find unreferenced objects in the store.
 
     Args:
-        logs: by sheet its entries, by number.
-        made: by sheet and entry the snapshots that are finished.
-        store: where their objects are.
+        logs: The entries of each sheet, by number.
+        made: The finished snapshots, by sheet and entry.
+        store: The store of the objects.
     """
     judge = Judge(store)
     findings: list[Finding] = []
     for sheet, log in logs.items():
         findings += judge.go_on(sheet, ((number, log[number], made.get((sheet, number))) for number in sorted(log)))
-    # Where a snapshot is wrong, what it and later ones name is not known.
+    # After a wrong snapshot, the references of later snapshots are unknown.
     orphans = [] if findings else _orphans(store, judge.named)
     findings += [Finding("orphan object", "the object store", {"object": name}) for name in orphans]
     return [Check("snapshots", len(made), judge.right), Check("orphan objects", 0, len(orphans))], findings
 
 
 def _orphans(store: Store, named: set[str]) -> list[str]:
-    """Objects that nothing names. An upload with an expiry mark waits for its entry, or for the sweep."""
+    """Unreferenced objects, without uploads that have an expiration marker and wait for their entry or garbage collection."""
     expiring = store.marked()
     lying = [*store.names(SNAPSHOTS), *(name for name in store.names(PAYLOADS) if name not in expiring)]
     return sorted(set(lying) - named)
@@ -168,7 +169,7 @@ def _set(state: _Sheet, cell: Cell, content: Content | None) -> None:
 
 
 class _Reading:
-    """Goes through one snapshot."""
+    """The verification of a single snapshot."""
 
     def __init__(self, store: Store, state: _Sheet, named: set[str], place: tuple[str, int, int]) -> None:
         self._store = store
@@ -180,7 +181,7 @@ class _Reading:
         self._last: Cell = (0, 0)
 
     def judge(self, snapshot: Made) -> None:
-        """Raises `Faulty` for what is wrong."""
+        """Verify the snapshot. Raises `Faulty` for the first mismatch."""
         root = json.loads(self._own(snapshot.root))
         for page in root["pages"]:
             for chunk in json.loads(self._page(page))["chunks"]:
@@ -206,11 +207,11 @@ class _Reading:
                 raise Faulty("wrong object", f"it {what} {name} {claimed.get(name)}, should be {value}")
 
     def _page(self, name: str) -> bytes:
-        """A page of the snapshot before may be named again; what it lists is judged as that of any other."""
+        """The content of a page, which may be a page of the previous snapshot. The chunks of every page are verified."""
         return _fetched(self._store, name) if name in self._state.pages else self._own(name)
 
     def _own(self, name: str) -> bytes:
-        """The content of an object that this snapshot wrote, after its name was compared with it."""
+        """The content of an object written by this snapshot. Raises `Faulty` if the name does not match the content."""
         content = _fetched(self._store, name)
         if name != SNAPSHOTS + hashlib.sha256(self._prefix + content).hexdigest():
             raise Faulty("wrong object", f"{name} is not the digest of its content in the snapshot that names it first")
@@ -232,7 +233,7 @@ class _Reading:
         self._last = claim.last
 
     def _new_chunk(self, name: str) -> _Claim:
-        """Compare the cells of a chunk with the sheet; what a page must say of it."""
+        """Compare the cells of a new chunk with the sheet, and return the expected description of the chunk."""
         content = self._own(name)
         held = list(_lines(content))
         if not held or not all(one[0] < other[0] for one, other in pairwise(held)):
@@ -256,7 +257,7 @@ def _fetched(store: Store, name: str) -> bytes:
 
 
 def _lines(content: bytes) -> Iterator[tuple[Cell, Content | None]]:
-    """The cells of a chunk or a payload."""
+    """The cells of a chunk or a payload. Raises `Faulty` for an invalid line."""
     try:
         for text in content.splitlines():
             row, column, *rest = json.loads(text)

@@ -1,26 +1,27 @@
-"""Sheets: what each log must say, which snapshots must be asked for, and what must become of every upload.
+"""Verification model of `sheets`: the expected log of each sheet, the expected snapshots, and the expected decisions on uploads.
 
-Rules, in the judge's words. A sheet's log is a list, numbered from 1. An edit appends a line, and so does an import. Whenever a
-line has made it a hundred or more since the last snapshot line, a snapshot line comes right behind it, and a job with its
-number. Lines 1 to 1000 are segment 0, the next thousand segment 1, and so on.
+The rules of the model: a sheet's log is a list of lines, numbered from 1. Each edit and each import appends a line. As soon as a
+hundred lines follow the last snapshot line, the next line is a snapshot line, with a job. Lines 1 to 1000 are segment 0, the
+next thousand segment 1, and so on.
 
-A report of a finished snapshot is taken when the sheet has such a snapshot line and nothing was reported for it. The highest
-line reported so is what the sheet shows, with its root. Of other reports one above that line is inadmissible, and so is one of
-that very line with another root; the rest says nothing new.
+The first report of a finished snapshot for a snapshot line is accepted. The sheet shows the highest reported line and its root.
+Any further report is inadmissible if its line is above the shown line, or if its line is the shown line and its root differs.
+All remaining reports change nothing.
 
-An object is completed or discarded by what comes first. The completion that is first gives an import and a job to keep it.
-Discarding always gives a job, with a number that counts the object's jobs: to keep it when it was completed, else not. Completing
-what was discarded is refused, as often as it is tried; completing what was completed says nothing new.
+The first request completes or discards an object. A first completion gives an import, and a job to keep the object. Each discard
+gives a job, numbered among the object's jobs, to keep a completed object or else to delete the object. Each completion of a
+discarded object is refused. A completion of a completed object changes nothing.
 
-Names: a sheet's has 1 to 64 ASCII letters, digits, `_`, `.` and `-`; an object's, and a root's, has parts of small letters and
-digits with `/` between them, two at least, and at most 128 characters. A cell has up to three capitals, at most XFD, and a row
-of 1 to 1048576 without a leading zero. A number is below 10^29 with nine digits after the point; a text has at most 32767 code
-points, a formula begins with `=` and has at most 8192; an edit has one of the three or none. Counts are not negative.
+A sheet's name has 1 to 64 ASCII letters, digits, `_`, `.` and `-`. The name of an object or a root has at least two parts of
+lower-case letters and digits, separated by `/`, and at most 128 characters. A cell has up to three capitals, at most XFD, and a
+row from 1 to 1048576 without a leading zero. A number is below 10^29 with nine digits after the point. A text has at most 32767
+code points. A formula begins with `=` and has at most 8192 code points. An edit has at most one of the three. Counts are not
+negative.
 
-The generated input: a few sheets that get most of the edits, and uploads of which nobody hears again, which are discarded. Where
-no workers run, ask for `alone=True`: then there are reports of snapshots, as workers would write them, and uploads that are
-completed, repeated, discarded before or after, though no object of any of them was ever made. Where hostile input is asked for,
-some edits are out of bounds, and some of such reports name a line that is no snapshot's, or another root.
+The generated input has a few sheets with most of the edits, and uploads that are discarded. Without running workers, set
+`alone=True`: the input then also has the workers' reports of snapshots, and uploads that are completed, repeated, and discarded
+before or after, all without objects in a store. With hostile input, some edits are out of bounds, and additional reports have a
+wrong root, or a line that is no snapshot line.
 """
 
 import json
@@ -56,7 +57,7 @@ _REFUSALS = Table("sheets.refusals", "sheets.refusals", ("object_id",))
 
 @dataclass
 class _Sheet:
-    """A log: how many lines it has, and of its snapshot lines which have a report."""
+    """The state of a sheet's log. `roots` has the reported root of each snapshot line, or None before the report."""
 
     lines: int = 0
     changes: int = 0
@@ -66,11 +67,11 @@ class _Sheet:
 
 
 class Model:
-    """The rows that the topics must give, and the jobs and imports that must have been written."""
+    """The expected rows for the records of the topics, and the expected jobs and imports."""
 
     def __init__(self) -> None:
         self._sheets: dict[str, _Sheet] = {}
-        # Per object whether it was completed, and how many jobs it has had.
+        # For each object, whether the object is completed, and the number of its jobs.
         self._objects: dict[str, tuple[bool, int]] = {}
         self._asked_for: list[tuple[str, dict[str, Any]]] = []
         self.rows: dict[str, dict[tuple[Any, ...], Any]] = {
@@ -78,15 +79,15 @@ class Model:
         }
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """An upload is about its object, all else about its sheet."""
+        """The object of an upload, and the sheet of every other record."""
         return str(value["object_id" if source.topic == UPLOADS else "sheet_id"])
 
     def feeds(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The jobs and the import that the last value asks for."""
+        """The expected jobs and import of the last value."""
         return self._asked_for
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take a record of one of the four topics."""
+        """Process a record of one of the four topics."""
         self._asked_for = []
         if not 1 <= len(value["sheet_id"]) <= 64 or not _SHEET_LETTERS.issuperset(value["sheet_id"]):
             raise Inadmissible("this is no name of a sheet")
@@ -99,15 +100,15 @@ class Model:
         return self._report(value, source)
 
     def settle(self) -> None:
-        """Rows are kept up to date all the time."""
+        """Do nothing, because `apply` keeps the rows up to date."""
 
     def unmade(self) -> str:
-        """How many snapshots were asked for and are not reported, in one sentence; "" when all are."""
+        """The number of requested snapshots without a report, in a sentence; "" if all are reported."""
         left = sum(root is None for sheet in self._sheets.values() for root in sheet.roots.values())
         return f"{left} snapshots of sheets are not made yet" if left else ""
 
     def judge_made(self, store: Store) -> tuple[list[Check], list[Finding]]:
-        """Every reported snapshot against the log of its sheet, and what lies in the store beside them."""
+        """Compare every reported snapshot with the log of its sheet, and find unreferenced objects in the store."""
         logs: dict[str, dict[int, Line]] = {}
         for (name, number), (row, _) in self.rows[_ENTRIES.name].items():
             logs.setdefault(name, {})[number] = _line(row)
@@ -115,7 +116,10 @@ class Model:
         return judged(logs, made, store)
 
     def follow_made(self, store: Store) -> Callable[[], Iterator[Finding]]:
-        """Snapshots are judged in the order of their sheet's log: one that is reported waits for those before it."""
+        """Return a function that verifies newly reported snapshots.
+
+        Snapshots are verified in the order of their sheet's log, so each waits for the reports of all earlier snapshots.
+        """
         judge = Judge(store)
 
         def look() -> Iterator[Finding]:
@@ -125,7 +129,7 @@ class Model:
         return look
 
     def _reported(self, name: str, after: int) -> Iterator[tuple[int, Line, Made | None]]:
-        """The entries of a sheet after that one, up to the first snapshot that is not reported."""
+        """The entries of a sheet after the entry `after`, up to the first snapshot without a report."""
         entries, snapshots = self.rows[_ENTRIES.name], self.rows[_SNAPSHOTS.name]
         for number in range(after + 1, self._sheets[name].lines + 1):
             line = _line(entries[name, number][0])
@@ -193,7 +197,7 @@ class Model:
 
 
 def _line(row: tuple[Any, ...]) -> Line:
-    """A row of the entries as a line of the log."""
+    """The line of the log for a row of sheets.entries."""
     kind, _, at, column, number, text, formula, payload = row[3:]
     if kind != "edit":
         return Line(kind, object=payload or "")
@@ -203,12 +207,12 @@ def _line(row: tuple[Any, ...]) -> Line:
 
 
 def _made(row: tuple[Any, ...]) -> Made:
-    """A row of the snapshots."""
+    """The report for a row of sheets.snapshots."""
     return Made(row[2], row[3], dict(zip(("cells", "size", "chunks", "shared"), row[4:], strict=True)))
 
 
 def _contents(value: dict[str, Any]) -> tuple[Any, ...]:
-    """Of an edit: cell, row, column, number, text, formula."""
+    """The cell, row, column, number, text and formula of an edit. Raises `Inadmissible` for an invalid edit."""
     cell, number, text, formula = value["cell"], value["number"], value["text"], value["formula"]
     letters = cell.rstrip(string.digits)
     digits = cell[len(letters) :]
@@ -229,13 +233,13 @@ def _contents(value: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _admit(number: Decimal) -> Decimal:
-    """The same number; raises `Inadmissible` when it has more than nine digits after the point, or is too large."""
+    """The number. Raises `Inadmissible` if the number has more than nine digits after the point or is too large."""
     if not number.is_finite():
         raise Inadmissible("a number is finite")
     _, digits, exponent = number.as_tuple()
     if not any(digits):
         return Decimal(0)
-    # Not `abs`, whose arithmetic fails for 1E+1000000.
+    # `abs` would fail for 1E+1000000.
     if not -(10**29) < number < 10**29:
         raise Inadmissible("a number is below 10^29")
     too_small = digits[max(0, len(digits) + int(exponent) + 9) :] if int(exponent) < -9 else ()
@@ -267,12 +271,12 @@ WORKLOAD = Workload(
 
 # --- input
 
-# So few that snapshots come soon, and so many that each partition has its share.
+# Few enough for early snapshots, and enough for every partition.
 _SHEETS_MAX, _EDITS_A_SHEET = 40, 800
 _UPLOADS_SHARE, _REPORTED_AGAIN_SHARE, _BAD_SHARE = 0.03, 0.2, 0.02
-# A report comes when so many edits more were sent than its snapshot needs: edits that are late are then there as well.
+# The number of additional edits before a report of a snapshot, so that late edits have also arrived.
 _LEEWAY = 20
-# Cells that meet again and again, and a few that are far out.
+# A small area with repeated edits of the same cells, and a few remote cells.
 _ROWS, _COLUMNS = 200, 26
 _CORNERS = ("A1", "XFD1048576", "A1048576", "XFD1", "ZZ99", "AAA100")
 _TEXTS = ("", "x", "Zürich", "日本語", "\U0001f600", 'say "yes"', "a\nb", "=", " 7 ")  # = alone is a text here
@@ -292,23 +296,23 @@ _BAD_EDITS: tuple[dict[str, Any], ...] = (
 def generate(
     seed: int, count: int, *, shape: Shape | None = None, sheets: int | None = None, alone: bool = False
 ) -> Iterator[Input]:
-    """`count` inputs; the same seed gives the same ones. None for the imports: those are the pipeline's own.
+    """Generate `count` inputs. Equal seeds give equal inputs. The topic of imports gets no inputs, as the pipeline writes it.
 
     Args:
-        seed: of the random numbers.
-        count: how many.
-        shape: how the stream differs from a well-behaved one.
-        sheets: how many there are.
-        alone: also what workers and clients with an object store write, made up.
+        seed: The seed of the random numbers.
+        count: The number of inputs.
+        shape: The disturbances of the stream.
+        sheets: The number of sheets.
+        alone: Whether to also invent the records of workers and of clients with an object store.
     """
-    rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     size = sheets or max(1, min(_SHEETS_MAX, count // _EDITS_A_SHEET))
     shape = shape or Shape()
     return shaped(rng, count, _events(rng, size, alone=alone, bad=shape.hostile > 0), shape)
 
 
 def _events(rng: random.Random, size: int, *, alone: bool, bad: bool) -> Iterator[Input]:
-    """Without end. The first sheets get most of the edits."""
+    """Yield inputs without end. The first sheets get most of the edits."""
     edits, reported, uploads = [0] * size, [0] * size, 0
     while True:
         at = min(rng.randrange(size), rng.randrange(size))
@@ -334,7 +338,7 @@ def _cell(rng: random.Random) -> str:
 
 
 def _value(rng: random.Random) -> dict[str, Any]:
-    """Half of them numbers; some clear their cell."""
+    """The value of an edit: half of the values are numbers, and some clear the cell."""
     chance = rng.random()
     if chance < 0.5:
         return {"number": rng.randrange(-(10**6), 10**6) / 8}
@@ -347,7 +351,7 @@ def _value(rng: random.Random) -> dict[str, Any]:
 
 
 def _upload(rng: random.Random, name: str, number: int, *, alone: bool) -> Iterator[Input]:
-    """The same object: discarded, also twice; or also completed, maybe again, before or after or never discarded."""
+    """The requests for an object: one or two discards, or with `alone` also completions, in several numbers and orders."""
     path = f"payloads/{sha256(f'{name}/{number}'.encode()).hexdigest()}"
     size = rng.randrange(1, 10**6)
     fields = {"object_id": path, "sheet_id": name, "cells": size // 20, "size": size}
@@ -357,7 +361,7 @@ def _upload(rng: random.Random, name: str, number: int, *, alone: bool) -> Itera
 
 
 def _reports(rng: random.Random, name: str, number: int, *, bad: bool) -> Iterator[Input]:
-    """Of the snapshot of that number. Each hundred edits and the snapshot's own line are 101 lines."""
+    """The reports of the snapshot with this number. A hundred edits and the snapshot's own line are 101 lines."""
     line = number * (BETWEEN + 1)
     chunks = rng.randrange(1, 9)
     fields = {

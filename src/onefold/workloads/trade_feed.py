@@ -1,7 +1,7 @@
-"""Trade messages as they come off a trading floor: new trades, changes, moves to another leaf, repeats, late ones.
+"""The generator of trade messages: new trades, changes, moves between leaves, repeated and late messages.
 
-The feed keeps the truth about what it makes in sums of its own, so that two sets of numbers can be compared. Memory is
-bounded by the number of trades that may still change, not by the number of messages.
+The feed also computes the expected sums, for comparison with the table. Its memory is bounded by the number of open trades, not
+by the number of messages.
 """
 
 import random
@@ -15,7 +15,7 @@ from onefold.workloads.shaping import Input, Shape, shaped
 
 TOPIC = "trades.trades"
 
-# The seed's own names, and a few more of their kind: 4 x 3 x 4 leaves.
+# The seed's names, and a few similar names: 4 x 3 x 4 leaves.
 RISK_TYPES = ("Delta", "PV", "Rho", "Vega")
 REGIONS = ("AMER", "APAC", "EMEA")
 TRADE_DESKS = ("FXOptions", "FXSpot", "Rates", "Swaps")
@@ -24,26 +24,26 @@ LEAVES = tuple(product(RISK_TYPES, REGIONS, TRADE_DESKS))
 _TEXT = b'{"TradeID": "%b", "Value": %b, "Version": %d, "Timestamp": %.6f, "Hierarchy": %b}'
 _HIERARCHY = b'{"RiskType": "%b", "Region": "%b", "TradeDesk": "%b"}'
 _ID = b"%08x-%04x-4%03x-8%03x-%012x"
-# Trades that may still change. The oldest ones make room; 100,000 take some 30 MB.
+# The number of trades that may still change, about 30 MB. A new trade replaces the oldest.
 _OPEN_TRADES = 100_000
-# The moment of the seed's example; without a clock, messages are 20 microseconds apart, 50,000 a second.
+# The time of the seed's example. Without a clock, messages are 20 microseconds apart, at the seed's rate.
 _FIRST_S, _STEP_S = 1_616_413_258.899_707_8, 0.000_02
 # Values are whole cents, between minus ten thousand and nearly a million.
 _CENTS_LEAST, _CENTS_SPAN = -1_000_000, 100_000_000
-# Odd 64-bit numbers, so that multiplying by them never makes two numbers equal (and ids never repeat).
+# Odd 64-bit numbers: multiplication modulo 2^64 is then a bijection, so ids never repeat.
 _SPREAD_1, _SPREAD_2, _WORD = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95, (1 << 64) - 1
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What a feed is made of. Shares are parts of one.
+    """The composition of a feed. Shares are between 0 and 1.
 
     Attributes:
-        changes: messages that are a new version of a trade, not a new trade.
-        moves: of those, the ones that also move the trade to another leaf.
-        duplicates: messages that are sent a second time, later.
-        late: messages that arrive after the next version of their trade.
-        window: how many messages later a repeat or a late one comes, at most.
+        changes: The share of messages with a new version of an existing trade.
+        moves: The share of changes that also move the trade to a new leaf.
+        duplicates: The share of messages sent a second time later.
+        late: The share of messages sent after the next version of their trade.
+        window: The maximum distance in messages of a repeated or late message.
     """
 
     changes: float = 0.5
@@ -54,34 +54,34 @@ class Mix:
 
 
 class Feed:
-    """An iterator of exactly `count` messages, and the truth about them.
+    """An iterable of exactly `count` messages, with their expected sums.
 
     Args:
-        seed: the same seed gives the same messages.
-        now: the clock whose time messages carry, in seconds since 1970; by default one that ticks with each message.
+        seed: Equal seeds give equal messages.
+        now: The clock for the messages' timestamps, in seconds since 1970. The default clock advances with each message.
     """
 
     def __init__(self, seed: int, count: int, mix: Mix | None = None, now: Callable[[], float] | None = None) -> None:
-        self._rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        self._rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self._salt = seed * _SPREAD_2 & _WORD
         self._count = count
         self._mix = mix or Mix()
         self._now = now
         self._ids: list[bytes] = []
-        self._states: list[tuple[int, int, int]] = []  # version, value, leaf; beside `_ids`
+        self._states: list[tuple[int, int, int]] = []  # version, value, leaf, by the index in `_ids`
         self._begun = 0
         self._values = [0] * len(LEAVES)
         self._trades = [0] * len(LEAVES)
         self.made = 0
 
     def truth(self) -> dict[tuple[str, str, str], tuple[int, int]]:
-        """Per leaf: value in millionths, and number of trades, after all that was made."""
+        """The value in millionths and the number of trades of each leaf, after all messages made so far."""
         sums = zip(LEAVES, self._values, self._trades, strict=True)
         return {leaf: (value, trades) for leaf, value, trades in sums}
 
     def __iter__(self) -> Iterator[Input]:
         draw, mix, count = self._rng.random, self._mix, self._count
-        waiting: deque[tuple[int, Input]] = deque()  # to be sent at a position, or as soon as those before were
+        waiting: deque[tuple[int, Input]] = deque()  # messages with the earliest position for sending, in order
         while self.made + len(waiting) < count:
             while waiting and waiting[0][0] <= self.made:
                 self.made += 1
@@ -104,7 +104,7 @@ class Feed:
             yield message
 
     def _wait(self, waiting: "deque[tuple[int, Input]]", message: Input) -> None:
-        """Queued in order: each waits at least as long as the one before it."""
+        """Queue a message, to be sent no earlier than the previous message of the queue."""
         least = waiting[-1][0] if waiting else self.made
         waiting.append((max(least, self.made + 1 + int(self._rng.random() * self._mix.window)), message))
 
@@ -155,13 +155,13 @@ _HIERARCHIES = [_HIERARCHY % tuple(name.encode() for name in leaf) for leaf in L
 
 
 def generate(seed: int, count: int, *, shape: Shape | None = None) -> Iterator[Input]:
-    """`count` inputs; the same seed gives the same ones. A `shape` takes the place of the feed's own disorder."""
+    """Generate `count` inputs. Equal seeds give equal inputs. `shape` replaces the feed's own repeated and late messages."""
     if shape is None:
         return iter(Feed(seed, count))
-    rng = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     return shaped(rng, count, iter(Feed(seed, count, Mix(duplicates=0, late=0))), shape)
 
 
 def live(seed: int, count: int) -> Iterator[Input]:
-    """The same with the time of this moment in each message, so that its way can be timed."""
+    """Generate `count` inputs with the present time in each message, for the measurement of latency."""
     return iter(Feed(seed, count, now=time.time))

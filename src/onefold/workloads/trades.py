@@ -1,12 +1,11 @@
-"""Trades: risk messages, and the sums that they must give at every level of the hierarchy.
+"""Verification model of `trades`: risk messages, and the expected sums at every level of the hierarchy.
 
-Rules, in the judge's words. A message counts when its version is above that of the last message of its trade that
-counted; the first one always does. A trade has the value of its last counting message, in the leaf that this message
-names. Every combination of risk type, region and trade desk that a counting message ever named has a row, and so has
-every coarser one, up to the total: the sum and the number of the trades that are there now. Where no trade is, a row may
-be missing as well.
+The rules of the model: a message counts if its version is above the version of the trade's last counting message. The first
+message always counts. A trade has the value and the leaf of its last counting message. Every combination of risk type, region
+and trade desk from a counting message has a row with the sum and the number of its present trades. Every coarser combination up
+to the total also has a row. A row without trades may be missing.
 
-The input is made by `onefold.workloads.trade_feed`.
+`onefold.workloads.trade_feed` generates the input.
 """
 
 from array import array
@@ -48,26 +47,26 @@ _Leaf = tuple[str, str, str]
 
 
 class Model:
-    """The rows that a log of messages must give.
+    """The expected rows for a log of messages.
 
-    Trades are columns of numbers and not objects: ten million of them have to fit.
+    Trades are stored in arrays of numbers instead of objects, because ten million trades must fit into memory.
     """
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
         self._columns = _Columns()
         self._current = _Current(self._places, self._columns)
-        # Every leaf that was ever named, with the last message that changed it.
+        # Every leaf of a counting message, with the last message that changed the leaf.
         self._changed: dict[int, Source] = {}
         self._risk: dict[tuple[Any, ...], Any] = {}
         self.rows: dict[str, Any] = {CURRENT.name: self._current, RISK.name: self._risk}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """Messages of one trade belong together."""
+        """The trade, which identifies the state of a message."""
         return str(value["TradeID"])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Count the message, unless its version is no news."""
+        """Count the message, unless its version is not higher than the trade's version."""
         names = _leaf(value)
         worth, moment = _admit(value, names)
         trade, version, columns = value["TradeID"], value["Version"], self._columns
@@ -85,7 +84,7 @@ class Model:
         return True
 
     def settle(self) -> None:
-        """Add up all trades again."""
+        """Recompute the sums of all trades."""
         columns = self._columns
         sums: dict[int, list[int]] = {leaf: [0, 0] for leaf in self._changed}
         for leaf, worth in zip(columns.leaves, columns.values, strict=True):
@@ -104,7 +103,7 @@ class Model:
 
 
 class _Columns:
-    """One entry a trade in every array; leaves and inputs by number."""
+    """Arrays with an element for each trade. Leaves and inputs are stored as numbers."""
 
     def __init__(self) -> None:
         self.versions, self.values, self.moments, self.offsets = array("q"), array("q"), array("q"), array("q")
@@ -148,7 +147,7 @@ class _Columns:
 
 
 class _Current(Mapping[tuple[Any, ...], Any]):
-    """The rows of `trades.current`, made when they are asked for."""
+    """The rows of `trades.current`, computed on each access."""
 
     def __init__(self, places: dict[str, int], columns: _Columns) -> None:
         self._places = places
@@ -172,7 +171,7 @@ class _Current(Mapping[tuple[Any, ...], Any]):
 
 
 def _admit(value: dict[str, Any], names: _Leaf) -> tuple[int, int]:
-    """Value in millionths and time in microseconds; raises `Inadmissible` when a rule forbids the message."""
+    """The value in millionths and the time in microseconds. Raises `Inadmissible` for an invalid message."""
     if value["Version"] < 0:
         raise Inadmissible("Version is negative")
     if not 1 <= len(value["TradeID"]) <= 200:
@@ -187,14 +186,14 @@ def _admit(value: dict[str, Any], names: _Leaf) -> tuple[int, int]:
 
 
 def _leaf(value: dict[str, Any]) -> _Leaf:
-    """By name: fields come in any order."""
+    """The leaf of a message, by field names because fields come in any order."""
     names = value["Hierarchy"]
     return names["RiskType"], names["Region"], names["TradeDesk"]
 
 
 def _fixed_point(value: Decimal) -> int:
     """The value in millionths."""
-    # Comparisons are exact, however many digits a decimal has. Its arithmetic rounds, and fails for 1E+1000000.
+    # Comparisons of decimals are exact. Decimal arithmetic rounds, and fails for 1E+1000000.
     if not value.is_finite() or not -_TOO_LARGE < value < _TOO_LARGE:
         raise Inadmissible("Value is not below 10^12")
     number = int(value.scaleb(_DIGITS_AFTER_POINT))
