@@ -92,7 +92,7 @@ def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.soc
         connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
     except ssl.SSLError as error:
         if _ALERT in (error.reason or ""):
-            return None  # likewise, before TLS 1.3
+            return None  # before TLS 1.3, a broker refuses a missing client certificate during the handshake
         raise
     mechanism = str(settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "PLAIN")
     try:

@@ -11,5 +11,5 @@ def printable(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A reason, as a sentence."""
+    """A reason as a sentence, with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
