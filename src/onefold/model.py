@@ -40,8 +40,8 @@ Kafka key, unless the key is the state key.
 `verify` compares the Kafka key of each output record with the state key of its input. If a handler sets a different key with
 `Output(key=...)`, the `Table` has the field with the key, or a function of the fields, in `kafka_key`.
 
-For a table with sums of its output records, `adds` has the names of the columns that each record increments, or `sums` has the
-table whose rows are summed (a `Sums`) or gathered into rows (a `Gathered`).
+For a table with sums of its output records, `adds` has the names of the columns that each record increments. For a table with
+rows made from the rows of a second table, `sums` is a `Sums` of these rows, or a `Gathered` that combines these rows.
 
 `not_judged` has the topics, tables, fields and columns that no table verifies, each with the reason. `onefold check` reports
 missing names.
