@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.postgres.connection import Connection
@@ -17,9 +18,16 @@ MAX_OFFSETS_PER_BATCH = 400_000
 LINE_BYTES_MAX = 100_000_000
 
 
+class Logins(NamedTuple):
+    """As whom a query reads and writes: settings of librdkafka, and the DSN."""
+
+    kafka_options: dict[str, str]
+    postgres_dsn: str
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Configuration of one streaming query. `kafka_options` are librdkafka's; `java_options` are those of Kafka's Java client.
+    """Configuration of one streaming query. `java_options` are those of Kafka's Java client.
 
     `interval_s` lies between the starts of two batches; 0: the next batch starts at once.
     `map_fails` is asked for each batch whether its tasks should fail on purpose. `guarantee` is called with the domain's name,
@@ -30,8 +38,6 @@ class Plan:
     """
 
     domain: Domain
-    bootstrap_servers: str
-    kafka_options: dict[str, str]
     java_options: dict[str, str]
     postgres_dsn: str
     writer: str

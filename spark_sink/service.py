@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from onefold.error_codes import CodedError
 from onefold.pauses import Switches
 from onefold.pipelines import Pipeline
 from onefold.process import ServiceProcess
-from onefold.processor.core.errors import Refused, Retriable
+from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.errors import Stopped, sentence
 from onefold.spark_sink.kafka.client import java_client_options
-from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.ledger import Partition
-from onefold.spark_sink.plan import Plan
+from onefold.spark_sink.plan import Logins, Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
 from onefold.spark_sink.spark import checkpoint, session
 from onefold.spark_sink.spark.cluster import Cluster
@@ -66,6 +66,7 @@ def run(
     guarantee: Callable[[str, Sequence[str], Connection], None] = lambda name, topics, connection: None,
     unknown_contracts: bool = False,
     lacks: Callable[[str], str] = lambda name: "",
+    logins: Callable[[], Logins] | None = None,
     interval_s: float = 0.0,
     spark: SparkSettings | None = None,
     telemetry: Telemetry = SILENT,
@@ -83,6 +84,7 @@ def run(
         guarantee, unknown_contracts, interval_s: see `Plan`.
         spark: the master, and Spark's settings.
         lacks: see `QuerySupervisor`; called with the name of a pipeline.
+        logins: asked at each start of a query; None: the first logins stay.
         telemetry: receives the figures and the progress.
 
     Returns:
@@ -92,11 +94,11 @@ def run(
     """
     left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
-    with ServiceProcess(status_file) as process:
+    with ServiceProcess(status_file) as process, closing(Topics(bootstrap_servers, kafka_options)) as topics:
         process.status.write("starting", "starting Spark")
         make = partial(
             Plan,
-            bootstrap_servers=bootstrap_servers, kafka_options=kafka_options, postgres_dsn=postgres_dsn, writer=writer,
+            postgres_dsn=postgres_dsn, writer=writer,
             java_options=java_client_options(bootstrap_servers, kafka_options, spark_kafka),
             checkpoint_root=checkpoint.scratch(checkpoint_root),
             step=step, map_fails=map_fails,
@@ -120,8 +122,26 @@ def run(
                 return started
 
             cluster = Cluster(start, LOCAL if wanted.submitted else wanted.master, telemetry, patience_s)
-            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks)
+            renewed = partial(
+                _renewed, logins=logins, servers=bootstrap_servers, spark_kafka=spark_kafka, topics=topics
+            )
+            _land(cluster, plans, planned, left_out, held, paused, process, patience_s, lacks, topics, renewed)
     return process.exit_code
+
+
+def _renewed(
+    plan: Plan, *, logins: Callable[[], Logins] | None, servers: str, spark_kafka: dict[str, str], topics: Topics
+) -> Plan:
+    """The plan with the logins that count now. A certificate that cannot be read changes nothing: it may be half written."""
+    if logins is None:
+        return plan
+    now = logins()
+    try:
+        java = java_client_options(servers, now.kafka_options, spark_kafka)
+    except Misconfigured:
+        return plan
+    topics.renew(now.kafka_options)
+    return replace(plan, java_options=java, postgres_dsn=now.postgres_dsn)
 
 
 def _planned(make: Callable[..., Plan], by_name: Mapping[str, Pipeline], name: str) -> Plan:
@@ -244,18 +264,19 @@ def _land(
     process: ServiceProcess,
     patience_s: float,
     lacks: Callable[[str], str],
+    topics: Topics,
+    renewed: Callable[[Plan], Plan],
 ) -> None:
     watched: dict[str, Standing] = {}
-    ends = Ends(plans[0].bootstrap_servers, plans[0].kafka_options)
     bounds: dict[str, Bound] = {}
 
     def supervised(plan: Plan) -> QuerySupervisor:
-        query = Query(cluster.session, plan, bounds.setdefault(plan.domain.name, Bound()))
+        query = Query(cluster.session, plan, topics, bounds.setdefault(plan.domain.name, Bound()), renewed)
         if plan.telemetry.listens:
-            watched[query.name] = Standing(query, ends.of, plan.telemetry)
+            watched[query.name] = Standing(query, topics.ends, plan.telemetry)
         return QuerySupervisor(query, patience_s, time.monotonic, partial(lacks, query.name))
 
-    supervisors = [supervised(plan) for plan in _by_backlog(plans, ends.of)]
+    supervisors = [supervised(plan) for plan in _by_backlog(plans, topics.ends)]
     if watched:
         watch(watched, process.stop)
     paused.begin()

@@ -7,7 +7,7 @@ import psycopg
 import structlog
 
 from onefold.error_codes import Code, CodedError
-from onefold.postgres import NoConnect
+from onefold.postgres import NoConnect, NoLogin
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.errors import Verdict, sentence, verdict
 
@@ -120,7 +120,9 @@ class QuerySupervisor:
             lacks = self._lacks()
         except NoConnect as error:
             raise Refused(error.code, str(error)) from error
-        except psycopg.Error:
+        except psycopg.Error as error:
+            if isinstance(error, NoLogin) and not self._has_run:
+                raise Refused(error.code, str(error)) from error
             return
         if lacks:
             raise Refused(Code.POSTGRES_RIGHT, lacks)

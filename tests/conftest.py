@@ -5,8 +5,11 @@ import signal
 import sys
 
 # A broker or sink of a test lives for seconds or minutes. The second compiler of its JVM takes as much processor time as all the
-# rest, and never gives it back (docs/decisions/0066).
+# rest, and never gives it back (docs/decisions/jvm-settings.md).
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Stacks of tests run side by side, and beside a developer's.
+os.environ |= {f"ONEFOLD_{name}_PORT": "0" for name in ("KAFKA", "POSTGRES", "DASHBOARD")}
 
 # pytest rewrites the assertions of each test file. Without a cache each process of each run does so again.
 sys.dont_write_bytecode = False

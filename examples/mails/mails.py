@@ -1,4 +1,4 @@
-"""A mail for each order, once: the fold decides that there has to be one, and a worker sends it."""
+"""A mail for each order: the handler writes a job, and a worker sends the mail."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from onefold import Event, Outputs, Topology
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One that has come."""
+    """A received order."""
 
     cents: int
 
 
 def handle(order: Order | None, event: Event) -> tuple[Order, Outputs]:
-    """The first time an order comes, a mail has to be sent; a repeat changes nothing."""
+    """Write a job for the first record of an order. A repeated record changes nothing."""
     if order is not None:
         return order, ()
     value = event.value

@@ -1,4 +1,4 @@
-"""What the worker does with a letter: it hands it to the mail server that MAIL_SERVER names, as host:port."""
+"""The effect of a letter: send a mail by the server that MAIL_SERVER names, as host:port."""
 
 import os
 import smtplib
@@ -9,8 +9,10 @@ from onefold.effects import Context, Job, OnceEach, Refuse
 
 
 class Letters(OnceEach):
-    """One mail a job. A mail server has no idempotency key: the same mail may go out twice, with the same Message-ID, when a
-    worker dies after it was taken and before that is written down.
+    """One mail for each job.
+
+    A mail server has no idempotency key. If a worker crashes between the mail and the note, the next worker sends the mail
+    again, with the same Message-ID.
     """
 
     def __init__(self, server: str) -> None:
@@ -32,5 +34,5 @@ class Letters(OnceEach):
 
 
 def letters(context: Context) -> Letters:
-    """Made when the worker starts."""
+    """Create the effect when the worker starts."""
     return Letters(os.environ.get("MAIL_SERVER", "localhost:25"))

@@ -1,7 +1,7 @@
-"""Orders per shop and minute. A minute is told once: ten seconds after its end, by the time that ticks say.
+"""Orders per shop and minute. A minute closes once, ten seconds after its end, by the time of the ticks.
 
-An order of a minute that was told comes too late, and is a dead letter. Without a tick the last minute of a shop would be told
-by its next order only, maybe tomorrow.
+An order of a closed minute is too late, and becomes a dead letter. Without ticks the last minute of a shop would close with
+the shop's next order only.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """What a shop has sold in a minute."""
+    """The sales of a shop in a minute."""
 
     orders: int = 0
     cents: int = 0
@@ -30,7 +30,7 @@ class Shop:
 
 
 def handle(shop: Shop | None, event: Event) -> tuple[Shop, Outputs]:
-    """Add the order to its minute, and tell nothing yet."""
+    """Add the order to its minute. There is no output yet."""
     order = event.value
     at_ms = (order.at - EPOCH) // MILLISECOND
     minutes = shop.minutes if shop else None
@@ -45,7 +45,7 @@ def handle(shop: Shop | None, event: Event) -> tuple[Shop, Outputs]:
 
 
 def on_tick(name: str, shop: Shop, at_ms: int) -> tuple[Shop, Outputs]:
-    """Tell the minutes that are over."""
+    """Write the rows of the minutes that are over."""
     minutes, over = MINUTES.close(shop.minutes, at_ms)
     rows = [
         {

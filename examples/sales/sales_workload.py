@@ -1,5 +1,5 @@
-"""Orders to try it with, and which minutes they must give. The model is told orders and ticks in the order in which they were
-folded, and knows of windows only what a calendar says.
+"""A generator of orders, and the model of their minutes. The model gets orders and ticks in the recorded merge order, and has no
+code of `onefold.windows`.
 """
 
 import json
@@ -28,12 +28,12 @@ def generate(seed: int, count: int, end_ms: int = 1_767_225_600_000) -> Iterator
 
 
 def live(seed: int, count: int) -> Iterator[Input]:
-    """The same of the last three minutes: what was generated long ago is over at the first tick."""
+    """Generate orders of the last three minutes. Older orders would be too late at the first tick."""
     return generate(seed, count, time.time_ns() // 1_000_000)
 
 
 class Model:
-    """Every minute that was told, and the orders of those that were not."""
+    """The rows of closed minutes, and the orders of open minutes."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {MINUTES.name: TrackedRows()}
@@ -42,11 +42,11 @@ class Model:
         self._told: dict[str, datetime] = {}
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """Of an order its shop."""
+        """The shop of an order."""
         return str(value["shop"])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Every order counts, but for one of a minute that was told, or of one before it."""
+        """Count the order, unless its minute or a later minute of the shop is closed."""
         minute = value["at"].replace(second=0, microsecond=0)
         shop = value["shop"]
         if shop in self._told and minute <= self._told[shop]:
@@ -55,7 +55,7 @@ class Model:
         return True
 
     def tick(self, at_ms: int, source: Source) -> bool:
-        """Tell the minutes that ended ten seconds ago or earlier."""
+        """Close the minutes that ended ten seconds ago or earlier."""
         now = EPOCH + timedelta(milliseconds=at_ms)
         waiting = self._waiting.get(source.partition, {})
         over = [(shop, minute) for shop, minute in waiting if minute + MINUTE + LATENESS <= now]

@@ -1,8 +1,8 @@
-"""Orders and what was paid for them, out of two topics.
+"""A join of two topics: orders and payments.
 
-Kafka promises no order between two topics: a payment may come before its order. So the state keeps what came, and
-whichever comes second finds the first. `first` says which one it was: a value that depends on the order, and is right all
-the same, because the order in which records were folded is written down.
+Kafka promises no order between two topics, so a payment may come before its order. The state keeps the first record until the
+second record comes. The column `first` names the topic of the first record: a value that depends on the merge order, and that
+`verify` can still check, because the merge order is recorded.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from onefold import Event, Output, Outputs, Topology
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What is known of an order: what it costs, once that is known, and the payments by their ids."""
+    """An order: the price, unknown until the order comes, and the payments by their ids."""
 
     first: str
     cents: int | None = None

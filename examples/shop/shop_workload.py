@@ -1,4 +1,4 @@
-"""Orders and payments to try it with, and what they must give. The model gets them in the order in which they were folded."""
+"""A generator of orders and payments, and the model of their bills, in the recorded merge order."""
 
 import json
 import random
@@ -12,7 +12,7 @@ BILLS = Table(name="shop.bills", topic="shop.bills", key=("number",))
 
 
 def generate(seed: int, count: int) -> Iterator[Input]:
-    """`count` records of both topics, many of them repeated, and payments as often before their order as after it."""
+    """Generate `count` records of both topics: many repeats, and half of the payments before their order."""
     rng = random.Random(seed)
     for _ in range(count):
         number = rng.randrange(count // 4 + 1)
@@ -25,7 +25,7 @@ def generate(seed: int, count: int) -> Iterator[Input]:
 
 
 def held(tables: Any, number: int, topic: str) -> dict[str, Any]:
-    """The bill of a number, and the ids of its payments; a new one if this is the first record of it."""
+    """The bill of a number and the ids of its payments; a new bill for the first record."""
     new = {"number": number, "cents": None, "paid": 0, "first": topic, "changes": 0, "ids": ()}
     return tables[BILLS.name].get(number) or new
 
@@ -38,7 +38,7 @@ def order(value: Any, tables: Any) -> None:
 
 
 def payment(value: Any, tables: Any) -> None:
-    """The first payment of an id counts. `ids` is no column: a note of the model's own."""
+    """The first payment of an id counts. `ids` is no column: only the model needs it."""
     bill = held(tables, value["order"], PAYMENTS)
     if value["id"] not in bill["ids"]:
         paid, ids = bill["paid"] + value["cents"], (*bill["ids"], value["id"])

@@ -207,7 +207,7 @@ def begin(log: Identity, stored: Standing | None) -> Standing:
         raise Refused(
             Code.DECISIONS_LOST,
             f"the decision log starts at offset {log.start}, but {stored.offset} comes next: decisions were deleted unread. "
-            f"See `onefold docs operating`, resetting a pipeline",
+            f"See `onefold docs reset`",
         )
     return stored
 

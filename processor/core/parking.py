@@ -76,6 +76,11 @@ class Parked(NamedTuple):
     next: int = 0
     last: int = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many events wait. The event with ticket 0 does not: it was rejected."""
+        return self.last + 1 - max(self.next, 1)
+
     def called(self, state: Any) -> Any:
         """The state of the key after the turn of a ticket: parked until the last one had its turn."""
         return state if self.next == self.last else self._replace(state=state, next=self.next + 1)

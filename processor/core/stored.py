@@ -41,7 +41,7 @@ def check_format(body: Mapping[str, Any], what: str) -> None:
         raise Refused(
             Code.NEWER_VERSION,
             f"{what} was written by a newer Onefold, in format {number}, and this one knows formats up to {FORMAT}: "
-            f"start the newer one again. See `onefold docs operating`, upgrading, and back",
+            f"start the newer one again. See `onefold docs upgrade`",
         )
 
 

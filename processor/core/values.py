@@ -32,7 +32,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 class Envelope(Protocol):
     """What a record carries besides its key and value. A message of the Kafka client is one, kept as it is: what nobody asks
-    for is never taken out of it (docs/decisions/0020).
+    for is never taken out of it (docs/decisions/repartitioned-records.md).
     """
 
     def timestamp(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Files of states: RocksDB, in a folder for each task (docs/decisions/0042).
+"""Files of states: RocksDB, in a folder for each task (docs/decisions/state-on-disk.md).
 
     <folder>/<pipeline>/<partition>        the files
     <folder>/<pipeline>/<partition>.lock   locked by whoever has them

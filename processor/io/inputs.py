@@ -23,8 +23,8 @@ ACQUAINT_S = 1.0
 # How long the broker gathers records for a fetch; and at the end of a changelog, where none come.
 FETCH_WAIT_MS, RESTORE_WAIT_MS = 100, 10
 # A fetch is answered when there is this much, or after that time: so records are gathered where they are. At less than 5 MB/s a
-# task has ten transactions a second, and a record waits 50 ms for its own (docs/decisions/0016). Half of what a partition gives
-# at once, so that a backlog is never waited for.
+# task has ten transactions a second, and a record waits 50 ms for its own (docs/decisions/batches-and-limits.md).
+# Half of what a partition gives at once, so that a backlog is never waited for.
 FETCH_BYTES = 524_288
 # Memory for fetched records, per task. A quarter of a second at full speed.
 FETCH_QUEUE_KBYTES = 16_384

@@ -53,7 +53,7 @@ class Membership:
             f"processor of {topology.name}",
             session_timeout_ms,
             {
-                # A task that stays is left alone while others move (docs/decisions/0018).
+                # A task that stays is left alone while others move (docs/decisions/processes-and-rebalancing.md).
                 "partition.assignment.strategy": "cooperative-sticky",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,

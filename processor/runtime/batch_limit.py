@@ -29,8 +29,8 @@ from onefold.processor.core.errors import Abortable, Corrupted
 from onefold.processor.core.values import Record
 
 # Records in one transaction at levels 0, 1 and 2. A row that changed often is written once, and larger transactions give fewer
-# outputs, for memory (docs/performance.md, BATCH). With 100 levels 1 and 2 together are over soonest: a single record takes two
-# transactions, and the tasks of a process go one after the other.
+# outputs, for memory (docs/decisions/batches-and-limits.md). With 100 levels 1 and 2 together are over soonest: a single record
+# takes two transactions, and the tasks of a process go one after the other.
 BATCH = (80_000, 100, 1)
 # Records to commit before the level falls: the largest transaction of the level before, in which the crash was.
 WINDOW = (80_000, 80_000, 100)

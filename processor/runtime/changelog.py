@@ -175,7 +175,7 @@ class Progress:
                 raise Refused(
                     Code.TOPIC_RECREATED,
                     f"topic {topic} was deleted and created again (id {known} then, {topic_id} now): "
-                    f"its records are not the ones behind the stored state. See `onefold docs operating`, resetting a pipeline",
+                    f"its records are not the ones behind the stored state. See `onefold docs reset`",
                 )
 
     def checked(self, identities: Mapping[str, Identity]) -> "Progress":

@@ -1,7 +1,7 @@
 """The life of a task: what happens next after each kind of error. All control flow is here.
 
-It is a generator, so that whoever drives it has the time in hand: a thread in production (`TaskThread`), a scheduler with a seed
-in a simulation.
+It is a generator, so that whoever drives it has the time in hand: its thread in production, a scheduler with a seed in a
+simulation.
 """
 
 import contextlib
@@ -47,6 +47,7 @@ class TaskLoop:
     `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
     `caught_up` whether it has folded all that was there when it was opened; `score`, `lag` and `kept` are the task's. `kept` is
     None until it was opened.
+    `thread` drives it, when it is started.
     `moved_at` is when it last came further, or had nothing to do: a turn alone is no sign of that.
 
     Args:
@@ -82,10 +83,12 @@ class TaskLoop:
         self._aborts = 0
         self._failures = 0
         self._stopping = False
+        self.thread = LifeThread(self.life, f"task-{partition}")
 
     def stop(self) -> None:
-        """Ask it to end after the transaction in hand."""
+        """Ask it to end after the transaction in hand, and not to wait any more."""
         self._stopping = True
+        self.thread.wake()
 
     def life(self) -> Iterator[float]:
         """From the first restore to the end. It gives how many seconds to wait before it goes on: none after most turns."""
@@ -198,31 +201,3 @@ class TaskLoop:
     def _enter(self, phase: Phase, detail: str) -> None:
         self.phase, self.detail = phase, detail
         self._beat()
-
-
-class TaskThread(TaskLoop):
-    """A loop in a thread of its own."""
-
-    def __init__(
-        self,
-        partition: int,
-        make: Callable[[Callable[[], None]], Task],
-        *,
-        clock: Callable[[], float],
-        figures: Figures | None = None,
-    ) -> None:
-        super().__init__(partition, make, clock=clock, figures=figures)
-        self._thread = LifeThread(self.life, f"task-{partition}")
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ask it to end after the transaction in hand, and not to wait any more."""
-        super().stop()
-        self._thread.wake()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the end; False when it has not ended in time."""
-        return self._thread.join(timeout_s)

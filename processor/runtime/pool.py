@@ -7,7 +7,7 @@ import structlog
 
 from onefold.processor.runtime.figures import Figures
 from onefold.processor.runtime.keeping import told_of
-from onefold.processor.runtime.loop import Phase, TaskThread
+from onefold.processor.runtime.loop import Phase, TaskLoop
 from onefold.processor.runtime.task import Task
 
 log = structlog.get_logger()
@@ -38,7 +38,7 @@ class TaskPool:
         self._make = make
         self._clock = clock
         self._figures = figures
-        self._loops: dict[int, TaskThread] = {}
+        self._loops: dict[int, TaskLoop] = {}
         self._fenced_at: dict[int, float] = {}
 
     def start(self, partitions: Iterable[int]) -> None:
@@ -46,9 +46,9 @@ class TaskPool:
         for partition in partitions:
             if partition not in self._loops:
                 make = partial(self._make, partition)
-                loop = TaskThread(partition, make, clock=self._clock, figures=self._figures)
+                loop = TaskLoop(partition, make, clock=self._clock, figures=self._figures)
                 self._loops[partition] = loop
-                loop.start()
+                loop.thread.start()
 
     def stop(self, partitions: Iterable[int]) -> None:
         """End the tasks of these partitions, side by side."""
@@ -58,7 +58,7 @@ class TaskPool:
         deadline = self._clock() + STOP_TIMEOUT_S
         for loop in loops:
             self._fenced_at.pop(loop.partition, None)
-            if not loop.join(max(0.0, deadline - self._clock())):
+            if not loop.thread.join(max(0.0, deadline - self._clock())):
                 log.warning("task did not end in time; its successor fences it", partition=loop.partition)
 
     def stop_all(self) -> None:

@@ -1,12 +1,14 @@
 """What Kafka says about topics: their identity, how far they reach, and single records. Everything else Spark reads."""
 
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-from onefold import kafka_ask, kafka_client, kafka_offsets
+from onefold import kafka_ask, kafka_client, kafka_offsets, kafka_reader
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
@@ -17,12 +19,19 @@ _PATIENCE_S = 5.0
 
 
 class Topics:
-    """A small window on Kafka. Every method raises Retriable, with the reason, if Kafka does not answer in `patience_s`."""
+    """The admin client and the consumer of a sink, for all queries and their threads. Every method raises Retriable, with the
+    reason, if Kafka does not answer in `patience_s`.
+    """
 
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str], patience_s: float = _PATIENCE_S) -> None:
         self._servers = bootstrap_servers
         self._patience_s = patience_s
-        settings = {**kafka_options, "bootstrap.servers": bootstrap_servers}
+        self._reads = threading.Lock()  # a consumer gives the records of one assignment at a time
+        self._connect(kafka_options)
+
+    def _connect(self, kafka_options: dict[str, str]) -> None:
+        settings = {**kafka_options, "bootstrap.servers": self._servers}
+        self._unauthenticated = False
         self._admin = kafka_client.admin(settings)
         self._consumer = kafka_client.consumer(
             {
@@ -35,9 +44,17 @@ class Topics:
             }
         )
 
+    def renew(self, kafka_options: dict[str, str]) -> None:
+        """Connect with these settings, if Kafka has refused the present login: a client reads its certificates once."""
+        with self._reads:
+            if self._unauthenticated:
+                self._consumer.close()
+                self._connect(kafka_options)
+
     def close(self) -> None:
         """Let go of the connections."""
-        self._consumer.close()
+        with self._reads:
+            self._consumer.close()
 
     def ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of `topics`. Kafka gives a topic that is made anew under an old name another one."""
@@ -47,33 +64,43 @@ class Topics:
         """How far every partition of `topics` reaches."""
         described = self._describe(topics)
         places = [(topic, partition.id) for topic in topics for partition in described[topic].partitions]
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             starts = kafka_offsets.starts(self._admin, places, self._patience_s)
             ends = kafka_offsets.high_watermarks(self._admin, places, self._patience_s)
         return {place: Reach(starts[place], ends[place]) for place in places}
 
+    def ends(self, topics: list[str]) -> dict[Partition, int]:
+        """The offset after the last one that is committed, per partition."""
+        with self._kafka_errors():
+            places = kafka_offsets.partitions(self._admin, topics, self._patience_s)
+            if not places:
+                raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
+            return kafka_offsets.stable_ends(self._admin, places, self._patience_s)
+
     def record_from(self, topic: str, partition: int, offset: int) -> Record | None:
         """The first record at `offset` or later; None when there is none."""
-        with _kafka_errors(self._servers, self._admin):
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
-            message = self._consumer.poll(self._patience_s)
-            self._consumer.unassign()
-        error = message.error() if message is not None else None
-        if error is not None and error.code() in kafka_client.FORBIDDEN:
-            raise Refused(
-                Code.KAFKA_RIGHT, f"Kafka at {self._servers} does not let {topic}/{partition} be read: {error.str()}"
-            )
-        if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
+        place, what = (topic, partition), f"Kafka at {self._servers} does not give {topic}/{partition}@{offset}"
+
+        def failed(place: Partition, error: KafkaError) -> None:
+            if error.code() in kafka_client.FORBIDDEN:
+                raise Refused(Code.KAFKA_RIGHT, f"{what}: {error.str()}")
+            raise Retriable(Code.KAFKA_CALL_FAILED, f"{what}: {error.str()}")
+
+        left_s = kafka_reader.within(self._patience_s)
+        with self._reads:
+            try:
+                found = kafka_reader.messages(self._consumer, {place: offset}, {place: sys.maxsize}, left_s, failed)
+                message = next((message for _, message in found), None)
+            except TimeoutError:
+                raise Retriable(Code.KAFKA_SILENT, f"{what} in {self._patience_s:g} s") from None
+            finally:
+                self._consumer.unassign()
+        if message is None:
             return None
-        if error is not None:
-            raise Retriable(
-                Code.KAFKA_CALL_FAILED,
-                f"Kafka at {self._servers} cannot give {topic}/{partition}@{offset}: {error.str()}",
-            )
-        found = message.offset()
-        assert found is not None, "a record lies at an offset"
+        at = message.offset()
+        assert at is not None, "a record lies at an offset"
         headers = frozenset(header[0] for header in message.headers() or ())
-        return Record(found, message.key(), message.value(), message.timestamp()[1], headers)
+        return Record(at, message.key(), message.value(), message.timestamp()[1], headers)
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
         """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""
@@ -83,13 +110,13 @@ class Topics:
     def is_compacted(self, topic: str) -> bool:
         """May Kafka remove single records of the topic, because a later one has the same key?"""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             settings = kafka_ask.describe_configs(self._admin, [resource], self._patience_s)()[resource].result()
         return "compact" in str(settings["cleanup.policy"].value)
 
     def _describe(self, topics: list[str]) -> dict[str, TopicDescription]:
         found = {}
-        with _kafka_errors(self._servers, self._admin):
+        with self._kafka_errors():
             for topic, future in kafka_ask.describe_topics(self._admin, topics, self._patience_s)().items():
                 try:
                     found[topic] = future.result()
@@ -101,34 +128,19 @@ class Topics:
                     ) from None
         return found
 
-
-class Ends:
-    """Where topics end for a reader of committed records."""
-
-    def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str]) -> None:
-        self._servers = bootstrap_servers
-        self._admin = kafka_client.admin({**kafka_options, "bootstrap.servers": bootstrap_servers})
-
-    def of(self, topics: list[str]) -> dict[Partition, int]:
-        """The offset after the last one that is committed, per partition. Raises Retriable when Kafka does not answer in 5 s."""
-        with _kafka_errors(self._servers, self._admin):
-            places = kafka_offsets.partitions(self._admin, topics, _PATIENCE_S)
-            if not places:
-                raise Retriable(Code.TOPIC_MISSING, f"Kafka at {self._servers} shows none of the topics")
-            return kafka_offsets.stable_ends(self._admin, places, _PATIENCE_S)
-
-
-@contextmanager
-def _kafka_errors(servers: str, client: kafka_client.Admin) -> Iterator[None]:
-    """Turn what confluent-kafka raises into one sentence."""
-    try:
-        yield
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            raise Retriable(Code.TOPIC_MISSING, f"a topic is missing in Kafka at {servers}: {cause.str()}") from None
-        if cause.code() in kafka_client.FORBIDDEN:
-            raise Refused(Code.KAFKA_RIGHT, f"Kafka at {servers} refuses: {cause.str()}") from None
-        if found := kafka_client.explain(cause, client):
-            raise (Unauthenticated if found.refused else Retriable)(found.code, found.sentence) from None
-        raise Retriable(Code.KAFKA_SILENT, f"Kafka at {servers} does not answer: {cause.str()}") from None
+    @contextmanager
+    def _kafka_errors(self) -> Iterator[None]:
+        """Turn an error of confluent-kafka into one sentence."""
+        try:
+            yield
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                missing = f"a topic is missing in Kafka at {self._servers}: {cause.str()}"
+                raise Retriable(Code.TOPIC_MISSING, missing) from None
+            if cause.code() in kafka_client.FORBIDDEN:
+                raise Refused(Code.KAFKA_RIGHT, f"Kafka at {self._servers} refuses: {cause.str()}") from None
+            if found := kafka_client.explain(cause, self._admin):
+                self._unauthenticated |= found.refused
+                raise (Unauthenticated if found.refused else Retriable)(found.code, found.sentence) from None
+            raise Retriable(Code.KAFKA_SILENT, f"Kafka at {self._servers} does not answer: {cause.str()}") from None

@@ -1,7 +1,7 @@
 """What happens to one micro-batch: which offsets it covers, into which parts it is cut, and that each of them lands.
 
 Spark's thread reads the rows of a part; the lander's thread lands it, while Spark reads the next part, or plans and reads the
-next batch (docs/decisions/0015).
+next batch (docs/decisions/batches-and-limits.md).
 """
 
 from collections.abc import Callable, Mapping

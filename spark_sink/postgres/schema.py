@@ -87,7 +87,7 @@ def _check_version(connection: Connection) -> None:
         raise Refused(
             Code.NEWER_VERSION,
             f"a newer Onefold has made version {number} of the tables in the schema onefold, and this one knows versions "
-            f"up to {KNOWN_VERSION}: start the newer one again. See `onefold docs operating`, upgrading, and back",
+            f"up to {KNOWN_VERSION}: start the newer one again. See `onefold docs upgrade`",
         )
 
 

@@ -73,7 +73,7 @@ _SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and what is left of a batch by then is small
     # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
-    # (docs/decisions/0012)
+    # (docs/decisions/batches-and-limits.md)
     "spark.sql.adaptive.enabled": "false",
     # a line may have some MB, and a buffer holds no more than 2 GB
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
@@ -91,7 +91,7 @@ _SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
-# The parallel collector needs the least processor time, and takes none of it beside the work (docs/decisions/0010).
+# The parallel collector needs the least processor time, and takes none of it beside the work (docs/decisions/jvm-settings.md).
 JVM = ("-XX:+UseParallelGC",)
 
 # Then no other host reaches a port of the driver.

@@ -18,17 +18,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold import pipeline_lock
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.postgres import HeldUp, Unfit, unopened
 from onefold.processor.core.errors import Misconfigured, Retriable
 from onefold.spark_sink.contracts import ENGINE_SQL
 from onefold.spark_sink.errors import Rewind, Verdict, sentence, verdict
-from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import identity, known_contracts, ledger
 from onefold.spark_sink.landing.batches import Batches
 from onefold.spark_sink.landing.isolate import Bound
 from onefold.spark_sink.landing.land import merge
 from onefold.spark_sink.landing.ledger import Partition
+from onefold.spark_sink.landing.protocols import Topics
 from onefold.spark_sink.landing.stage import Stage, open_stage
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.postgres.connection import Connection, connect
@@ -48,11 +48,20 @@ class Query:
 
     Args:
         spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
+        topics: the sink's, not closed here.
+        renewed: gives the plan with the logins that count now, at each start.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], plan: Plan, bound: Bound | None = None) -> None:
-        self._spark = spark
-        self._plan = plan
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        plan: Plan,
+        topics: Topics,
+        bound: Bound | None = None,
+        renewed: Callable[[Plan], Plan] = lambda plan: plan,
+    ) -> None:
+        self._spark, self._renewed = spark, renewed
+        self._plan, self._topics = plan, topics
         self._query: StreamingQuery | None = None
         self._session: SparkSession | None = None
         self._batches: Batches | None = None
@@ -85,6 +94,7 @@ class Query:
             self.stop()
         except (PySparkException, Py4JError) as error:
             raise Retriable(Code.SPARK_QUERY, "Spark does not end the query; it is asked again") from error
+        self._plan = self._renewed(self._plan)
         try:
             with ExitStack() as held:
                 self._begin(held)
@@ -95,7 +105,8 @@ class Query:
             raise Retriable(Code.POSTGRES_HELD_UP, str(error)) from error
         except psycopg.Error as error:
             if error.sqlstate is None and verdict(error) is Verdict.RETRY:
-                raise Retriable(Code.POSTGRES_SILENT, f"Postgres {unopened(error)}: {sentence(error)}") from error
+                code = error.code if isinstance(error, CodedError) else Code.POSTGRES_SILENT
+                raise Retriable(code, f"Postgres {unopened(error)}: {sentence(error)}") from error
             if verdict(error) in (Verdict.RETRY, Verdict.UNKNOWN):
                 raise Retriable(Code.POSTGRES_REFUSES, f"Postgres refuses to begin: {sentence(error)}") from error
             raise Misconfigured(
@@ -161,11 +172,10 @@ class Query:
         migrate(plan.postgres_dsn, ENGINE, ENGINE_SQL)
         migrate(plan.postgres_dsn, self.name, plan.sql_root)
         reader = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
-        topics = held.enter_context(closing(Topics(plan.bootstrap_servers, plan.kafka_options)))
         reduced = reduce.targets(spark, plan.domain, plan.sql_root)
         stage = open_stage(connection, {**plan.domain.targets, **reduced})
         _rehearse(connection, stage)
-        start, ids = identity.recognise(connection, self.name, plan.writer, topics, plan.reads)
+        start, ids = identity.recognise(connection, self.name, plan.writer, self._topics, plan.reads)
         known_contracts.recognise(connection, plan.domain)
         plan.guarantee(self.name, plan.reads, connection)
         reducer = reduce.reducer(plan.domain, stage.targets)
@@ -174,7 +184,7 @@ class Query:
         context, one_task = spark.sparkContext, is_local(spark.sparkContext.master or "")
         ends = partial(checkpoint.ends, folder)
         self._batches = batches = Batches(
-            plan, connection, reader, topics, stage, start, ids, ends, Threads(), self._bound
+            plan, connection, reader, self._topics, stage, start, ids, ends, Threads(), self._bound
         )
 
         def on_batch(batch: DataFrame, batch_id: int) -> None:

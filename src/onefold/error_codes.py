@@ -91,6 +91,7 @@ class Code(Enum):
     TABLE_DIFFERS = 313, "A table does not have the columns or the key of `sql/schema`."
     POSTGRES_HELD_UP = 314, "Others hold up a statement in PostgreSQL: a lock, or a standby that does not confirm."
     POSTGRES_RIGHT = 315, "The client lacks a right in PostgreSQL, or has more rights than it may have."
+    POSTGRES_LOGIN = 316, "PostgreSQL refuses the client's login, or the client PostgreSQL's certificate."
 
     # Spark and Java.
     JAVA_UNUSABLE = 401, "No Java 17 or 21 is there, or it does not start."

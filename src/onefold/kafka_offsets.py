@@ -76,6 +76,20 @@ def bounds(consumer: Consumer, place: Partition, timeout_s: float) -> tuple[int,
     return _until_led(question, timeout_s)
 
 
+def first_since(consumer: Consumer, places: Iterable[Partition], at_ms: int, timeout_s: float) -> dict[Partition, int]:
+    """`since`, over a consumer that is there already."""
+    asked = [TopicPartition(*place, at_ms) for place in places]
+
+    def question(left_s: float) -> dict[Partition, int]:
+        found = consumer.offsets_for_times(asked, timeout=left_s)
+        for at in found:
+            if at.error is not None:
+                raise KafkaException(at.error)
+        return {(at.topic, at.partition): at.offset for at in found}
+
+    return _until_led(question, timeout_s) if asked else {}
+
+
 def _offsets(
     admin: AdminClient,
     places: Iterable[Partition],

@@ -1,6 +1,8 @@
-"""Find why a broker's address does not lead to a login: name, port, TLS or protocol. Uses sockets alone.
+"""Find why a broker's address does not lead to a login (name, port, TLS or protocol), and which release of Kafka answers there.
+Uses sockets alone.
 
-librdkafka reports a plaintext client at a TLS port, a TLS client at a plaintext port and a dead broker alike.
+librdkafka reports a plaintext client at a TLS port, a TLS client at a plaintext port and a dead broker alike. It does not pass on
+what a broker supports.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, UNAVAILABLE
@@ -22,6 +24,10 @@ _CONNECT_S = 2.0
 # ApiVersions and SaslHandshake: the two requests that a broker answers before a login. Key, version, number, no client id.
 _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
 _SASL_HANDSHAKE = struct.pack(">hhih", 17, 1, 2, -1)
+# Version 3 has the features. With a tagged header; the name and the version of the client are required.
+_SUPPORTED = struct.pack(">hhih", 18, 3, 3, -1) + b"\x00\x08onefold\x021\x00"
+_METADATA_API = 3
+_FEATURES_TAG, _METADATA_FEATURE = 0, b"metadata.version"
 _ILLEGAL_SASL_STATE = 34  # a listener's answer to a handshake without SASL
 _UNSUPPORTED_SASL_MECHANISM = 33
 _RESPONSE_BYTES_MAX = 65_536
@@ -182,3 +188,81 @@ def _strings(data: bytes) -> Iterator[str]:
         (size,) = struct.unpack_from(">h", data, at)
         yield data[at + 2 : at + 2 + size].decode()
         at += 2 + size
+
+
+class Supported(NamedTuple):
+    """What a broker supports.
+
+    Attributes:
+        metadata_api: the last version of the request for metadata; 0 of a broker that does not say it, before Kafka 2.4.
+        metadata_level: the last level of the feature `metadata.version`; 0 of a broker without it, before Kafka 3.3.
+    """
+
+    metadata_api: int
+    metadata_level: int
+
+
+def supported(settings: Mapping[str, Any], host: str, port: int) -> Supported | None:
+    """Ask a broker, before a login. None if no broker answers, or if it wants a client certificate that is not in two files."""
+    try:
+        with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
+            plain.settimeout(_CONNECT_S)
+            connection: socket.socket = plain
+            if str(settings.get("security.protocol", "plaintext")).lower() in ("ssl", "sasl_ssl"):
+                context = _trusting(settings)
+                if certificate := settings.get("ssl.certificate.location"):
+                    context.load_cert_chain(
+                        certificate, settings.get("ssl.key.location"), settings.get("ssl.key.password", "")
+                    )
+                connection = context.wrap_socket(plain, server_hostname=host)
+            return _read_supported(_ask(connection, _SUPPORTED))
+    except (OSError, struct.error, IndexError):
+        return None
+
+
+def _read_supported(data: bytes) -> Supported:
+    (error,) = struct.unpack_from(">h", data)
+    if error:  # the broker does not have this version of the request
+        return Supported(0, 0)
+    apis, level = {}, 0
+    count, at = _varint(data, 2)
+    for _ in range(count - 1):
+        key, _first, last = struct.unpack_from(">hhh", data, at)
+        apis[key] = last
+        at = _after_tags(data, at + 6)
+    tags, at = _varint(data, at + 4)
+    for _ in range(tags):
+        tag, at = _varint(data, at)
+        size, at = _varint(data, at)
+        if tag == _FEATURES_TAG:
+            level = dict(_features(data, at)).get(_METADATA_FEATURE, 0)
+        at += size
+    return Supported(apis.get(_METADATA_API, 0), level)
+
+
+def _features(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
+    """Each feature with the last level that the broker supports."""
+    count, at = _varint(data, at)
+    for _ in range(count - 1):
+        size, at = _varint(data, at)
+        name, at = data[at : at + size - 1], at + size - 1
+        yield name, struct.unpack_from(">h", data, at + 2)[0]
+        at = _after_tags(data, at + 4)
+
+
+def _after_tags(data: bytes, at: int) -> int:
+    count, at = _varint(data, at)
+    for _ in range(count):
+        _tag, at = _varint(data, at)
+        size, at = _varint(data, at)
+        at += size
+    return at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of Kafka's protocol in groups of seven bits, and where it ends."""
+    value = shift = 0
+    while data[at] & 0x80:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | data[at] << shift, at + 1

@@ -55,7 +55,7 @@ from onefold.verify.model import Rows, model
 from onefold.verify.models import TrackedRows
 from onefold.verify.record import Source
 from onefold.verify.summed import Gathered, Sums
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 __all__ = [
     "Column",

@@ -104,6 +104,12 @@ _SAID_BY_THE_SERVER = ":  "
 _NO_CONNECT = "permission denied for database"
 # libpq's message for every refused certificate.
 _NO_TRUST = "certificate verify failed"
+# The messages of libpq and of an English server about a refused login. libpq hides the SQLSTATE here, too.
+_NO_LOGIN = re.compile(
+    r"authentication failed for user|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
+    r"|role \".*\" does not exist|no password supplied|valid client certificate|certificate verify failed"
+    r"|does not match host name|SSL was required|SSL error: .* alert |certificate file|private key file"
+)
 # Words in libpq's messages about TLS, which come only from a responding server.
 _TLS = ("SSL", "certificate")
 _SSL_REQUEST = struct.pack(">II", 8, 80877103)  # from PostgreSQL's protocol
@@ -142,6 +148,19 @@ class NoConnect(Unfit):
         sentence = f"the role {role} of PostgreSQL lacks CONNECT on the database {database}"
         super().__init__(f"{sentence}: `onefold grants` prints the SQL that gives it", "")
         self.code = Code.POSTGRES_RIGHT
+
+
+class NoLogin(CodedError, psycopg.OperationalError):
+    """PostgreSQL refuses the login, or the client refuses PostgreSQL's certificate. The text is libpq's message.
+
+    For a service with an earlier successful login, the refusal may be temporary: a new password is set on one side first.
+    """
+
+    exit_code = REFUSED
+    hint = "Correct the user, the password or the certificates in ONEFOLD_POSTGRES_DSN."
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.POSTGRES_LOGIN, message)
 
 
 class HeldUp(psycopg.OperationalError):
@@ -278,6 +297,7 @@ def connect(
 
     Raises:
         Unfit: the database has another encoding than UTF8, or a pooler stands before it.
+        NoLogin: PostgreSQL refuses the login, or has a certificate that is not trusted.
         psycopg.OperationalError: PostgreSQL does not answer.
     """
     mark = secrets.token_hex(8)
@@ -407,7 +427,9 @@ def _naming_the_reason(dsn: str) -> Iterator[None]:
             user = str(given.get("user") or "of this login")
             raise NoConnect(user, str(given.get("dbname") or user)) from None
         if _NO_TRUST in str(error) and (fault := _fault_of_certificate(given)):
-            raise psycopg.OperationalError(f"{_first_line(error)} ({fault})") from None
+            raise NoLogin(f"{_first_line(error)} ({fault})") from None
+        if _NO_LOGIN.search(str(error)):
+            raise NoLogin(_first_line(error)) from None
         if _REFUSED_BY_POOLER not in str(error):
             raise
         raise _pooled(f"{given.get('host', 'localhost')}:{given.get('port', 5432)}") from None

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 
-def printable(text: str) -> str:
-    """A text in which nothing moves the cursor, changes colours or turns the writing around: anybody's bytes are in it."""
+
+def printable(text: str, keep: str = "") -> str:
+    """A text in which no character moves the cursor, changes colours or turns the writing around. JSON stays JSON.
+
+    Args:
+        keep: characters that stay as they are.
+    """
+    # JSON has escaped its ASCII characters, except DEL.
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
+        char if char.isprintable() or char in keep else json.dumps(char)[1:-1] if char > "~" else repr(char)[1:-1]
+        for char in text
     )
 
 

@@ -6,13 +6,10 @@ Every declared right is necessary: without the right, PostgreSQL refuses a state
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from enum import Enum
 from typing import Any, NamedTuple
 
 import psycopg
-
-from onefold import postgres
 
 ENGINE = "onefold"
 #: The table name for all tables and views of the schema.
@@ -21,7 +18,6 @@ ALL_TABLES = "*"
 REMEDY = "`onefold grants` prints the SQL that gives it"
 # The number of rights in a sentence. The remedy is the same for all rights.
 _SHOWN = 3
-_ANSWER_S = 5.0  # one question to the catalogues; a healthy server answers in milliseconds
 
 
 class Role(Enum):
@@ -35,17 +31,19 @@ class Role(Enum):
 
 
 class Right(NamedTuple):
-    """A privilege on a database, a schema or a table.
+    """A privilege on a database, a schema, a table or a sequence.
 
     Attributes:
         privilege: PostgreSQL's name of the privilege.
         schema: The schema; "" for a right on the database.
         table: The table, or `ALL_TABLES`; "" for a right on the schema.
+        sequence: Whether `table` is the name of a sequence.
     """
 
     privilege: str
     schema: str = ""
     table: str = ""
+    sequence: bool = False
 
     def __str__(self) -> str:
         if not self.schema:
@@ -54,7 +52,7 @@ class Right(NamedTuple):
             return f"{self.privilege} on the schema {self.schema}"
         if self.table == ALL_TABLES:
             return f"{self.privilege} on all tables of the schema {self.schema}"
-        return f"{self.privilege} on the table {self.schema}.{self.table}"
+        return f"{self.privilege} on the {'sequence' if self.sequence else 'table'} {self.schema}.{self.table}"
 
 
 _READ = ("SELECT",)
@@ -86,13 +84,14 @@ _ENGINE: Mapping[Role, Mapping[str, tuple[str, ...]]] = {
 }
 
 _MISSING = """
-SELECT wanted.privilege, coalesce(wanted.schema, ''), coalesce(class.relname, '')
+SELECT wanted.privilege, coalesce(wanted.schema, ''), coalesce(class.relname, ''), coalesce(class.relkind = 'S', false)
 FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS wanted (privilege, schema, name, place)
 LEFT JOIN pg_namespace AS space ON space.nspname = wanted.schema
 LEFT JOIN pg_class AS class ON class.relnamespace = space.oid
     AND (class.relname = wanted.name OR (wanted.name = '*' AND class.relkind IN ('r', 'p', 'v', 'm', 'f')))
 WHERE NOT CASE WHEN wanted.schema IS NULL THEN has_database_privilege(current_database(), wanted.privilege)
                WHEN wanted.name IS NULL THEN has_schema_privilege(space.oid, wanted.privilege)
+               WHEN class.relkind = 'S' THEN has_sequence_privilege(class.oid, wanted.privilege)
                ELSE has_table_privilege(class.oid, wanted.privilege) END
 ORDER BY wanted.place, class.relname
 """
@@ -131,13 +130,3 @@ def lacking(connection: psycopg.Connection[Any], rights: Iterable[Right]) -> str
         return ""
     shown = ", ".join(map(str, found[:_SHOWN])) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
     return f"the role {role_of(connection)} of PostgreSQL lacks {shown}: {REMEDY}"
-
-
-def asked(dsn: str, rights: Iterable[Right], application: str) -> str:
-    """Do the same in a session of its own.
-
-    Raises:
-        psycopg.Error: PostgreSQL opens no session, or does not answer.
-    """
-    with closing(postgres.connect(dsn, application, patience_s=_ANSWER_S)) as connection:
-        return lacking(connection, rights)

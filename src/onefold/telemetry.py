@@ -77,7 +77,7 @@ AUDIT_CYCLE_S = "onefold_audit_cycle_seconds"
 
 _PER_QUEUE = ("domain", "queue")
 
-#: All there are. docs/operating.md lists them, and a test compares.
+#: All there are. docs/monitoring.md lists them, and a test compares.
 METRICS = (
     Metric(HEALTHY, "gauge", "", "0 or 1", "1 when /healthz answers 200, 0 when it answers 503.", ()),
     Metric(PROGRESS_AT, "gauge", "", "unix seconds", "When the service last moved on, or had nothing to do."),

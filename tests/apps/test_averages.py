@@ -19,8 +19,8 @@ from onefold.verify.expect import Oracle
 from onefold.verify.order import Order
 from onefold.verify.outputs import Outputs
 from onefold.verify.record import Record, Source
-from onefold.verify.workloads import averages
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import averages
+from onefold.workloads.shaping import Shape
 
 
 def number(topic: str, at_s: float, value: str = "1", name: str = "n") -> Event:

@@ -21,7 +21,7 @@ from onefold.trades import evaluate, evaluation
 from onefold.trades.evaluation import Plan, Run, _by_window, throughput
 from onefold.trades.feeder import Feeder
 from onefold.trades.report import latencies, write
-from onefold.verify.workloads.trade_feed import TOPIC, Feed, Mix
+from onefold.workloads.trade_feed import TOPIC, Feed, Mix
 from tests.support.coded import code_of
 from tests.support.migrated import migrate_all
 from tests.support.waiting import eventually

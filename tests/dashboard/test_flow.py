@@ -1,7 +1,9 @@
 """Throughput and latency of pipelines without a table `landed`: by what the sink noted of its batches."""
 
 import asyncio
+import html
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +15,8 @@ from onefold.dashboard.flow import Flow
 from onefold.dashboard.panels import Reading
 from onefold.dashboard.reader import Reader
 from tests.support.floor import Floor
-from tests.support.site import LivePage, Site
+from tests.support.site import SOON_S, LivePage, Site
+from tests.support.waiting import eventually
 
 #: (seconds ago, seconds that the oldest took or None, offsets, records or None)
 Noted = tuple[float, float | None, int, int | None]
@@ -31,12 +34,12 @@ def note(connection: psycopg.Connection[Any], *batches: Noted, sink: str = "runn
         connection.execute(_NOTE, {**given, "sink": sink, "at": 1_000_000 * number})
 
 
-def of_batches(dsn: str, sink: str = "runner") -> Flow | None:
+def of_batches(dsn: str, sink: str = "runner", span_s: int = flow.SPAN_S) -> Flow | None:
     async def fetch() -> Flow | None:
         reader = Reader(dsn)
         try:
             async with reader.snapshot() as connection:
-                return (await flow.fetch(connection, sink, None, Reading(), datetime.now(UTC), math.inf))[0]
+                return (await flow.fetch(connection, sink, None, Reading(), datetime.now(UTC), math.inf, span_s))[0]
         finally:
             await reader.close()
 
@@ -99,3 +102,39 @@ def test_the_page_says_what_its_latency_is(page: LivePage, site: Site, floor: Fl
     assert "Produce to commit" in trades, "its panels declare a latency"
     assert "Written to committed" not in trades
     assert "From written" not in trades
+
+
+def test_the_time_range_is_in_the_address(page: LivePage, site: Site, floor: Floor) -> None:
+    """Of charts and batches, and in every link of the page that leads deeper into it."""
+    note(floor.connection, (10, 0.5, 9, 7), (1500, 2.0, 60, 60))
+    note(floor.connection, (10, 0.5, 9, 7), sink="trades")
+    floor.land(50)
+    page.open("/pipelines/runner")
+    page.soon(".range", "the last 5")
+    assert page.text(".range [aria-current]") == "5m"
+    assert page.ask("document.querySelectorAll('#batches tbody tr').length") == 1
+    page.ask("[...document.querySelectorAll('.range nav a')].find(link => link.innerText === '1h').click()")
+    eventually(lambda: page.ask("location.search") == "?since=1h", SOON_S, "the range is in the address")
+    page.soon(".range", "the last 60")
+    assert page.text(".range [aria-current]") == "1h"
+    assert page.ask("document.querySelectorAll('#batches tbody tr').length") == 2
+    spans = "JSON.parse(document.getElementById('plot-rate').dataset.points)[0]"
+    assert page.ask(f"{spans}.at(-1) - {spans}[0]") == 3600 - 25
+    assert page.barriers() == []
+    trades = html.unescape(site.get("/pipelines/trades?since=45m&risk_type=PV")[1])
+    assert 'href="?since=1d&risk_type=PV#flow-title"' in trades
+    assert 'aria-current="true">45m</a>' in trades
+    assert re.search(r'href="\?since=45m&of=\d&risk_type=PV&region=\w+#', trades)
+    for path in ("/pipelines/runner?since=soon", "/pipelines/runner/live?since=1y"):
+        status, text = site.get(path)
+        assert (status, "is no duration" in text) == (400, True)
+    assert site.get("/pipelines/runner?since=99d")[0] == 200
+
+
+def test_a_long_range_is_asked_for_less_often(floor: Floor, database: str) -> None:
+    """It has no more points than a short one, and a second at most."""
+    note(floor.connection, (10, 0.5, 9, 7), (80_000, 2.0, 60, 60))
+    found = of_batches(database, span_s=86_400)
+    assert found is not None
+    assert (len(found.times), found.times[1] - found.times[0]) == (144, 600)
+    assert next(round(rate * 600) for rate in found.rates if rate) == 60

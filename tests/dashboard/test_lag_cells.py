@@ -29,16 +29,17 @@ def cells(lag: Lag | None, *held: Held) -> tuple[str, str]:
 
 
 def test_each_cell_has_the_age_of_the_oldest() -> None:
+    """Before them stands the freshness: the age of the oldest of all that is on its way."""
     drained, busy = Lag(0, 0.0, 0, 0.0), Lag(1234, 12.34, 5, 7200.0, exact=False)
-    assert cells(drained)[0].startswith("0 , the oldest: 0.0 s 0 , the oldest: 0.0 s")
-    assert cells(busy)[0].startswith("&le;&thinsp;1,234 , the oldest: 12.3 s &le;&thinsp;5 , the oldest: 2 h")
+    assert cells(drained)[0].startswith("0.0 s 0 , the oldest: 0.0 s 0 , the oldest: 0.0 s")
+    assert cells(busy)[0].startswith("2 h &le;&thinsp;1,234 , the oldest: 12.3 s &le;&thinsp;5 , the oldest: 2 h")
 
 
 def test_what_is_unknown_is_a_dash() -> None:
     dash = "\N{EM DASH}"
-    assert cells(UNKNOWN)[0].startswith(f"{dash} {dash}")
-    assert cells(None)[0].startswith(f"{dash} {dash}")
-    assert cells(Lag(3, None, 0, 0.0))[0].startswith("3 , the oldest: age unknown 0")
+    assert cells(UNKNOWN)[0].startswith(f"{dash} {dash} {dash}")
+    assert cells(None)[0].startswith(f"{dash} {dash} {dash}")
+    assert cells(Lag(3, None, 0, 0.0))[0].startswith(f"{dash} 3 , the oldest: age unknown 0")
 
 
 def test_what_is_held_back_is_named_as_text() -> None:

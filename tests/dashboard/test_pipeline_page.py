@@ -1,13 +1,15 @@
-"""The page of one pipeline: what it says, its diagram, and that anybody can read it."""
+"""The page of one pipeline: what it says, the way of its records, and that anybody can read it."""
 
 import asyncio
 import html
 import json
+import math
 import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,18 @@ from confluent_kafka import Producer
 
 from onefold.config import stack_state
 from onefold.config.settings import Settings
-from onefold.dashboard import diagram, watcher
-from onefold.dashboard.day import SLOT_S, Day, Minute
+from onefold.dashboard import batches
+from onefold.dashboard.batches import SLOT_S, Slot
 from onefold.dashboard.dead import SELDOM_S, DeadCounts
-from onefold.dashboard.diagram import Box, Diagram, Leg, Way
 from onefold.dashboard.history import History
+from onefold.dashboard.panels import Reading
+from onefold.dashboard.pipeline_view import BOXES_MAX, Box, Stage
 from onefold.dashboard.reader import Reader
 from onefold.dashboard.standing import Dead
 from onefold.operate import positions
-from onefold.operate.lag import Lag
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.dead_letters import REASON_HEADER
+from tests.dashboard.test_flow import note
 from tests.support.floor import Floor
 from tests.support.processes import instance
 from tests.support.site import READERS, SOON_S, LivePage, Site
@@ -113,9 +116,6 @@ def test_all_that_is_known_of_it(page: LivePage, floor: Floor, refused: Callable
         page.soon(".refused", SHOWN)
         assert "speed: 1, should be 2" in page.text(".found")
         page.soon(".filled", "runner.stats about 1 row")
-        assert page.ask("getComputedStyle(document.querySelector('.diagram.tall')).display") == (
-            "block" if width == 320 else "none"
-        )
         assert page.ask("document.documentElement.scrollWidth") <= width
         assert page.ask("document.querySelectorAll('main img').length") == 0
         assert page.barriers() == []
@@ -204,132 +204,128 @@ def test_dead_letters_are_read_only_when_some_have_come(
 
     monkeypatch.setattr(DeadCounts, "_count", noted)
 
-    def told(dead: Dead) -> None:
+    def told(count: int, *reasons: tuple[str, int], exact: bool = True) -> None:
         """Kafka may be too busy to answer, and what was known stays."""
-        eventually(lambda: counts.look().get("runner") == dead, 30, f"runner has {dead}")
 
-    told(Dead(0))
+        def known() -> tuple[int, bool, list[tuple[str, int]]] | None:
+            dead = counts.look().get("runner")
+            return (
+                None if dead is None else (dead.count, dead.exact, [(one.reason, one.count) for one in dead.failures])
+            )
+
+        eventually(lambda: known() == (count, exact, [*reasons]), 30, f"runner has {count}")
+
+    told(0)
     refused("no run", "no key", "no run")
-    told(Dead(3, True, [("no run", 2), ("no key", 1)]))
+    told(3, ("no run", 2), ("no key", 1))
     asked = read.count("runner")
     assert counts.look()["runner"].count == 3
     assert read.count("runner") == asked
     monkeypatch.setattr("onefold.dashboard.dead.READ_MAX", 3)
     refused("no run")
-    told(Dead(4, True, [("no run", 3), ("no key", 1)]))
+    told(4, ("no run", 3), ("no key", 1))
     refused("no key")
-    told(Dead(5, exact=False))
+    told(5, exact=False)
     now[0] += SELDOM_S
-    told(Dead(5, True, [("no run", 3), ("no key", 2)]))
+    told(5, ("no run", 3), ("no key", 2))
     monkeypatch.setattr("onefold.dashboard.dead.SELDOM_MAX", 5)
     now[0] += SELDOM_S
     refused("no run")
-    told(Dead(6, exact=False))
+    told(6, exact=False)
     monkeypatch.setattr(positions, "readable", lambda *_: None)  # Kafka is away: what was known stays
     assert counts.look()["runner"].count == 6
 
 
 def test_how_fast_a_sum_grows() -> None:
     history = History()
+    history.add(999.0, {})
     assert history.a_second("shop") is None
     for second in range(31):
         history.add(1000.0 + second, {"shop": 10 * second})
-        history.add(1000.0 + second, {"shop": 0})  # the same moment again, by another view
-    assert history.a_second("shop") == 10.0
+        assert history.a_second("shop") == (10.0 if second >= 5 else None)
     assert history.a_second("zoo") is None
-    assert history.points("shop") == ([1005, 1010, 1015, 1020, 1025, 1030], [10.0] * 6)
     history.add(1040.0, {"shop": 0})  # it was started over
-    assert history.points("shop")[1][-1] == 0.0
+    assert history.a_second("shop") == 0.0
+    history.add(1041.0, {})
+    assert history.a_second("shop") is None
 
 
-def way(inputs: int, outputs: int, tables: int) -> Way:
-    """So many boxes, with long names."""
-    return Way(
-        [Box("topic", f"input-{n}-{'x' * 60}") for n in range(inputs)], Box("service", "processor"),
-        [Box("topic", f"output {n}") for n in range(outputs)], Box("service", "sink"),
-        [Box("table", f"table {n}") for n in range(tables)], [Leg("1"), Leg("2"), Leg("3"), Leg("4")],
-        Box("dead", "dead letters"), Leg("0"), "words",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("layout", [diagram.wide, diagram.tall])
-@pytest.mark.parametrize(("inputs", "outputs", "tables"), [(1, 1, 1), (3, 1, 4), (1, 5, 5), (20, 20, 20), (2, 3, 1)])
-def test_the_diagram_fits(layout: Callable[[Way], Diagram], inputs: int, outputs: int, tables: int) -> None:
-    """No box lies over another or beyond the edge, each name fits, and each leg has its number and its arrows."""
-    made = layout(way(inputs, outputs, tables))
-    for box in made.boxes:
-        assert 0 <= box.x < box.x + box.w <= made.w
-        assert 0 <= box.y < box.y + box.h <= made.h
-        assert len(box.shown) * diagram.LETTER_W <= box.w
-    for one in made.boxes:
-        for other in made.boxes:
-            apart = (
-                one.x + one.w <= other.x
-                or other.x + other.w <= one.x
-                or one.y + one.h <= other.y
-                or other.y + other.h <= one.y
-            )
-            assert one is other or apart, (one, other)
-    assert {"1", "2", "3", "4", "0"} <= {number.text for number in made.numbers}
-    assert all(0 <= number.x <= made.w and 0 <= number.y <= made.h for number in made.numbers)
-    assert sum(box.kind == "topic" for box in made.boxes) == min(inputs, diagram.BOXES_MAX) + min(
-        outputs, diagram.BOXES_MAX
-    )
-    assert sum(arrow.head for arrow in made.arrows) >= 5
-
-
-@pytest.mark.promise("the-last-day")
-def test_the_last_day_outlives_the_dashboard(tmp_path: Path) -> None:
-    """Rates of neighbouring minutes only; what nobody saw is a hole, and lines that are no points are passed over."""
-    file, now = tmp_path / "run" / "history.jsonl", time.time() // SLOT_S * SLOT_S
-    kept = Day(file)
-    for minute, (landed, oldest) in enumerate([(0, 0.0), (600, 9.0), (1200, 3.0), (0, 1.0)]):
-        kept.add(now - 3600 + 60 * minute, {"shop": Minute(landed, 5, oldest)})
-    kept.add(now - 1200, {"shop": Minute(90_000, 0, 0.0)})
-    with file.open("a", encoding="utf-8") as others:
-        others.write('[1, {"shop": [1, 2]}]\n"no point"\n[17')
-    (first, *holes) = [one.slots("shop") for one in (kept, Day(file))][1]
-    assert first.rate == pytest.approx(20 / 3)
-    assert first.oldest_s == 9.0
-    assert all(slot.rate is None for slot in holes)
-    assert kept.slots("zoo") == []
-    assert file.stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.promise("the-last-day")
-def test_the_last_day_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.dashboard.day.MINUTES", 10)
-    monkeypatch.setattr("onefold.dashboard.day._LINES_MAX", 20)
-    file, now = tmp_path / "history.jsonl", time.time()
-    kept = Day(file)
-    for minute in range(50):
-        kept.add(now + 60 * (minute - 49), {"shop": Minute(60 * minute, 0, 0.0)})
-        assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
-    for one in (kept, Day(file)):
-        assert sum(slot.rate is not None for slot in one.slots("shop")) <= 2, "ten minutes are in two slots at most"
-    kept.add(now + 3600, {"shop": Minute(0, 0, 0.0)})
-    assert kept.slots("shop") == [], "what is too old goes, however few points came since"
-
-
-@pytest.fixture
-def remembered(tmp_path: Path) -> None:
-    """Ninety minutes of the runner, ten events a second, seen by a dashboard before this one."""
-    now = time.time()
-    lines = [f"{json.dumps([now - 60 * (90 - minute), {'runner': [600 * minute, 1, 7.0]}])}\n" for minute in range(90)]
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "history.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
-def test_the_last_day_is_shown(remembered: None, page: LivePage, floor: Floor) -> None:
-    """As charts, and as a table of hours."""
+@pytest.mark.parametrize("width", [1280, 320])
+def test_the_way_fits(page: LivePage, floor: Floor, width: int) -> None:
+    """From left to right, or from top to bottom: no box lies over another, none is cut off, each arrow has its number. Of many
+    boxes the last one says how many are left out.
+    """
     wrong(floor.connection)
+    page.emulate(width=width)
     page.open("/pipelines/runner")
-    page.soon("#day", "offsets, ten minutes a point; 10 at most")
-    assert "7.0" in page.text("#day")
+    page.soon(".way", "about 1 row")
+    page.ask(
+        "document.querySelectorAll('.box span:first-child').forEach(name => { name.textContent += 'x'.repeat(60) })"
+    )
+    places = page.ask(
+        "[...document.querySelectorAll('.box, .leg')].map(one => one.getBoundingClientRect()).map(one =>"
+        " [one.left, one.right, one.top, one.bottom])"
+    )
+    for number, (left, right, top, bottom) in enumerate(places):
+        assert 0 <= left < right <= width
+        for other_left, other_right, other_top, other_bottom in places[:number]:
+            apart = right <= other_left or other_right <= left or bottom <= other_top or other_bottom <= top
+            assert apart, (width, places[number], (other_left, other_right, other_top, other_bottom))
+    starts = page.ask(
+        "[...document.querySelectorAll('.stage')].map(one => one.getBoundingClientRect()).map(one => [one.left, one.top])"
+    )
+    across, down = ([one[axis] for one in starts] for axis in (0, 1))
+    assert (across if width == 1280 else down) == sorted(set(across if width == 1280 else down))
+    assert page.ask("document.querySelectorAll('.leg').length") == 4
+    assert "" not in page.ask("[...document.querySelectorAll('.leg .at')].map(one => one.innerText)")
+
+
+def test_many_boxes_are_counted() -> None:
+    assert Stage([Box("table", "t")] * BOXES_MAX).most == BOXES_MAX
+    assert Stage([Box("table", "t")] * (BOXES_MAX + 1)).most == BOXES_MAX - 1
+
+
+@pytest.mark.promise("the-last-day")
+def test_the_last_day_is_in_the_database(page: LivePage, floor: Floor) -> None:
+    """As charts, and as a table of hours, from the first moment on: no dashboard has to have been there."""
+    wrong(floor.connection)
+    noted = [(60 * minute, 7.0 if minute == 50 else 0.5, 600, 600) for minute in range(15, 100)]
+    note(floor.connection, *noted, (90_000, 99.0, 90_000, 90_000))
+    page.open("/pipelines/runner")
+    page.soon("#day", "records, ten minutes a point; 10 at most")
+    assert "the worst batch of ten minutes; 7.0" in page.text("#day")
     page.ask("document.querySelector('#day-numbers summary').click()")
     assert page.ask("document.querySelectorAll('#day-numbers tbody tr').length") in (2, 3)
     eventually(lambda: page.ask("document.querySelectorAll('#day .plot canvas').length") == 2, SOON_S, "both are drawn")
     assert page.barriers() == []
+
+
+@pytest.mark.promise("the-last-day")
+def test_what_was_not_written_is_nothing_and_what_is_not_known_is_left_out(floor: Floor, database: str) -> None:
+    """Ten minutes without a batch have a rate of 0. Offsets stand for records that were not counted."""
+    note(floor.connection, (7200, 2.5, 6000, 3000), (3600, None, 1200, None))
+    slots = day_of(database)
+    assert [slot.until - slots[0].until for slot in slots] == [SLOT_S * number for number in range(len(slots))]
+    assert len(slots) in (12, 13), "up to the present ten minutes"
+    assert [(slot.rate, slot.oldest_s) for slot in slots if slot.rate] == [
+        (5.0, pytest.approx(2.5, abs=0.01)),
+        (2.0, None),
+    ]
+    assert day_of(database, "bank") == []
+    floor.connection.execute("REVOKE SELECT ON onefold.batch FROM onefold_reader")
+    assert day_of(database) == []
+
+
+def day_of(dsn: str, sink: str = "runner") -> Sequence[Slot]:
+    async def fetch() -> Sequence[Slot]:
+        reader = Reader(dsn)
+        try:
+            async with reader.snapshot() as connection:
+                return (await batches.day(connection, sink, Reading(), datetime.now(UTC), math.inf))[0]
+        finally:
+            await reader.close()
+
+    return asyncio.run(fetch())
 
 
 def test_who_has_which_task(
@@ -344,29 +340,3 @@ def test_who_has_which_task(
         eventually(lambda: "no processor" not in page.text("#tasks"), 30, "each task has somebody")
         assert page.ask("document.querySelectorAll('#tasks tbody tr').length") == 2
         assert page.barriers() == []
-
-
-def test_each_minute_is_kept_while_nobody_looks(
-    floor: Floor, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong(floor.connection)
-    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path))
-    monkeypatch.setattr(watcher, "MINUTE_S", 0.05)
-    monkeypatch.setattr(watcher, "ask_lag", lambda settings: ({"runner": Lag(1, 2.0, 0, 0.0)}, ""))
-    file = tmp_path / "run" / "history.jsonl"
-
-    async def watch() -> None:
-        reader = Reader(database)
-        running = asyncio.create_task(watcher.Watcher(reader, Settings()).run())
-        kept = asyncio.to_thread(
-            eventually, lambda: file.is_file() and file.read_text(encoding="utf-8").count("\n") > 2, 20, "kept"
-        )
-        await kept
-        running.cancel()
-        await asyncio.wait([running])
-        await reader.close()
-
-    asyncio.run(watch())
-    assert [json.loads(line)[1] for line in file.read_text(encoding="utf-8").splitlines()][:2] == [
-        {"runner": [0, 1, 2.0]}
-    ] * 2

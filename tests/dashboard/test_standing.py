@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from onefold.dashboard.engine import Verdict
+from onefold.dashboard.failures import Failure
 from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.standing import Dead, Facts, Headline, Rank, Service, Waiting, headline, of
 from onefold.operate.held import Held
@@ -30,6 +31,7 @@ LOADER = Held("shop.sales", 1, 5, 12, "loader", 93.4)
 JOBS = Jobs("shop.mails", 3, 0, 3, 5, 9, 1, 0, "", None)
 FOLDER = Service("processor-shop-1", "running")
 KILLED = Service("processor-shop-1", "running", 2, "was killed by signal 9", NOW - timedelta(seconds=90))
+NO_JSON = Failure("not JSON", 2, 2, 2, NOW, NOW, "shop.sales.dead", "0/7")
 
 #: What is true, the headline, a part of the sentence below it, and where to look; the worst first.
 CASES: list[tuple[dict[str, Any], str, str, str]] = [
@@ -59,7 +61,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"queues": [JOBS, replace(JOBS, refused=2, refusal="no address")]}, "shop has 2 jobs that cannot be done",
      "No address. They wait in shop.mails,", "onefold status"),
     ({"dead": Dead(1200, False)}, "shop has up to 1,200 dead letters", "refused these", "onefold dead-letters list shop"),
-    ({"dead": Dead(2, True, [("not JSON", 2)])}, "shop has 2 dead letters", "Not JSON (2\N{MULTIPLICATION SIGN}).",
+    ({"dead": Dead(2, True, [NO_JSON])}, "shop has 2 dead letters", "Not JSON (2\N{MULTIPLICATION SIGN}).",
      "onefold dead-letters list shop"),
     ({"services": [KILLED]}, "shop had to be restarted", f"killed by signal 9, 90{SP}s ago; it was restarted 2 times.",
      "onefold logs processor-shop-1"),
@@ -68,6 +70,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"verdict": replace(verdict("valid", 7), outputs=0)}, "shop has rows that no verdict covers",
      "Verified at 11:59:00, before its first output record; 7 offsets were written since.", "onefold verify shop"),
     ({"verdict": None}, "shop was never verified", "No run of `onefold verify` has recomputed", "onefold verify shop"),
+    ({"unchecked": ["shop.stock: It takes long."]}, "shop has an invariant that is not checked here", "shop.stock: It takes",
+     "onefold verify shop"),
     ({"uncompared": ["Sales: It has too many rows."]}, "shop has sums that are not compared here", "Sales: It has too many",
      "onefold verify shop"),
     ({"to_land": Waiting(8, 16.0, 3.0)}, "shop is behind", "8 records wait to be written", ""),

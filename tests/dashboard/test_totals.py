@@ -13,8 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
 from onefold.config.settings import Settings
+from onefold.dashboard import observer
+from onefold.dashboard.known import Asked
 from onefold.dashboard.movement import Seen
-from onefold.dashboard.totals import Asked, Looked, Totals, ask
+from onefold.dashboard.observer import NOTHING, Looked, Observer, Offsets
+from onefold.dashboard.snapshot import LagNow
+from onefold.dashboard.totals import Totals
 from onefold.error_codes import Code
 from onefold.operate import pipelines, positions
 from onefold.operate.held import Held
@@ -28,6 +32,7 @@ from onefold.telemetry import HELD_S, LAG_EVENTS, LAG_S, LAG_TO_FOLD, LAG_TO_LAN
 from tests.support.clock import Clock
 from tests.support.site import Site
 from tests.support.told import families
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.promise("unhealthy-is-said")
 
@@ -40,7 +45,8 @@ class Shown:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pipelines, "domains", lambda: ["orders"])
         self.clock = Clock()
-        self.totals = Totals(Settings(), lambda: Asked({}), self.clock)
+        self.observer = Observer(Settings(), "", self.clock)
+        self.totals = Totals(self.observer, Settings().stall_s, self.clock)
         self.totals._told.health._clock = self.clock
 
     def trouble(self, to_fold: int | None, to_land: int | None, landed: int | None, problem: str = "") -> str:
@@ -55,8 +61,18 @@ class Shown:
     def after(self, found: Mapping[str, Seen], problem: str) -> str:
         """The same of what is found."""
         self.clock.now += 40
-        self.totals.take(found, problem)
+        self.observer.take(Offsets({}, found, problem))
+        self.totals.tell()
         return self.totals._told.health.trouble()
+
+    def look(self, lags: dict[str, Lag] | None = None, held: dict[str, list[Held]] | None = None) -> None:
+        """Tell what takes longer to find out."""
+        self.observer.looked = behind(lags or {}, held)
+        self.totals.tell()
+
+
+def behind(lags: dict[str, Lag], held: dict[str, list[Held]] | None = None) -> Looked:
+    return Looked(Asked(LagNow(lags, None, None)), held)
 
 
 class Away:
@@ -67,13 +83,15 @@ class Away:
         self.error: psycopg.Error = psycopg.OperationalError("connection refused")
         self.questions = 0
         monkeypatch.setattr(loading, "load_topology", lambda name: SimpleNamespace(name=name))
+        monkeypatch.setattr(observer, "_ledger", self._landed)
         monkeypatch.setattr(positions, "landed", self._landed)
         self.domains("orders")
         self.missing({})
 
     def asked(self) -> tuple[Mapping[str, Seen], str]:
-        seen, problem, _ = ask(Settings(bootstrap_servers="nowhere:1", postgres_dsn="host=nowhere"), "host=nowhere")
-        return seen, problem
+        settings = Settings(bootstrap_servers="nowhere:1", postgres_dsn="host=nowhere")
+        found = Observer(settings, "host=nowhere")._ask()
+        return found.seen, found.problem
 
     def domains(self, *names: str) -> None:
         self._patch.setattr(pipelines, "domains", lambda: list(names))
@@ -186,85 +204,89 @@ def test_a_database_that_does_not_answer_is_waited_for_once(away: Away) -> None:
 def test_lag_is_told_in_events_and_in_seconds(looked: Shown) -> None:
     """As a person means it: to the database. What is unknown is absent, and no old figure stays."""
     assert looked.lag() == {}
-    looked.totals.take_looked(Looked({"orders": Lag(3, 1.5, 4, 70.0)}))
+    looked.look({"orders": Lag(3, 1.5, 4, 70.0)})
     assert looked.lag() == {LAG_EVENTS: 7, LAG_S: 70.0}
-    looked.totals.take_looked(Looked({"orders": Lag(3, None, 0, 0.0)}))
+    looked.look({"orders": Lag(3, None, 0, 0.0)})
     assert looked.lag() == {LAG_EVENTS: 3}
-    for unknown in ({"orders": UNKNOWN}, {}):
-        looked.totals.take_looked(Looked({"orders": Lag(0, 0.0, 0, 0.0)}))
+    several: tuple[dict[str, Lag], ...] = ({"orders": UNKNOWN}, {})
+    for unknown in several:
+        looked.look({"orders": Lag(0, 0.0, 0, 0.0)})
         assert looked.lag() == {LAG_EVENTS: 0, LAG_S: 0}
-        looked.totals.take_looked(Looked(unknown))
+        looked.look(unknown)
         assert looked.lag() == {}
 
 
 def test_what_an_open_transaction_hides_is_no_health(looked: Shown) -> None:
     """There is no lag then, and nothing that could move."""
 
-    def held(age_s: float) -> Looked:
+    def hold(age_s: float) -> None:
         one = Held("orders.totals", 1, 7, 12, "processor-1", age_s)
-        return Looked({"orders": Lag(0, 0.0, 0, 0.0)}, {"orders": [one, one._replace(age_s=11.0)]})
+        looked.look({"orders": Lag(0, 0.0, 0, 0.0)}, {"orders": [one, one._replace(age_s=11.0)]})
 
     def told() -> tuple[int, str, list[str]]:
         shown = [line for line in looked.totals._told.metrics().decode().splitlines() if line.startswith(HELD_S)]
         return (*looked.totals._told.healthz(), shown)
 
     assert looked.trouble(0, 0, 5) == ""
-    looked.totals.take_looked(held(20.0))
+    hold(20.0)
     status, _, shown = told()
     assert (status, shown) == (200, [f'{HELD_S}{{domain="orders"}} 20.0']), "it may still be a transaction as any other"
-    looked.totals.take_looked(held(600.0))
+    hold(600.0)
     status, text, shown = told()
     assert (status, shown) == (503, [f'{HELD_S}{{domain="orders"}} 600.0'])
     assert text == (
         "orders: orders.totals/1 at offset 7: the transaction of processor-1 is open for 600 s and blocks 12 offsets"
     )
-    looked.totals.take_looked(Looked())
+    looked.look()
     assert told()[::2] == (503, []), "who does not know whether it has ended does not call it well"
-    looked.totals.take_looked(Looked(held={"orders": []}))
+    looked.look(held={"orders": []})
     assert told()[::2] == (200, [f'{HELD_S}{{domain="orders"}} 0.0'])
 
 
 def test_a_scrape_waits_for_no_long_look_at_what_is_behind(looked: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one has what was found; meanwhile nobody looks a second time."""
-    monkeypatch.setattr("onefold.dashboard.totals.LOOK_S", 0.01)
+    monkeypatch.setattr(observer, "LOOK_S", 0.01)
     begun, found, looks = Event(), Event(), []
 
-    def look() -> Looked:
+    def look(_: Offsets) -> Looked:
         looks.append(1)
         begun.set()
         assert found.wait(20)
-        return Looked({"orders": Lag(2, 9.0, 0, 0.0)})
+        return behind({"orders": Lag(2, 9.0, 0, 0.0)})
 
     async def scrape() -> None:
         for _ in range(2):
-            looked.clock.now += 10
-            await looked.totals._look()
+            await looked.observer._round()
+            looked.totals.tell()
         assert await asyncio.to_thread(begun.wait, 20)
         assert (looked.lag(), len(looks)) == ({}, 1)
         found.set()
-        assert looked.totals._looking is not None
-        await looked.totals._looking
+        assert looked.observer._looking is not None
+        await looked.observer._looking
+        looked.totals.tell()
         assert looked.lag() == {LAG_EVENTS: 2, LAG_S: 9.0}
 
-    looked.totals._ask = lambda: Asked({}, look=look)
+    monkeypatch.setattr(looked.observer, "_ask", lambda: Offsets({}, {}))
+    monkeypatch.setattr(looked.observer, "_look", look)
     asyncio.run(scrape())
 
 
 def test_health_is_told_while_a_server_hangs(looked: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     """To everybody who asks, within a bound; with the same patience as for a server that is away, and the reason."""
-    monkeypatch.setattr("onefold.dashboard.totals.ANSWER_S", 0.05)
+    monkeypatch.setattr(observer, "ANSWER_S", 0.05)
     thawed, questions = Event(), []
 
-    def ask_one_that_hangs() -> Asked:
+    def ask_one_that_hangs() -> Offsets:
         questions.append(1)
         assert thawed.wait(20)
-        return Asked({"orders": Seen(0, 0, 5)})
+        return Offsets({}, {"orders": Seen(0, 0, 5)})
 
     async def told() -> tuple[int, str]:
         answer = await looked.totals.healthz(Request({"type": "http"}))
         return answer.status_code, bytes(answer.body).decode()
 
     async def scrape() -> None:
+        running = asyncio.create_task(looked.observer.run())
         assert [status for status, _ in await asyncio.gather(*(told() for _ in range(3)))] == [200] * 3
         assert f'{LAG_TO_FOLD}{{domain="orders"}} NaN' in looked.totals._told.metrics().decode()
         assert looked.lag() == {}
@@ -272,48 +294,89 @@ def test_health_is_told_while_a_server_hangs(looked: Shown, monkeypatch: pytest.
         status, text = await told()
         assert (status, len(questions)) == (503, 1)
         assert "orders to write: no progress for 70 s: Kafka or PostgreSQL has not answered for 70 s" in text
+        monkeypatch.setattr(observer, "ANSWER_S", 20.0)
         thawed.set()
-        assert looked.totals._asking is not None
-        await looked.totals._asking
         assert await told() == (200, "everything moves, or has nothing to do\n")
+        running.cancel()
 
-    looked.totals._ask = ask_one_that_hangs
+    monkeypatch.setattr(looked.observer, "_ask", ask_one_that_hangs)
+    monkeypatch.setattr(looked.observer, "_look", lambda _: NOTHING)
     asyncio.run(scrape())
 
 
 def test_a_pipeline_that_moved_before_is_waited_for_from_then_on(looked: Shown) -> None:
     """What hangs is no movement; nor is what was seen before forgotten."""
-    looked.totals.take({"orders": Seen(5, 0, 5)}, "")
+    looked.observer.take(Offsets({}, {"orders": Seen(5, 0, 5)}))
     looked.clock.now += 50
-    looked.totals._asking_since = looked.clock.now
+    looked.observer.asking_since = looked.clock.now
     looked.clock.now += 20
-    looked.totals._unanswered()
+    looked.totals.tell(answered=False)
     assert "orders to process: no progress for 70 s: Kafka or" in looked.totals._told.health.trouble()
     assert looked.after({"orders": Seen(4, 0, 5)}, "") == ""
 
 
+def test_nothing_is_asked_while_nobody_wants_to_know(looked: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first question on all who ask share the rounds. Of what was seen long ago nobody knows what has moved since."""
+    monkeypatch.setattr(observer, "EVERY_S", 0.01)
+    questions: list[float] = []
+
+    def ask() -> Offsets:
+        questions.append(looked.clock.now)
+        return Offsets({}, {"orders": Seen(5, 0, 5)})
+
+    async def watch() -> None:
+        running = asyncio.create_task(looked.observer.run())
+        await asyncio.to_thread(int)  # the task has begun when that has ended
+        assert questions == []
+        assert all(await asyncio.gather(*(looked.observer.recent() for _ in range(3))))
+        await asyncio.to_thread(eventually, lambda: len(questions) > 2, 20, "it goes on by itself")
+        looked.clock.now += observer.WANTED_S + 1
+        await asyncio.to_thread(eventually, lambda: not looked.observer._wanted.is_set(), 20, "nobody wants to know")
+        before = len(questions)
+        assert await looked.observer.recent()
+        assert len(questions) > before
+        looked.totals.tell()
+        assert looked.totals._told.health.trouble() == "", "it may have moved meanwhile"
+        running.cancel()
+
+    monkeypatch.setattr(looked.observer, "_ask", ask)
+    monkeypatch.setattr(looked.observer, "_look", lambda _: NOTHING)
+    asyncio.run(watch())
+
+
+def test_an_oldest_record_that_gets_younger_is_progress(looked: Shown) -> None:
+    """Of a backlog that stays as large as it is."""
+    for _ in range(2):
+        looked.trouble(5, 0, 5)
+        looked.observer.movement.oldest("orders", 7.0)
+    assert looked.trouble(5, 0, 5) != ""
+    looked.observer.movement.oldest("orders", 9.0)
+    looked.totals.tell()
+    assert looked.totals._told.health.trouble() == ""
+
+
 @pytest.mark.parametrize("error", [psycopg.OperationalError("gone"), KafkaException("gone"), RuntimeError("a bug")])
 def test_whatever_goes_wrong_is_unknown_and_no_trace(
-    looked: Shown, capsys: pytest.CaptureFixture[str], error: Exception
+    looked: Shown, capsys: pytest.CaptureFixture[str], error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was found before does not stay as if it were true now."""
 
-    def fails() -> Looked:
+    def fails(*_: object) -> Looked:
         raise error
 
-    async def scrape(ask: Callable[[], Asked]) -> None:
-        looked.totals._ask = ask
-        looked.totals.take_looked(Looked({"orders": Lag(2, 9.0, 0, 0.0)}))
+    async def scrape(ask: Callable[[], Offsets]) -> None:
+        monkeypatch.setattr(looked.observer, "_ask", ask)
+        looked.look({"orders": Lag(2, 9.0, 0, 0.0)})
         looked.clock.now += 40
-        await looked.totals._look()
-        assert looked.totals._looking is not None
-        await asyncio.wait([looked.totals._looking])
+        await looked.observer._round()
+        looked.totals.tell()
         assert looked.lag() == {}
 
-    def asks() -> Asked:
+    def asks() -> Offsets:
         raise error
 
-    for ask_so in (lambda: Asked({"orders": Seen(0, 0, 5)}, look=fails), asks, asks):
+    monkeypatch.setattr(looked.observer, "_look", fails)
+    for ask_so in (lambda: Offsets({}, {"orders": Seen(0, 0, 5)}), asks, asks):
         asyncio.run(scrape(ask_so))
     gc.collect()  # of a task whose error nobody has taken, Python says so when it goes
     said = capsys.readouterr()

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -18,8 +18,9 @@ from onefold.dashboard import detail, engine, flow, invariants, jobs, panel_view
 from onefold.dashboard import snapshot as snapshots
 from onefold.dashboard.engine import Engine
 from onefold.dashboard.flow import Flow
+from onefold.dashboard.invariants import Checked
 from onefold.dashboard.panels import BUDGET_S, NOT_YET, REST, Reading, Shown, Table, bars
-from onefold.dashboard.reader import UNFIT, Connection, Reader
+from onefold.dashboard.reader import TOO_LARGE, UNFIT, Connection, Reader
 from onefold.dashboard.rollups import Level, Row, Sum
 from onefold.dashboard.snapshot import LagNow, OfPipeline, Snapshot, View, is_conclusive, take
 from onefold.dashboard.words import figure, templates
@@ -184,7 +185,7 @@ def test_a_snapshot_has_one_deadline_for_all_views(monkeypatch: pytest.MonkeyPat
     found: list[float] = []
 
     async def flowing(*asked: Any) -> tuple[None, str]:
-        found.append(asked[-1])
+        found.append(asked[-2])
         return None, ""
 
     for module, name in ((rollups, "agreements"), (invariants, "fetch"), (jobs, "fetch"), (detail, "fetch")):
@@ -196,7 +197,7 @@ def test_a_snapshot_has_one_deadline_for_all_views(monkeypatch: pytest.MonkeyPat
     door = SimpleNamespace(snapshot=lambda: nullcontext(connected(lambda text: [])[1]))
     views: list[View] = [OfPipeline("shop"), OfPipeline("bank"), None]
     asyncio.run(take(cast(Reader, door), views, Reading(lambda: float(next(ticks)))))
-    assert found == [BUDGET_S, BUDGET_S]
+    assert found == [1 + BUDGET_S, 1 + BUDGET_S], "the invariants before them have a time of their own"
 
 
 def test_the_statements_of_a_panel_have_a_second_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,18 +245,57 @@ def test_a_level_without_a_producer_is_shown() -> None:
     assert content.parts == [Row("a", Sum(Decimal(3), 2), None)]
 
 
-@pytest.mark.parametrize("error", [psycopg.errors.DivisionByZero("division by zero"), RecursionError("too deep")])
-def test_an_invariant_that_gives_no_rows_is_reported_like_a_broken_one(error: Exception) -> None:
+class Rules:
+    """The invariants of two pipelines. answer: gives the rows of each, or raises; with the clock of what is kept."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], answering.Rows]) -> None:
+        monkeypatch.setattr(invariants, "_rules", lambda name: (Invariant(f"{name}.x", f"SELECT {name}".encode()),))
+        self.clock = 0.0
+        self._connection = connected(lambda text: [("bank",), ("shop",)] if "nspname" in text else answer(text))[1]
+        self._reading = Reading(lambda: self.clock)
+
+    def checked(self) -> Mapping[str, Checked]:
+        ends = self._reading.ends(snapshots.INVARIANTS_S)
+        return asyncio.run(invariants.fetch(self._connection, self._reading, NOW, ends))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (psycopg.errors.DivisionByZero("division by zero"), "the query does not work: division by zero"),
+        (RecursionError("too deep"), "the query gives a value that cannot be shown here"),
+    ],
+)
+def test_an_invariant_that_gives_no_rows_is_reported_like_a_broken_one(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
     def answer(text: str) -> answering.Rows:
         raise error
 
-    found = asyncio.run(invariants._broken(connected(answer)[1], Invariant("shop.x", b"SELECT 1")))
-    assert found == [f"shop.x: the query does not work: {error}"]
+    assert Rules(monkeypatch, answer).checked()["shop"] == Checked(1, [f"shop.x: {said}"], [])
 
 
-def test_an_invariant_that_takes_too_long_is_the_databases_trouble() -> None:
+def test_an_invariant_that_takes_too_long_costs_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called unchecked, and asked again in a minute."""
+    asked = []
+
     def answer(text: str) -> answering.Rows:
-        raise psycopg.errors.QueryCanceled("statement timeout")
+        asked.append(text)
+        if "bank" in text:
+            rules.clock += 1.0
+            raise psycopg.errors.QueryCanceled("statement timeout")
+        return [(7,)]
 
-    with pytest.raises(psycopg.errors.QueryCanceled):
-        asyncio.run(invariants._broken(connected(answer)[1], Invariant("shop.x", b"SELECT 1")))
+    rules = Rules(monkeypatch, answer)
+    assert rules.checked() == {
+        "bank": Checked(1, [], [f"bank.x: {TOO_LARGE}"]),
+        "shop": Checked(1, [], [f"shop.x: {NOT_YET}"]),
+    }
+    assert rules.checked()["shop"] == Checked(1, ["shop.x: a 7"], [])
+    assert len(asked) == 2
+    for seconds in (59, 2):
+        rules.clock += seconds
+        assert rules.checked()["shop"] == Checked(1, ["shop.x: a 7"], []), (
+            "also while bank takes the time of a snapshot"
+        )
+    assert asked[2:] == ["b'SELECT shop'", "b'SELECT bank'"]

@@ -21,7 +21,7 @@ from onefold.cli import main
 from onefold.config.settings import Settings
 from onefold.dashboard import tasks
 from onefold.error_codes import Code, CodedError
-from onefold.exit_codes import OK, REFUSED
+from onefold.exit_codes import OK, REFUSED, USAGE
 from onefold.jobs import topics as job_topics
 from onefold.jobs.loading import contract_of
 from onefold.jobs.queue import KafkaQueue
@@ -38,7 +38,7 @@ from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.io.membership import Membership
 from onefold.processor.loading import topology_of
 from onefold.replication import AS_BROKERS
-from onefold.spark_sink.kafka.topics import Ends, Topics
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
 from onefold.verify.verdict import CannotTell
@@ -146,7 +146,7 @@ def sink(client: dict[str, str]) -> None:
         for topic, number in reach:
             topics.record_from(topic, number, reach[topic, number].start)
             topics.is_compacted(topic)
-    Ends(servers, options).of(reads)
+        topics.ends(reads)
 
 
 def worker(client: dict[str, str]) -> None:
@@ -168,9 +168,11 @@ def worker(client: dict[str, str]) -> None:
 
 
 def verifier(client: dict[str, str]) -> None:
-    """Every topic is read to its end."""
-    names = [acl.name for acl in acls_of(Service.VERIFIER, [find()[PIPELINE]])]
+    """Every topic is read to its end, and inputs and outputs are asked whether they are compacted."""
+    names = dict.fromkeys(acl.name for acl in acls_of(Service.VERIFIER, [find()[PIPELINE]]))
+    topology = topology_of(PIPELINE)
     with closing(Log(client, names)) as log:
+        log.compacted([*topology.reads, *topology.outputs])
         log.read(log.stable_ends(), lambda record: None)
 
 
@@ -251,7 +253,8 @@ def test_each_right_that_is_missing_is_named(rights: Rights, service: Service) -
 
 def _said(service: Service, acl: Acl, client: dict[str, str]) -> str:
     pipeline = find()[JOBS if service is Service.WORKER else PIPELINE]
-    if acl.operation in (CONFIGS, DESCRIBE) and acl.kind == TOPIC:  # the guarantee is unknown then
+    is_setting = acl.operation in (CONFIGS, DESCRIBE) and acl.kind == TOPIC
+    if is_setting and service is not Service.VERIFIER:  # the guarantee is unknown then
         roles = facts.roles_of(topology_of(PIPELINE), replicated=False)
         return str({**facts.of_topics(roles, client).unknown})
     if acl.operation == "Create":  # of a topic that is there
@@ -276,6 +279,37 @@ def _said(service: Service, acl: Acl, client: dict[str, str]) -> str:
             eventually(is_known, ANSWER_S, "it is known")
             return looked.trouble.get(pipeline.name, "")
     return refusal(partial(PARTS[service], client))
+
+
+def test_the_check_of_the_servers_names_what_a_service_lacks(
+    rights: Rights, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up(rights.client, tmp_path, monkeypatch, database)
+    words = ["check", PIPELINE, "--servers", "--json"]
+
+    def check(*more: str) -> tuple[int, dict[str, Any]]:
+        code = main.run([*words, *more])
+        return code, json.loads(capsys.readouterr().out)["servers"]
+
+    every = needed(Service.PROCESSOR)
+    rights.give(every)
+    code, said = check()
+    assert code == OK, said
+    (note,) = [one for one in said["notes"] if one.startswith(f"user {USER} in Kafka lacks rights for ")]
+    assert "processor" not in note
+    assert "sink" in note
+    assert check("--service", "processor") == (OK, {**said, "notes": [one for one in said["notes"] if one != note]})
+    topic, group = next(one for one in every if one.operation == "Write" and one.kind == TOPIC), f"onefold-{PIPELINE}"
+    rights.take(topic)
+    rights.take(Acl(GROUP, group, "Read"))
+    code, said = check("--service", "processor")
+    assert code == REFUSED
+    (sentence,) = [one for one in said["wrong"] if "`onefold acls`" in one]
+    assert f"lacks for processor: Read on group {group}, Write on topic {topic.name}. " in sentence
+    rights.take_all()
+    code, said = check()
+    assert code == REFUSED
+    assert main.run(["check", PIPELINE, "--servers", "--service", "nobody"]) == USAGE
 
 
 def test_the_operators_verbs_run_and_name_a_right_that_is_missing(

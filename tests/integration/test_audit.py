@@ -27,7 +27,7 @@ from onefold.processor.io.admin import connect, create_topics
 from onefold.verify.audit.auditor import Auditor
 from onefold.verify.audit.pace import Pace
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.audited import NAMED_WITHIN_S, Audited
 from tests.support.coded import code_of
 from tests.support.infrastructure import delete_topics

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from onefold.processor.core.topology import Topology
 from onefold.verify.owner import SOURCE_HEADER
-from onefold.verify.workloads import bank, sheets
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import bank, sheets
+from onefold.workloads.shaping import Input, Shape
 from tests.integration.test_sheets import worker
 from tests.support.audited import NAMED_WITHIN_S, Audited
 from tests.support.merged import land

@@ -29,8 +29,8 @@ from onefold.stack.embedded import Infrastructure
 from onefold.verify.invariants import broken, invariants
 from onefold.verify.verdict import INVALID, VALID
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import bank
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import bank
+from onefold.workloads.shaping import Shape
 from tests.integration.test_sink_merges import _merge
 from tests.support.infrastructure import delete_topics
 from tests.support.migrated import migrate_all
@@ -174,7 +174,7 @@ def test_a_transfer_that_settles_twice_breaks_the_total(
 # --- what the engine owes a pipeline that feeds itself
 
 
-@pytest.mark.matrix  # from day to day tests/chaos/test_replicas.py, with tables and readers
+@pytest.mark.long  # 20 s; with tables and readers tests/chaos/test_replicas.py
 def test_replicas_move_money_once_whichever_of_them_is_killed(
     fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path
 ) -> None:

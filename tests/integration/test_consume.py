@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from onefold.cli.main import run
 from onefold.exit_codes import OK
 from onefold.operate import consuming
 from onefold.processor.core.topology import Topology
 from tests.support.explained import Explained, send
+from tests.support.infrastructure import transactional
 
 MakeDomain = Callable[..., Topology]
 
@@ -33,8 +33,7 @@ def consumed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, 
 
 def test_records_are_read_decoded(campaigns: Explained, capsys: pytest.CaptureFixture[str]) -> None:
     """Inputs are JSON, outputs Avro; a record that the pipeline refused shows its bytes. What was aborted never was."""
-    producer = Producer({**campaigns.client, "transactional.id": "somebody-else"})
-    producer.init_transactions(20)
+    producer = transactional(campaigns.client, "somebody-else")
     producer.begin_transaction()
     producer.produce("campaigns.sends", json.dumps(send(9, 1, 100)).encode(), b"9")
     assert producer.flush(20) == 0, "what is aborted lies in the log too"

@@ -150,9 +150,9 @@ def the_whole_original_and_its_headers_are_shown(site: Site, capsys: pytest.Capt
 
 
 def the_commands_of_the_page_do_what_it_says(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of docs/operating.md, with a place that there is."""
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-    block = page.partition("## Dead letters")[2].partition("```\n")[2].partition("```")[0]
+    """Those of docs/dead-letters.md, with a place that there is."""
+    page = (ROOT / "docs" / "dead-letters.md").read_text(encoding="utf-8")
+    block = page.partition("```\n")[2].partition("```")[0]
     (letter,) = site.letters.select(Wanted(key="7"))
     commands = [shlex.split(line.replace("runner.updates.dead/0/12", str(letter.place))) for line in block.splitlines()]
     assert [words[:3] for words in commands] == [

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from onefold.exit_codes import REFUSED
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, create_topics, delete_before, identity
 from onefold.processor.io.decision_log import KafkaDecisionLog
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
+from tests.support.infrastructure import transactional
 from tests.support.processes import drained, instance, judge, opened, produce
 from tests.support.waiting import eventually
 
@@ -101,8 +101,7 @@ def test_what_a_hanging_transaction_hides_from_a_new_replica_is_not_deleted(
     with instance(topology, client, tmp_path / "a", name="a", **KEPT):
         produce(client, topology.inputs[0], wave(1))
         drained(topology, client)
-        foreign = Producer({**client, "transactional.id": "foreign"})
-        foreign.init_transactions(20)
+        foreign = transactional(client, "foreign")
         foreign.begin_transaction()
         foreign.produce(topology.changelog, b"", b"foreign", 0)
         assert foreign.flush(20) == 0

@@ -112,6 +112,60 @@ def granted(module_database: str, checkout: Path, tmp_path_factory: pytest.TempP
                 admin.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}".encode())
 
 
+@pytest.fixture
+def numbered(granted: Granted, tmp_path: Path) -> Iterator[Pipeline]:
+    """A pipeline whose table has numbers of a sequence, an identity column, and triggers."""
+    name = f"numbered_{uuid.uuid4().hex[:8]}"
+    (tmp_path / "merge").mkdir()
+    merge = f"INSERT INTO {name}.rows (text) SELECT text FROM :stage AS stage"
+    (tmp_path / "merge" / f"{name}.texts.sql").write_text(merge, encoding="utf-8")
+    trigger = "CREATE TRIGGER {0} BEFORE INSERT ON {1}.rows EXECUTE FUNCTION {1}.{0}();"
+    function = "CREATE FUNCTION {1}.{0}() RETURNS trigger LANGUAGE plpgsql {2} AS 'BEGIN RETURN NULL; END';"
+    granted.admin.execute(
+        f"""
+        CREATE SCHEMA {name};
+        CREATE SEQUENCE {name}.other;
+        CREATE TABLE {name}.rows (
+            id serial, place bigint DEFAULT nextval('{name}.other'), number int GENERATED ALWAYS AS IDENTITY, text text
+        );
+        CREATE SEQUENCE {name}.unused;
+        {function.format("as_sink", name, "")}
+        {function.format("as_owner", name, "SECURITY DEFINER")}
+        {trigger.format("as_sink", name)}
+        {trigger.format("as_owner", name)}
+        """.encode()
+    )
+    yield Pipeline(name, tmp_path / "x.toml", "shop:TOPOLOGY", None, tmp_path / "avro", tmp_path)
+    granted.admin.execute(f"DROP SCHEMA {name} CASCADE".encode())
+
+
+def test_the_sink_gets_the_rights_on_sequences_that_a_default_uses(granted: Granted, numbered: Pipeline) -> None:
+    """And no others; a trigger is named, for nothing says what its function writes."""
+    name, dsn = numbered.name, granted.login(Role.SINK)
+    lacks = partial(grants.lacking, Role.SINK, dsn, [numbered], "onefold tests")
+    statements = grants.statements([numbered], granted.names, granted.admin.info.dbname)
+    grants.apply(granted.admin, statements, granted.names)
+    assert f"USAGE on the sequence {name}.other, USAGE on the sequence {name}.rows_id_seq: " in lacks()
+    insert = f"INSERT INTO {name}.rows (text) VALUES ('x')".encode()
+    with closing(postgres.connect(dsn, "onefold tests")) as sink:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="sequence"):
+            sink.execute(insert)
+        grants.apply(granted.admin, statements, granted.names, [numbered])
+        assert lacks() == ""
+        sink.execute(insert)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="unused"):
+            sink.execute(f"SELECT nextval('{name}.unused')".encode())
+    assert grants.triggers(granted.admin, [numbered]) == [(f"{name}.rows", "as_sink")]
+
+
+def test_migrate_gives_the_rights_on_sequences_too(
+    granted: Granted, numbered: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grants, "NAMES", granted.names)
+    assert grants.renew(granted.admin, [numbered]) == []
+    assert grants.lacking(Role.SINK, granted.login(Role.SINK), [numbered], "onefold tests") == ""
+
+
 def owner(granted: Granted, dsn: str) -> None:
     """`migrate` of a pipeline that is new, and the comparison of `rebuild`."""
     root = granted.plan.sql_root
@@ -214,6 +268,7 @@ def test_each_service_runs_with_exactly_the_rights_that_are_printed(granted: Gra
     PARTS[role](granted, granted.login(role))
 
 
+@pytest.mark.slow  # seconds a role
 @pytest.mark.parametrize("role", Role)
 def test_no_service_runs_without_one_of_its_rights(granted: Granted, role: Role) -> None:
     """And one sentence names the role, the right, the object and the command; nothing is lost."""

@@ -10,7 +10,7 @@ from psycopg import conninfo
 
 from onefold.config.metrics_server import Exposed, serve
 from onefold.processor.core.topology import Topology
-from onefold.spark_sink.kafka.topics import Ends
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.standing import Standing
 from onefold.stack.ports import free_ports
@@ -30,7 +30,7 @@ from onefold.telemetry import (
     TRANSACTIONS,
     WRITTEN,
 )
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.made_up_domain import MadeUp
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.proxy import FreezingProxy
@@ -94,7 +94,7 @@ def test_a_processor_without_its_topics_is_not_well(
 def test_a_sink_whose_database_has_stopped_answering(
     made_up: MadeUp,
     query: Callable[..., Query],
-    bootstrap_servers: str,
+    sink_topics: Topics,
     database: str,
     reader: "psycopg.Connection[Any]",
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_sink_whose_database_has_stopped_answering(
     serve(telemetry, "127.0.0.1", port)
     one = query(postgres_dsn=behind, telemetry=telemetry)
     one.start()
-    standing = Standing(one, Ends(bootstrap_servers, {}).of, telemetry)
+    standing = Standing(one, sink_topics.ends, telemetry)
     standing.running = True
 
     def well() -> bool:

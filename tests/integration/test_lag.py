@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from onefold.cli import main
 from onefold.config.settings import Settings
-from onefold.dashboard.totals import ask
+from onefold.dashboard.observer import Observer
 from onefold.exit_codes import OK, UNAVAILABLE
 from onefold.operate import held, lag, positions, reading
 from onefold.operate.held import Held
@@ -25,8 +25,8 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect, delete_before
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect as connect_sink
-from onefold.verify.workloads import runner
-from tests.support.infrastructure import delete_topics
+from onefold.workloads import runner
+from tests.support.infrastructure import delete_topics, transactional
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, produce, records
 from tests.support.waiting import eventually
@@ -69,8 +69,7 @@ def abort(client: dict[str, str]) -> Callable[..., None]:
 @contextmanager
 def transaction(client: dict[str, str], name: str) -> Iterator[Producer]:
     """Open, until the test ends it; a test that fails leaves none to the next one."""
-    producer = Producer({**client, "transactional.id": name, "transaction.timeout.ms": 600_000})
-    producer.init_transactions(20)
+    producer = transactional({**client, "transaction.timeout.ms": 600_000}, name)
     producer.begin_transaction()
     try:
         yield producer
@@ -137,8 +136,10 @@ def test_drained_is_zero_also_behind_aborted_transactions(
     found = now(settings)
     assert found == Lag(0, 0.0, 0, 0.0)
     assert (found.events, found.seconds) == (0, 0.0)
-    told = ask(settings, database)
-    assert (told.seen["runner"].to_fold, told.look().lag["runner"]) == (16, found), "as metrics have it"
+    observer = Observer(settings, database)
+    told = observer._ask()
+    assert told.seen["runner"].to_fold == 16, "as metrics have it"
+    assert observer._look(told).asked.lag.lag["runner"] == found
 
 
 @pytest.mark.promise("lag")
@@ -264,7 +265,8 @@ def test_a_transaction_that_hangs_is_named_with_its_age(
             (UPDATES, 1): "their-loader",
             (STATS, 1): "ours-elsewhere",
         }
-        of_all = ask(settings, settings.postgres()).look().held or {}
+        observer = Observer(settings, settings.postgres())
+        of_all = observer._look(observer._ask()).held or {}
         assert {(one.topic, one.partition) for one in of_all["runner"]} == found.keys(), "the dashboard tells of it"
         assert of_all["campaigns"] == []
         one = found[UPDATES, 1]

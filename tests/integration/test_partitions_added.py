@@ -25,7 +25,7 @@ from onefold.verify.expect import Oracle
 from onefold.verify.owner import Owner
 from onefold.verify.verdict import UNKNOWN
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.coded import raises
 from tests.support.processes import drained, instance, produce, records
 from tests.support.told import asked, sums

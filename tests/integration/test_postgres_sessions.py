@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from onefold import postgres
 from onefold.cli.main import run
 from onefold.dashboard.reader import Reader, connect_blocking
-from onefold.exit_codes import USAGE
+from onefold.exit_codes import REFUSED, UNKNOWN, USAGE
 from onefold.jobs.pending import PostgresPending
 from onefold.jobs.protocols import Job, Place
 from onefold.operate import verdicts
@@ -22,6 +22,7 @@ from onefold.operate.explain import rows
 from onefold.operate.rebuild import rebuild
 from onefold.operate.rebuild.table_diff import described
 from onefold.postgres import keeps
+from onefold.processor.core.topology import Topology
 from onefold.spark_sink.postgres.connection import connect
 from onefold.verify.snapshot import Snapshot
 from onefold.verify.verdict import VALID, CannotTell, Verdict
@@ -263,6 +264,44 @@ def test_commands_refuse_a_database_that_does_not_hold_every_text(
         assert f"has the encoding {encoding}" in told.err + told.out, words
         assert "does not answer" not in told.err + told.out, words
         assert "Traceback" not in told.err, words
+
+
+@pytest.mark.parametrize("changed", [{"password": "wrong"}, {"user": "nobody_of_this_name"}])
+def test_commands_name_a_login_that_postgresql_refuses(
+    changed: dict[str, str],
+    database: str,
+    bootstrap_servers: str,
+    fresh_domain: Callable[..., Topology],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 3, as for Kafka's. `verify` has no verdict then, and ends with 2."""
+    fresh_domain("runner")
+    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", make_conninfo(database, **changed))
+    monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", bootstrap_servers)
+    more = (
+        ("status",),
+        ("check", "runner", "--servers"),
+        ("grants", "--apply"),
+        ("jobs", "requeue", "sheets", "--since", "1h"),
+    )
+    for words in (*COMMANDS, *more, ("sheets", "open", "a")):
+        code = run(words)
+        told = capsys.readouterr()
+        assert code == (UNKNOWN if words[0] == "verify" else REFUSED), (words, told)
+        assert "password authentication failed for user" in told.err + told.out, words
+        assert ("OF-316" in told.err) == (words[0] not in ("verify", "check")), words
+        assert "Traceback" not in told.err, words
+
+
+def test_a_server_that_is_away_or_starts_has_refused_no_login(database: str) -> None:
+    with pytest.raises(psycopg.OperationalError) as away:
+        postgres.connect(make_conninfo(database, port=1), "test")
+    assert not isinstance(away.value, postgres.NoLogin)
+    full = psycopg.OperationalError("connection failed: FATAL:  sorry, too many clients already")
+    with pytest.raises(psycopg.OperationalError) as told, postgres._naming_the_reason(database):
+        raise full
+    assert told.value is full
 
 
 @pytest.mark.promise("refused-databases")

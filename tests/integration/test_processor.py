@@ -23,8 +23,8 @@ from onefold.processor.io.admin import connect, create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.loading import topology_of
 from onefold.stack.embedded import Infrastructure
-from onefold.verify.workloads import campaigns, runner, trades
-from onefold.verify.workloads.hostile import BROKEN, ODD, Good
+from onefold.workloads import campaigns, runner, trades
+from onefold.workloads.hostile import BROKEN, ODD, Good
 from tests.support.coded import raises
 from tests.support.infrastructure import delete_topics
 from tests.support.needs import first_of

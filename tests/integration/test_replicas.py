@@ -23,7 +23,7 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io.admin import connect, existing, identity, lag
 from onefold.processor.runtime.changelog import DecidedIn, Progress
 from onefold.stack.embedded import Infrastructure
-from onefold.verify.workloads import campaigns, runner, trades
+from onefold.workloads import campaigns, runner, trades
 from tests.support.decided_history import (
     Author,
     decided_and_published,
@@ -152,7 +152,7 @@ def test_a_frozen_replica_wakes_and_changes_nothing(
     judge(topology, client)
 
 
-@pytest.mark.parametrize("kills", [15, pytest.param(50, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.matrix)])
 def test_kills(fresh_domain: MakeDomain, client: dict[str, str], tmp_path: Path, kills: int) -> None:
     """At any moment of its life; the other one has opened its tasks by then, and goes on."""
     topology = fresh_domain("runner")

@@ -28,7 +28,7 @@ from onefold.processor.io.admin import ask_topic_ids, connect, existing, identit
 from onefold.processor.io.partitioner import partition_of
 from onefold.processor.io.replays import Dropped
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.coded import code_of, raises
 from tests.support.dying import dies
 from tests.support.migrated import migrate_all
@@ -305,7 +305,7 @@ def test_what_would_be_deleted_is_shown_and_nobody_is_asked_who_cannot_answer(
     assert run(["reset", "runner", "--dry-run", "--json"]) == FAILED
     plan = json.loads(capsys.readouterr().out)
     mine = [*site.topology.outputs, "runner.updates.dead", "runner.changelog"]
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").partition("## Resetting a pipeline")[2]
+    page = (ROOT / "docs" / "reset.md").read_text(encoding="utf-8").partition("## Reset a pipeline")[2]
     assert "```\nonefold reset runner --dry-run\nonefold reset runner\n```" in page
     assert [*plan["topics"]] == mine
     assert [*plan["tables"]] == [*TABLES]

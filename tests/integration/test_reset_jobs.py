@@ -37,7 +37,7 @@ from onefold.processor.core.stored import RESETTING
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import ask_topic_ids, connect, existing
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import sheets
+from onefold.workloads import sheets
 from tests.support.coded import code_of, raises
 from tests.support.command_line import Onefold
 from tests.support.dying import dies

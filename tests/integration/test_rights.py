@@ -10,7 +10,7 @@ from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[att
 
 from onefold.cli import main
 from onefold.config.settings import load
-from onefold.dashboard.watcher import ask_lag
+from onefold.dashboard.observer import Observer
 from onefold.exit_codes import OK, REFUSED
 from onefold.processor.core.errors import Refused
 from onefold.processor.io import admin
@@ -20,7 +20,7 @@ from onefold.stack.embedded import Infrastructure
 from onefold.verify.log import Log
 from onefold.verify.record import Record
 from onefold.verify.verdict import CannotTell
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.integration.test_kafka_refuses import set_up
 from tests.support.guarded import USER, Guarded, guarded
 from tests.support.processes import drained, instance, produce
@@ -90,7 +90,9 @@ def test_status_and_the_page_name_the_right_that_is_missing(
     with broker.denied(denied.kind, denied.name, denied.operation):
         text = eventually(said, ANSWER_S, "the right is missing")
         assert denied.says in text
-        lags, problem = ask_lag(load())
+        observer = Observer(load(), load().postgres())
+        shown = observer._look(observer._ask()).asked.lag
+        lags, problem = shown.lag, shown.problem
     assert "does not answer" not in problem
     assert denied.says in (lags["runner"].no_inputs or lags["runner"].no_outputs)
     assert "lag of bank              Kafka shows no topic" in text

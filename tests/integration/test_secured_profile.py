@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from onefold.cli import main
-from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
+from onefold.exit_codes import OK, REFUSED
 from onefold.operate import grants
 from onefold.operate.acls import Acl, Service
 from onefold.rights import Role
@@ -249,6 +250,57 @@ def test_a_sink_that_runs_names_a_wrong_password_and_goes_on_when_it_is_right_ag
         assert sink.process.poll() is None
 
 
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_sink_takes_new_passwords_of_kafka_and_postgresql_without_a_restart(
+    broker: Guarded,
+    infrastructure: Infrastructure,
+    made_up: MadeUp,
+    database: str,
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Its query begins again with the logins that the files have then."""
+    made_up.create_topics(partitions=2)
+    user, file = f"sink_{uuid.uuid4().hex[:8]}", tmp_path / "logins.json"
+    client = broker.client("OPEN", sasl_username=ROOT)
+    servers = client.pop("bootstrap.servers")
+
+    def write_logins(password: str) -> dict[str, Any]:
+        found = {
+            "kafka_options": {**client, "sasl.password": password},
+            "postgres_dsn": make_conninfo(database, user=user, password=password),
+        }
+        file.write_text(json.dumps(found), encoding="utf-8")
+        return found
+
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{PASSWORD}'".encode())
+        options = {
+            **of_a_sink(infrastructure, database, tmp_path),
+            **write_logins(PASSWORD),
+            "domains": [made_up.name],
+            "root": str(tmp_path),
+            "bootstrap_servers": servers,
+            "renewed": str(file),
+        }
+        with children(options, environment, tmp_path) as start:
+            sink = start()
+            made_up.send(range(10))
+            eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "the sink writes")
+            broker.set_password(ROOT, "another password")
+            try:
+                admin.execute(f"ALTER ROLE {user} PASSWORD 'another password'".encode())
+                admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (user,))
+                write_logins("another password")
+                made_up.send(range(100, 110))
+                eventually(lambda: made_up.is_landed(database), LANDED_IN_S, "the sink goes on")
+                assert sink.process.poll() is None
+            finally:
+                broker.set_password(ROOT, PASSWORD)
+        admin.execute(f"REASSIGN OWNED BY {user} TO CURRENT_USER; DROP OWNED BY {user}; DROP ROLE {user}".encode())
+
+
 def test_postgresql_names_what_is_wrong_with_a_login_or_a_certificate(
     broker: Guarded, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +314,7 @@ def test_postgresql_names_what_is_wrong_with_a_login_or_a_certificate(
     def status(dsn: str) -> str:
         monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", dsn)
         code, said = main.run(["status"]), capsys.readouterr()
-        assert code == (UNAVAILABLE if said.err else OK), said.out + said.err
+        assert code == (REFUSED if said.err else OK), said.out + said.err
         assert "does not answer" not in said.err
         return said.err
 

@@ -2,9 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
     AlterConfigOpType,
@@ -14,12 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
+from onefold import kafka_probe
 from onefold.cli.main import run
 from onefold.config.settings import Settings
-from onefold.exit_codes import OK, REFUSED, UNAVAILABLE
-from onefold.operate import servers
+from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
+from onefold.operate import grants, servers
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import connect
+from onefold.rights import Role
 from tests.support.infrastructure import delete_topics
 from tests.support.waiting import eventually
 
@@ -42,11 +46,11 @@ def check(
     monkeypatch.setenv("ONEFOLD_BOOTSTRAP_SERVERS", client["bootstrap.servers"])
     monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", database)
 
-    def asked(**settings: str) -> tuple[int, dict[str, Any]]:
+    def asked(services: Sequence[str] = (), **settings: str) -> tuple[int, dict[str, Any]]:
         with monkeypatch.context() as patched:
             for name, value in settings.items():
                 patched.setenv(f"ONEFOLD_{name}", value)
-            code = run(["check", "runner", "--servers", "--json"])
+            code = run(["check", "runner", "--servers", "--json", *(f"--service={name}" for name in services)])
         said = json.loads(capsys.readouterr().out)
         assert said["runner"] == []
         return code, said["servers"]
@@ -58,7 +62,7 @@ def test_servers_with_which_everything_can_start(check: Callable[..., tuple[int,
     code, said = check()
     assert (code, said["wrong"]) == (OK, [])
     kafka, postgres = said["servers"]
-    assert kafka.endswith(": 1 broker")
+    assert kafka.endswith(": 1 broker, version 4.2")
     assert ": version " in postgres
     assert any("guaranteed" in note for note in said["notes"])
     assert any("one replica" in note for note in said["notes"])
@@ -98,6 +102,57 @@ def test_partitions_that_differ_are_refused_before_a_processor_refuses_them(
     code, said = check()
     assert code == REFUSED
     assert any("runner.updates has 3 partitions" in sentence for sentence in said["wrong"])
+
+
+@pytest.mark.parametrize(
+    ("supports", "says", "code"),
+    [
+        (kafka_probe.Supported(9, 0), "is older than 2.8 and gives topics no ids", USAGE),
+        (kafka_probe.Supported(13, 30), "Kafka 4.3 at ", OK),
+        (kafka_probe.Supported(13, 33), "Kafka 4.4 at ", OK),
+    ],
+)
+def test_releases_of_kafka_that_do_not_fit_are_named(
+    supports: kafka_probe.Supported,
+    says: str,
+    code: int,
+    check: Callable[..., tuple[int, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_probe, "supported", lambda *asked: supports)
+    found, said = check()
+    assert found == code
+    assert any(says in sentence for sentence in said["wrong" if code else "notes"])
+
+
+def test_a_role_that_lacks_rights_is_named_with_the_services_and_with_each_right(
+    database: str, check: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    name = f"reader_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database, autocommit=True) as admin:
+        names = {**grants.NAMES, Role.READER: name}
+        statements = grants.statements([], names, admin.info.dbname)
+        admin.execute(
+            f"CREATE SCHEMA onefold CREATE TABLE onefold.ledger (id int); CREATE ROLE {name} LOGIN PASSWORD 'x'".encode()
+        )
+        try:
+            grants.apply(admin, [one for one in statements if one.role is Role.READER], names)
+            dsn = psycopg.conninfo.make_conninfo(database, user=name, password="x")
+            code, said = check(POSTGRES_DSN=dsn)
+            assert code == OK
+            assert any(
+                f"the role {name} of PostgreSQL lacks rights for sink, operator: " in note for note in said["notes"]
+            )
+            assert check(POSTGRES_DSN=dsn, services=("reader",))[0] == OK
+            code, said = check(POSTGRES_DSN=dsn, services=("sink",))
+            assert code == REFUSED
+            (sentence,) = said["wrong"]
+            assert (
+                "lacks for sink: INSERT on the table onefold.ledger, UPDATE on the table onefold.ledger. " in sentence
+            )
+            assert "`onefold grants` prints" in sentence
+        finally:
+            admin.execute(f"DROP SCHEMA onefold CASCADE; DROP OWNED BY {name}; DROP ROLE {name}".encode())
 
 
 @pytest.mark.parametrize("off_s", [-90.0, 90.0])

@@ -17,8 +17,8 @@ from onefold.testing import STEPS
 from onefold.verify.contracts import contracts
 from onefold.verify.verdict import INVALID, VALID, Finding, Verdict
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import sheets
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import sheets
+from onefold.workloads.shaping import Input, Shape
 from tests.support.command_line import Onefold
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, records, send

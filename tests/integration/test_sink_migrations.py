@@ -154,7 +154,7 @@ def test_the_tables_of_a_newer_release_are_refused(plan: Plan, made_up: MadeUp, 
         assert refusal.value.exit_code == 3
         assert str(refusal.value) == (
             f"a newer Onefold has made version {KNOWN_VERSION + 1} of the tables in the schema onefold, and this one knows "
-            f"versions up to {KNOWN_VERSION}: start the newer one again. See `onefold docs operating`, upgrading, and back"
+            f"versions up to {KNOWN_VERSION}: start the newer one again. See `onefold docs upgrade`"
         )
     assert reader.execute("SELECT to_regnamespace(%s)", (made_up.name,)).fetchone() == (None,)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from onefold.exit_codes import UNAVAILABLE
+from onefold.spark_sink.spark.cluster import NONE_FOR_S
 from onefold.stack.embedded import Infrastructure
 from onefold.stack.ports import free_ports
 from tests.support.made_up_domain import MadeUp
@@ -31,9 +33,7 @@ def cluster(infrastructure: Infrastructure) -> Iterator[SparkCluster]:
 def test_executors_need_only_spark_and_may_be_killed(
     cluster: SparkCluster, made_up: MadeUp, sink_of: SinkOf, database: str, tmp_path: Path
 ) -> None:
-    """It goes on after kill -9 of an executor, and says so when no executor is left. `tests/product/test_spark_cluster.py` shows
-    how it ends then.
-    """
+    """It goes on after kill -9 of an executor, and says so when no executor is left."""
     made_up.create_topics(partitions=2)
     made_up.send(range(100))
     port = free_ports(1)[0]
@@ -64,6 +64,24 @@ def test_executors_need_only_spark_and_may_be_killed(
         SOON_S,
         "so does its status",
     )
+
+
+@pytest.mark.spark
+@pytest.mark.long  # 60 s, of which 35 are the sink's patience
+@pytest.mark.promise("spark-clusters")
+def test_a_sink_that_gets_no_executors_ends(
+    infrastructure: Infrastructure, made_up: MadeUp, sink_of: SinkOf, tmp_path: Path
+) -> None:
+    """With the exit code of a service that is not there. The cluster has no worker."""
+    made_up.create_topics(partitions=2)
+    made_up.send(range(10))
+    patience_s = NONE_FOR_S + 5
+    with spark_cluster(str(infrastructure.java.spark_home), PROTECTED, workers=0) as cluster:
+        spark = {"master": cluster.master, "options": OPTIONS}
+        child = sink_of(made_up.name, tmp_path)(spark=spark, patience_s=patience_s)
+        assert child.process.wait(SOON_S) == UNAVAILABLE
+    sentence = f"gave up after {patience_s:.0f} s: Spark has had no executors at {cluster.master} for 30 s"
+    assert sentence in child.log.read_text(encoding="utf-8")
 
 
 def executors_have_only_spark(cluster: SparkCluster, home: Path, dsn: str) -> None:

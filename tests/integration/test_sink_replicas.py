@@ -21,7 +21,7 @@ from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.supervisor import QuerySupervisor
 from onefold.verify.verdict import VALID
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import averages
+from onefold.workloads import averages
 from tests.support.decided_history import lost
 from tests.support.migrated import migrate_all
 from tests.support.processes import drained, instance, judge, send

@@ -17,6 +17,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io.partitioner import partition_of
 from tests.support.coded import code_of, raises
 from tests.support.explained import Explained, send
+from tests.support.infrastructure import transactional
 from tests.support.processes import records
 
 # Of a kilobyte each; more than is read at once.
@@ -38,8 +39,7 @@ def written(domain: Explained, key: str) -> list[int]:
 
 def put(domain: Explained, key: str, value: bytes | None, commit: bool = True) -> None:
     """A state in the changelog that no processor wrote."""
-    producer = Producer({**domain.client, "transactional.id": "somebody-else"})
-    producer.init_transactions(20)
+    producer = transactional(domain.client, "somebody-else")
     producer.begin_transaction()
     producer.produce(domain.topology.changelog, value, b"s" + key.encode(), partition_of(key, 2))
     assert producer.flush(20) == 0, "what is aborted lies in the log too"

@@ -13,7 +13,7 @@ import pytest
 
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.keeping import AUTO, DISK
-from onefold.verify.workloads import trades
+from onefold.workloads import trades
 from tests.support.processes import drained, instance, judge, produce
 from tests.support.waiting import eventually
 

@@ -10,10 +10,17 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from onefold.chaos.load import Load
 from onefold.config.settings import Settings
+from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs import topics
 from onefold.names import pauses_topic
 from onefold.operate import pausing, pipelines, servers
@@ -225,6 +232,26 @@ def test_the_check_of_the_servers_counts_replicas(three: Cluster, topologies: li
         READY_S, "the brokers know it",
     )  # fmt: skip
     delete_topics(three.admin, ("__consumer_offsets",))
+
+
+@pytest.mark.postgres
+def test_the_check_of_the_servers_names_replicas_that_are_not_in_sync(
+    three: Cluster, topologies: list[Topology], database: str
+) -> None:
+    settings = Settings(bootstrap_servers=three.bootstrap_servers, postgres_dsn=database)
+    topology = topologies[0]
+    entry = ConfigEntry("min.insync.replicas", "3", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, topology.changelog, incremental_configs=[entry])
+    three.admin.incremental_alter_configs([changed])[changed].result(ANSWER_S)
+    assert servers.check(settings, [topology.name]).wrong == []
+    three.stop(3)
+    says = f"{topology.changelog}/0 has 2 of 3 replicas in sync, and Kafka takes no record with less than 3: start the brokers 3"
+    try:
+        eventually(lambda: says in str(servers.check(settings, [topology.name]).wrong), MOVES_S, "it is named")
+        assert servers.check(settings, [topology.name]).exit_code == UNAVAILABLE
+    finally:
+        three.start(3)
+        eventually(three.settled, MOVES_S, "all replicas are in sync")
 
 
 @pytest.mark.long  # 17 s: a cluster of its own

@@ -5,13 +5,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 
 from onefold.spark_sink.kafka.client import java_client_options
 from onefold.verify.log import Log
 from onefold.verify.record import Record
-from tests.support.infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics, transactional
 from tests.support.processes import produce
 from tests.support.waiting import eventually
 
@@ -23,8 +22,7 @@ TOPIC, PARTITIONS = "two.readers", 3
 
 def transactions(client: dict[str, str]) -> None:
     """Some are committed and some aborted, over several partitions; the last one of each partition is aborted."""
-    producer = Producer({**client, "transactional.id": TOPIC})
-    producer.init_transactions(20)
+    producer = transactional(client, TOPIC)
     for number in range(20):
         producer.begin_transaction()
         for record in range(3 * number + 1):

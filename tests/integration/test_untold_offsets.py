@@ -19,7 +19,7 @@ from onefold import kafka_client, kafka_offsets
 from onefold.operate import positions
 from onefold.processor.core.topology import Topology
 from onefold.processor.io import admin
-from onefold.spark_sink.kafka.topics import Ends, Topics
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.verify.log import Log
 from tests.support.proxy import KafkaProxy
 from tests.support.waiting import PATIENCE_S
@@ -36,7 +36,7 @@ ASKS: dict[str, Callable[[Client], object]] = {
     "an offset of a time": lambda client: admin.offset_at(AdminClient({**client}), UPDATES, 0, 0),
     "a stable end": lambda client: admin.stable_end(AdminClient({**client}), UPDATES, 0),
     "how far all is": lambda client: positions.stable_ends(AdminClient({**client}), [UPDATES]),
-    "the sink": lambda client: Ends(client["bootstrap.servers"], {}).of([UPDATES]),
+    "the sink": lambda client: Topics(client["bootstrap.servers"], {}).ends([UPDATES]),
     "what a topic of the sink holds": lambda client: Topics(client["bootstrap.servers"], {}).reach([UPDATES]),
     "the judge": lambda client: Log(client, [UPDATES]).stable_ends(),
 }

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -66,3 +67,42 @@ def test_an_address_that_is_silent_is_looked_at_once(monkeypatch: pytest.MonkeyP
     assert found is not None
     assert found.sentence == "Kafka at 127.0.0.1:1 does not answer: no answer within 2 s"
     assert looked_at == [("127.0.0.1", 1), ("127.0.0.1", 2)]
+
+
+def features(level: int) -> bytes:
+    """The tagged field of the features that a broker supports."""
+    name = b"metadata.version"
+    entry = bytes([len(name) + 1]) + name + struct.pack(">hh", 1, level) + b"\x00"
+    other = b"\x05abcd" + struct.pack(">hh", 0, 300) + b"\x00"
+    value = b"\x03" + other + entry
+    return b"\x01\x00" + bytes([len(value)]) + value
+
+
+def answer(metadata_api: int, tags: bytes) -> bytes:
+    """To the question for the supported requests, with 130 requests: their number takes two bytes."""
+    apis = b"".join(struct.pack(">hhh", key, 0, metadata_api if key == 3 else 1) + b"\x00" for key in range(130))
+    body = struct.pack(">h", 0) + b"\x83\x01" + apis + struct.pack(">i", 0) + tags
+    return struct.pack(">ii", len(body) + 4, 3) + body
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (answer(13, features(29)), kafka_probe.Supported(13, 29)),
+        (answer(9, b"\x00"), kafka_probe.Supported(9, 0)),
+        (struct.pack(">iihi", 10, 3, 35, 0), kafka_probe.Supported(0, 0)),
+        (b"\x00\x00\x00\x05hello", None),
+        (b"", None),
+    ],
+)
+def test_a_broker_is_asked_what_it_supports(sent: bytes, found: kafka_probe.Supported | None) -> None:
+    """Before 2.4 a broker answers that it does not have that question; what is no Kafka says nothing."""
+
+    def serve() -> None:
+        with closing(listener.accept()[0]) as plain:
+            plain.recv(100)
+            plain.sendall(sent)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        Thread(target=serve, daemon=True).start()
+        assert kafka_probe.supported({}, "127.0.0.1", listener.getsockname()[1]) == found

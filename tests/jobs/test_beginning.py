@@ -88,31 +88,31 @@ def away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def started() -> Iterator[Callable[[Desk, Callable[[], object]], None]]:
+def started(context: Context) -> Iterator[Callable[..., Desk]]:
     """Starts a worker; it has ended at the end of the test."""
     stop, desks = threading.Event(), list[Desk]()
 
-    def start(desk: Desk, prepare: Callable[[], object]) -> None:
+    def start(prepare: Callable[[], object], **more: Any) -> Desk:
+        sheets = pipelines.found()["sheets"]
+        desk = Desk(sheets, context, "1", stop, prepare, Limits(), lambda name: None, QUEUE, **more)
         desks.append(desk)
-        desk.start(stop, prepare, Limits(), lambda name: None)
+        desk.thread.start()
+        return desk
 
     yield start
     stop.set()
     for desk in desks:
-        desk.join(60)
-        assert not desk.alive
+        desk.thread.join(60)
+        assert not desk.thread.is_alive()
 
 
 def no_database() -> None:
     raise psycopg.OperationalError("connection refused")
 
 
-def test_a_wrong_declaration_is_told_while_the_database_is_away(
-    wrong: None, context: Context, started: Callable[[Desk, Callable[[], object]], None]
-) -> None:
+def test_a_wrong_declaration_is_told_while_the_database_is_away(wrong: None, started: Callable[..., Desk]) -> None:
     """No server can mend it."""
-    desk = Desk(pipelines.found()["sheets"], QUEUE, context, "1")
-    started(desk, no_database)
+    desk = started(no_database)
     eventually(lambda: desk.error is not None, 10, "it ends by itself")
     assert isinstance(desk.error, Misconfigured)
     assert "sheets has no snapshots" in str(desk.error)
@@ -124,7 +124,7 @@ def test_a_requeue_tells_of_it_too(wrong: None, away: None, capsys: pytest.Captu
 
 
 def test_what_a_worker_writes_with_asks_for_its_session(
-    context: Context, started: Callable[[Desk, Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
+    started: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its effect and its queue."""
     seen = Seen()
@@ -137,8 +137,7 @@ def test_what_a_worker_writes_with_asks_for_its_session(
     monkeypatch.setattr(service, "effect_of", seen.effect_of)
     monkeypatch.setattr(service, "KafkaQueue", queue)
     monkeypatch.setattr(topics, "create", lambda admin, queue, *how: [])
-    desk = Desk(pipelines.found()["sheets"], QUEUE, context, "1", session_timeout_ms=6_000)
-    started(desk, lambda: None)
+    desk = started(lambda: None, session_timeout_ms=6_000)
     eventually(lambda: desk.waits_for.endswith("connection refused"), 10, "it has begun, and has lost its database")
     seen.nothing_is_written_without_the_session()
 

@@ -24,6 +24,7 @@ from onefold.processor.core.errors import Refused, Retriable
 from onefold.processor.io import contracts
 from onefold.processor.io.avro_encoder import encoder
 from tests.support.coded import raises
+from tests.support.infrastructure import transactional
 from tests.support.waiting import eventually
 
 DEADLINE_S = 40.0
@@ -62,8 +63,7 @@ class Topic:
         self, *jobs: Job, aborted: bool = False, headers: Sequence[tuple[str, bytes]] = (), raw: bytes | None = None
     ) -> None:
         """`raw`: the value of each of them."""
-        producer = Producer({**self.client, "transactional.id": self.name, "partitioner": "murmur2_random"})
-        producer.init_transactions(20)
+        producer = transactional({**self.client, "partitioner": "murmur2_random"}, self.name)
         producer.begin_transaction()
         for job in jobs:
             fields = {"log_id": job.log_id, "segment": job.place.segment, "entry": job.place.entry, "price": 1}

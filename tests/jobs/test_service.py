@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from onefold import status_file
 from onefold.error_codes import Code
+from onefold.exit_codes import REFUSED
 from tests.support.coded import code_of
 from tests.support.job_project import Project
 from tests.support.waiting import eventually
@@ -134,6 +136,12 @@ def test_what_is_wrong_is_one_sentence(project: Project) -> None:
     failed = project.onefold.run("work", "runner", ONEFOLD_PROJECT=str(project.onefold.home))
     assert failed.returncode == 2
     assert code_of(failed.stderr.decode(), "runner") is Code.NO_JOBS
+
+
+def test_a_login_that_postgresql_refuses_at_the_start_is_for_a_person(project: Project, database: str) -> None:
+    refused = project.onefold.run("work", project.name, ONEFOLD_POSTGRES_DSN=make_conninfo(database, password="wrong"))
+    assert refused.returncode == REFUSED
+    assert b"password authentication failed for user" in refused.stdout
 
 
 def test_a_checked_declaration(project: Project) -> None:

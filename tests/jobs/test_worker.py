@@ -369,6 +369,7 @@ def test_a_crash_at_every_step(rows: Any) -> None:
     assert names == {*STEPS} - {"put_again"}, "which is taken after a crash"
 
 
+@pytest.mark.slow  # 6 s
 def test_a_crash_at_every_step_of_whoever_goes_on(simulated_rows: Any, postgres_rows: Any) -> None:
     """Every pair of steps: of two jobs in the wrong order on simulated rows, and of one on Postgres."""
     crashes, names = crash_everywhere(simulated_rows, [A[1], A[0]], pairs=True)

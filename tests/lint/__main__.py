@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.lint import code, documents
+from tests.lint import code, documents, pages
 from tests.lint.source import Source
 from tests.support.rooms import ROOT
 
@@ -40,7 +40,9 @@ def rules() -> str:
     """The rules of this project, in this process."""
     source = Source()
     return "\n".join(
-        f"{rule.__name__}: {complaint}" for rule in (*code.RULES, *documents.RULES) for complaint in rule(source)
+        f"{rule.__name__}: {complaint}"
+        for rule in (*code.RULES, *documents.RULES, *pages.RULES)
+        for complaint in rule(source)
     )
 
 

@@ -127,7 +127,7 @@ def coded_rejections(source: Source) -> Iterator[str]:
 def named_pipelines(source: Source) -> Iterator[str]:
     """The engine names no pipeline, except the default of `bench`, that of `bench peers`, and names of earlier releases."""
     names = _brought_along()
-    shows = ("onefold.processor.apps", "onefold.trades", "onefold.verify.workloads", "onefold.cli.names",
+    shows = ("onefold.processor.apps", "onefold.trades", "onefold.workloads", "onefold.cli.names",
              "onefold.cli.commands.bench.common", "onefold.bench.peers")  # fmt: skip
     for name, path in source.product.items():
         if not _within(name, shows):

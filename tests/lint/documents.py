@@ -19,11 +19,11 @@ from onefold.config.origins import variable
 from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
 from tests.lint.source import Source, place
-from tests.support import api, error_codes, promises
+from tests.support import api, commands, error_codes, promises
 from tests.support.rooms import LINKED, ROOT
 from tests.support.verbs import COMMANDS
 
-_OPERATING = "docs/operating.md"
+_SETTINGS, _GUARANTEE = "docs/settings.md", "docs/guarantee.md"
 _README_LINES = 110  # what a newcomer reads at a sitting
 
 
@@ -78,32 +78,32 @@ def passwords_in_arguments(source: Source) -> Iterator[str]:
 
 
 def settings(source: Source) -> Iterator[str]:
-    """Each stands in docs/operating.md, and no other; so do the rules of the guarantee and the exit codes."""
-    text = source.page(_OPERATING)
+    """Each stands in docs/settings.md, and no other; so do the exit codes, and the rules of docs/guarantee.md."""
+    text = source.page(_SETTINGS)
     tables: dict[str, tuple[set[object], set[object]]] = {
         "setting": ({variable(PREFIX, name) for name in Settings.model_fields},
                     set(re.findall(rf"`({PREFIX}[A-Z_]+(?:<[A-Z_]+>)?)`", text))),
         "guarantee": ({(rule.name, "breaks" if rule.breaks else "weakens") for rule in GUARANTEES},
-                      set(re.findall(r"^\| `([a-z_]+)` \| (breaks|weakens) \|", text, re.MULTILINE))),
+                      set(re.findall(r"^\| `([a-z_]+)` \| (breaks|weakens) \|", source.page(_GUARANTEE), re.MULTILINE))),
         "exit code": ({(str(code), name) for name, code in vars(codes).items() if name.isupper()},
                       set(re.findall(r"^\| (\d+) \| `([A-Z_]+)` \| \S", text, re.MULTILINE))),
     }  # fmt: skip
     for kind, (exist, documented) in tables.items():
-        yield from (f"{_OPERATING}: says nothing of the {kind} {one}" for one in exist - documented)
-        yield from (f"{_OPERATING}: there is no {kind} {one}" for one in documented - exist)
+        yield from (f"{_SETTINGS}: the {kind} {one} is missing, there or in {_GUARANTEE}" for one in exist - documented)
+        yield from (f"{_SETTINGS}: there is no {kind} {one}" for one in documented - exist)
 
 
 def variables_of_compose(source: Source) -> Iterator[str]:
-    """Each of docker-compose.yml with its default, in docs/operating.md."""
+    """Each of docker-compose.yml with its default, in docs/settings.md."""
     text = source.page("docker-compose.yml")
     found = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
     found |= dict.fromkeys(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE), "")
-    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", source.page(_OPERATING), re.MULTILINE)
+    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", source.page(_SETTINGS), re.MULTILINE)
     documented = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     for name, given in found.items():
         default = given.removeprefix("${").partition(":-")[0]  # of another variable its name
         if name not in documented or default.split("/")[0] not in documented[name]:
-            yield f"{_OPERATING}: {name} of docker-compose.yml is missing, or has another default"
+            yield f"{_SETTINGS}: {name} of docker-compose.yml is missing, or has another default"
 
 
 def names_in_merges(source: Source) -> Iterator[str]:
@@ -170,6 +170,12 @@ def public_names(source: Source) -> Iterator[str]:
                 yield f"{module.__name__}.{name}: has no docstring"
 
 
+def command_page(source: Source) -> Iterator[str]:
+    """docs/commands.md is made from the help of the commands."""
+    if source.page("docs/commands.md") != commands.page():
+        yield "docs/commands.md: make it again with python -m tests.support.commands"
+
+
 def promised_tests(source: Source) -> Iterator[str]:
     """docs/promises.md is made from the marks of the tests; every test that a page names exists."""
     if source.page("docs/promises.md") != promises.page():
@@ -195,5 +201,5 @@ def error_pages(source: Source) -> Iterator[str]:
 
 RULES = (
     verbs, options, passwords_in_arguments, settings, variables_of_compose, names_in_merges, links_and_files,
-    pages_in_messages, readme, public_names, promised_tests, error_pages,
+    pages_in_messages, readme, public_names, command_page, promised_tests, error_pages,
 )  # fmt: skip

@@ -120,7 +120,11 @@ def test_what_comes_is_followed_until_the_user_ends_it(capsys: pytest.CaptureFix
 def test_a_record_that_cannot_be_decoded_has_its_bytes_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing in it moves a terminal's cursor, and the line is JSON all the same."""
     strange = Stored(
-        Place(TOPIC, 0, 400), 9000, None, "\x1b[A\x9b \N{RIGHT-TO-LEFT OVERRIDE}".encode(), (("h", b"\xff"),)
+        Place(TOPIC, 0, 400),
+        9000,
+        None,
+        "\x1b[A\x7f\x9b \U000e0001\N{RIGHT-TO-LEFT OVERRIDE}".encode(),
+        (("h", b"\xff"),),
     )
     Topic.records_of[0].append(strange)
     assert run(["consume", TOPIC, "--limit", "1"]) == OK

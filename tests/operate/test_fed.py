@@ -10,7 +10,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.operate import check
 from onefold.operate.pipelines import topology_with_input
-from onefold.verify.workloads import bank
+from onefold.workloads import bank
 from tests.support.coded import raises
 
 

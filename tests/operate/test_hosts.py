@@ -19,9 +19,11 @@ def address() -> str:
     )
 
 
-def answer(url: str, host: str) -> tuple[int, str]:
+def answer(url: str, host: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers={"Host": host}), timeout=10) as found:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers={"Host": host, **headers}), timeout=10
+        ) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

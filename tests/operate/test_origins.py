@@ -40,7 +40,7 @@ def test_each_place_wins_over_the_ones_behind_it(monkeypatch: pytest.MonkeyPatch
     assert found["sinks"] == (2, str(folder / "onefold.env"))
     assert found["partitions"] == (3, "onefold.env")
     assert found["replicas"] == (4, ENVIRONMENT)
-    assert found["kafka_port"] == (0, DEFAULT)
+    assert found["kafka_port"] == (29092, DEFAULT)
 
 
 def test_servers_of_the_running_stack_come_from_it() -> None:

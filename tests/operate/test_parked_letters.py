@@ -189,6 +189,11 @@ def test_a_drop_before_its_turn_is_a_drop_again() -> None:
     assert before(letters, Original(None, None, None), None) is None
 
 
+@pytest.mark.parametrize(("turn", "last", "waiting"), [(0, 0, 0), (0, 2, 2), (1, 2, 2), (2, 2, 1)])
+def test_the_rejected_event_of_a_parked_key_is_not_one_of_those_that_wait(turn: int, last: int, waiting: int) -> None:
+    assert Parked(None, "desk.events/0/2", turn, last).waiting == waiting
+
+
 def test_a_receipt_tells_the_turn() -> None:
     receipt = Receipt(("t", 0, 1), "id", "t.dead/0/1", 5, None, None, Turn("c/p/life", "1 waits t/0/0 a key"))
     assert Receipt.decode(*receipt.encode()) == receipt

@@ -108,7 +108,7 @@ def test_the_topics_of_others_are_those_that_they_name() -> None:
 def test_on_the_embedded_stack_the_sink_of_all_pipelines_is_in_the_way(
     service: str, code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As docs/operating.md says. Processors of another pipeline are not."""
+    """As docs/reset.md says. Processors of another pipeline are not."""
     monkeypatch.setattr(pausing, "_LOOK_S", 0.1)
     me = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
     stack_state.write(stack_state.path(tmp_path), {"version": stack_state.VERSION, **me, "services": {service: {}}})

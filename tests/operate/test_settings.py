@@ -241,11 +241,22 @@ def test_no_options_in_the_environment_unset_those_of_a_file(tmp_path: Path, mon
     assert settings.load().librdkafka == {}
 
 
-def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEFOLD_POSTGRES_DSN", "")
-    monkeypatch.setenv("ONEFOLD_REPLICAS", "")
-    assert settings.load().postgres_dsn is None
-    assert settings.load().replicas is None
+def test_an_empty_variable_is_an_unset_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of a file, whatever its value is: a text, a number, an object in JSON."""
+    defaults = settings.load()
+    given = {"PARTITIONS": "7", "KAFKA_OPTIONS": '{"client.id": "mine"}', "SINK_INTERVAL_S": "3", "DASHBOARD": "off"}
+    lines = [f"ONEFOLD_{name}={value}\n" for name, value in given.items()]
+    (tmp_path / "onefold.env").write_text("".join(lines), encoding="utf-8")
+    assert settings.load().partitions == 7
+    for name in settings.Settings.model_fields:
+        if name != "spark_kafka":
+            monkeypatch.setenv(f"ONEFOLD_{name.upper()}", "")
+    assert settings.load().model_dump(exclude={"home", "cache"}) == defaults.model_dump(exclude={"home", "cache"})
+
+
+def test_a_file_has_an_empty_setting_too(tmp_path: Path) -> None:
+    (tmp_path / "onefold.env").write_text("ONEFOLD_KAFKA_OPTIONS=\nONEFOLD_PARTITIONS=\n", encoding="utf-8")
+    assert (settings.load().librdkafka, settings.load().partitions) == ({}, 4)
 
 
 def test_no_more_replicas_are_in_sync_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

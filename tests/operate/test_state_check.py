@@ -25,7 +25,7 @@ from onefold.verify.log import Place
 from onefold.verify.placement import partition_of
 from onefold.verify.record import Record
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, Finding, Verdict
-from onefold.verify.workloads import averages, bank, campaigns, runner
+from onefold.workloads import averages, bank, campaigns, runner
 from tests.simulation.test_ticks import METERS, beat, feed
 from tests.simulation.test_ticks import contracts as contracts
 from tests.support.coded import raises

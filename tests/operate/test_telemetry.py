@@ -43,8 +43,8 @@ def test_what_is_exposed_is_the_list(service: str) -> None:
 
 
 def test_the_documents_have_the_list() -> None:
-    """docs/operating.md, with kind, unit and meaning."""
-    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    """docs/monitoring.md, with kind, unit and meaning."""
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(onefold_\w+)` \| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
 
     assert rows == [

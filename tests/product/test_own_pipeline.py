@@ -16,6 +16,7 @@ import pytest
 from onefold.cli.starter import RESERVED
 from onefold.config import stack_state
 from tests.support.command_line import ROOT
+from tests.support.command_line import shell as command_line_shell
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 PYTEST = "#!{python}\nimport sys, pytest\nsys.exit(pytest.console_main())\n"
@@ -54,9 +55,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     program = folder / "bin" / "pytest"
     program.write_text(PYTEST.format(python=folder / "bin" / "python"), encoding="utf-8")
     program.chmod(0o755)
-    keep = {name: value for name, value in os.environ.items() if not name.startswith(("ONEFOLD_", "PYTEST_", "PYTHON"))}
-    if "ONEFOLD_CACHE" in os.environ:
-        keep["ONEFOLD_CACHE"] = os.environ["ONEFOLD_CACHE"]
+    keep = {name: value for name, value in command_line_shell().items() if not name.startswith(("PYTEST_", "PYTHON"))}
     keep["ONEFOLD_CHAOS_PATIENCE"] = "10"  # a busy machine is late; the matrix measures seconds
     pip = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     pip["CHECKOUT"] = str(wheel.parent.parent)  # as the page calls it

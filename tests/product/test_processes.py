@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 
 def wave(seed: int) -> list[tuple[bytes | None, bytes | None]]:
-    from onefold.verify.workloads import runner
+    from onefold.workloads import runner
 
     return [(made.key, made.value) for made in runner.generate(seed, 3000)]
 

@@ -24,12 +24,11 @@ from tests.support.told import asked, sums
 from tests.support.waiting import eventually
 
 pytestmark = [
-    pytest.mark.long,  # 5 min and 2.5 min, of which 2 are the sink's patience
+    pytest.mark.long,  # 3 min
     pytest.mark.spark,
     pytest.mark.promise("spark-clusters"),
 ]
 
-PIPELINES = ("runner", "trades")
 # JVMs on cores that others use too; a worker looks for a master again after 10 to 15 s, and the sink after 30.
 GOES_ON_S = 240.0
 LOOK_AGAIN_S = 0.5
@@ -78,7 +77,7 @@ def running(process: "subprocess.Popen[bytes]", log: Path) -> Iterator["subproce
         process.wait(60)
 
 
-def submitted(onefold: Onefold, cluster: SparkCluster) -> "subprocess.Popen[bytes]":
+def submitted(onefold: Onefold, cluster: SparkCluster, pipelines: tuple[str, ...]) -> "subprocess.Popen[bytes]":
     """The sink in the driver of spark-submit, with Spark's settings from spark-defaults.conf."""
     conf = onefold.home / "conf"
     conf.mkdir()
@@ -99,31 +98,34 @@ def submitted(onefold: Onefold, cluster: SparkCluster) -> "subprocess.Popen[byte
     ]
     with (onefold.home / "sink.out").open("ab") as out:
         return subprocess.Popen(
-            [*spark_submit, submit.__file__, *PIPELINES],
+            [*spark_submit, submit.__file__, *pipelines],
             env=environment, stdout=out, stderr=out, cwd=onefold.home,
         )  # fmt: skip
 
 
-def test_kills_change_no_table(cluster: SparkCluster, onefold: Onefold, tmp_path: Path) -> None:
-    """kill -9 of an executor, a worker, the master and the driver, and then the sink by spark-submit. What a local master writes
-    from the same topics is the same.
-    """
+@pytest.mark.parametrize(
+    "pipelines", [("trades",), pytest.param(("runner", "trades"), marks=pytest.mark.matrix)], ids=["one", "two"]
+)
+def test_kills_change_no_table(
+    cluster: SparkCluster, onefold: Onefold, tmp_path: Path, pipelines: tuple[str, ...]
+) -> None:
+    """kill -9 of an executor, a worker, the master and the driver, and then the sink by spark-submit."""
     settings = Settings(bootstrap_servers=onefold.status()["bootstrap_servers"])
     with ExitStack() as services:
-        for name in PIPELINES:
+        for name in pipelines:
             process = onefold.start("process", name, "--processes", "1")
             services.enter_context(running(process, tmp_path / "process.out"))
-        for name in PIPELINES:
+        for name in pipelines:
             services.enter_context(Load(name, settings, 1))
-        with running(onefold.start("sink", *PIPELINES), tmp_path / "sink.out") as sink:
-            rows_go_on(onefold, "the start")
+        with running(onefold.start("sink", *pipelines), tmp_path / "sink.out") as sink:
+            rows_go_on(onefold, pipelines, "the start")
             cluster.executors()[0].kill()
-            rows_go_on(onefold, "the kill of an executor")
+            rows_go_on(onefold, pipelines, "the kill of an executor")
             cluster.kill("worker-0")
-            rows_go_on(onefold, "the kill of a worker")
+            rows_go_on(onefold, pipelines, "the kill of a worker")
             before = {executor.pid for executor in cluster.executors()}
             cluster.kill("master")
-            rows_go_on(onefold, "the kill of the master")
+            rows_go_on(onefold, pipelines, "the kill of the master")
             cluster.start_master()
             cluster.start_worker(0)
             eventually(
@@ -132,23 +134,30 @@ def test_kills_change_no_table(cluster: SparkCluster, onefold: Onefold, tmp_path
                 "the master that has come back gives executors",
                 LOOK_AGAIN_S,
             )
-            rows_go_on(onefold, "the return of the master")
+            rows_go_on(onefold, pipelines, "the return of the master")
             sink.kill()
             sink.wait(10)
-        with running(submitted(onefold, cluster), tmp_path / "sink.out"):
-            rows_go_on(onefold, "the kill of the driver")
+        with running(submitted(onefold, cluster, pipelines), tmp_path / "sink.out"):
+            rows_go_on(onefold, pipelines, "the kill of the driver")
             services.pop_all().close()
             onefold.drained(GOES_ON_S)
-    for name in PIPELINES:
+    for name in pipelines:
         assert f"{name}: valid" in onefold("verify", name)
+    if len(pipelines) > 1:
+        a_local_master_writes_the_same(onefold, pipelines, tmp_path)
+
+
+def a_local_master_writes_the_same(onefold: Onefold, pipelines: tuple[str, ...], tmp_path: Path) -> None:
+    """From the same topics."""
     local = database_beside(onefold)
     here = {"ONEFOLD_POSTGRES_DSN": local, "ONEFOLD_SPARK_MASTER": "local[*]", "ONEFOLD_SPARK_OPTIONS": "{}"}
-    with running(onefold.start("sink", *PIPELINES, **here), tmp_path / "sink.out"):
+    with running(onefold.start("sink", *pipelines, **here), tmp_path / "sink.out"):
         onefold.environment |= here
         onefold.drained(GOES_ON_S)
-    assert checksums(local) == checksums(onefold.dsn)
+    assert checksums(local, pipelines) == checksums(onefold.dsn, pipelines)
 
 
+@pytest.mark.matrix  # from day to day tests/integration/test_sink_on_a_cluster.py
 def test_a_sink_without_executors_says_so_and_ends(cluster: SparkCluster, onefold: Onefold, tmp_path: Path) -> None:
     """In its status, its health and its metrics, and with the exit code of a service that is not there."""
     port, status = free_ports(1)[0], tmp_path / "status.json"
@@ -168,12 +177,12 @@ def test_a_sink_without_executors_says_so_and_ends(cluster: SparkCluster, onefol
         assert f"gave up after {PATIENCE_S:.0f} s: {sentence}" in (tmp_path / "sink.out").read_text(encoding="utf-8")
 
 
-def rows_go_on(onefold: Onefold, after: str) -> None:
+def rows_go_on(onefold: Onefold, pipelines: tuple[str, ...], after: str) -> None:
     """Wait until each pipeline has rows that were written from now on, of records that were also sent from now on."""
     ((now, now_ms),) = onefold.rows("SELECT clock_timestamp(), (1000 * extract(epoch FROM clock_timestamp()))::bigint")
     asked_for = "SELECT count(DISTINCT sink) FROM onefold.batch WHERE landed_at > %s AND oldest_ms > %s"
     eventually(
-        lambda: onefold.rows(asked_for, now, now_ms) == [(len(PIPELINES),)],
+        lambda: onefold.rows(asked_for, now, now_ms) == [(len(pipelines),)],
         GOES_ON_S,
         f"rows after {after}",
         LOOK_AGAIN_S,
@@ -193,7 +202,7 @@ _CHECKSUM = sql.SQL("""
 """)
 
 
-def checksums(dsn: str) -> dict[str, tuple[int, str]]:
+def checksums(dsn: str, pipelines: tuple[str, ...]) -> dict[str, tuple[int, str]]:
     """By table of the pipelines, the number of rows and a checksum, without what depends on how a sink cuts batches: the record
     that has last changed a sum, and when a batch was written.
     """
@@ -202,7 +211,7 @@ def checksums(dsn: str) -> dict[str, tuple[int, str]]:
         tables = connection.execute(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = ANY(%s) "
             "AND table_name <> 'landed'",
-            (list(PIPELINES),),
+            (list(pipelines),),
         ).fetchall()
         for table in tables:
             (found[".".join(table)],) = connection.execute(_CHECKSUM.format(sql.Identifier(*table))).fetchall()

@@ -15,7 +15,7 @@ from onefold.processor.loading import topology_of
 from onefold.processor.testing import SimulatedLog, TopologyDriver
 from onefold.processor.testing.log import Entry, SimulatedEnvelope
 from onefold.processor.testing.partition import partition_of
-from onefold.verify import workloads
+from onefold.verify.loading import workload
 from onefold.verify.owner import Owner as JudgesOwner
 from onefold.verify.record import Record as Judged
 from onefold.verify.record import Source
@@ -50,7 +50,7 @@ def runner_on(log: SimulatedLog | None = None) -> TopologyDriver:
 
 def assert_valid(driver: TopologyDriver, receipts: Receipts = MappingProxyType({}), **counts: int) -> None:
     """The judge has nothing to say, and counts the same records as the processor does."""
-    findings, expected = judged(workloads.workload("runner"), driver, receipts=receipts)
+    findings, expected = judged(workload("runner"), driver, receipts=receipts)
     assert findings == []
     found = [driver.task(partition).progress.counts for partition in range(PARTITIONS)]
     counted = found[0].plus(found[1])._asdict()
@@ -207,7 +207,7 @@ def test_copies_of_a_release_that_signed_none() -> None:
 
     before.log.append(UPDATES, b"1", original[1].value, partition=1 - away, headers=unsigned)
     before.run()
-    findings, _ = judged(workloads.workload("runner"), before)
+    findings, _ = judged(workload("runner"), before)
     assert [finding.kind for finding in findings] == ["doubled copy"]
 
 
@@ -227,7 +227,7 @@ def test_a_copy_has_the_time_of_its_original(claimed: bytes, of_a_replay: bool) 
     ((offset, copy),) = driver.log.read(UPDATES, here, 0)[0]
     claims = [(name, claimed if name == "onefold-timestamp" else value) for name, value in copy.headers]
     entries[offset] = copy._replace(headers=tuple(claims))
-    findings, _ = judged(workloads.workload("runner"), driver)
+    findings, _ = judged(workload("runner"), driver)
     assert [finding.kind for finding in findings] == ["wrong output"] * (claimed != b"7")
 
 

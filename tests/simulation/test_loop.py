@@ -11,7 +11,7 @@ from onefold.processor.core.errors import Abortable, Corrupted, Fenced, Refused,
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
 from onefold.processor.runtime.batch_limit import BATCH, FIRST_RECORDS, TURN_S, BatchLimit, records_next
-from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, Phase, TaskLoop, TaskThread
+from onefold.processor.runtime.loop import BACKOFF_FIRST_S, BACKOFF_MAX_S, Phase, TaskLoop
 from onefold.processor.runtime.pool import STOP_TIMEOUT_S
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
@@ -37,13 +37,13 @@ class Troubled(SimulatedSession):
         super().commit()
 
 
-def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any = RUNNER) -> TaskThread:
+def loop_over(driver: TopologyDriver, troubles: list[Exception], topology: Any = RUNNER) -> TaskLoop:
     def make(beat: Any) -> Task:
         session = Troubled(driver.log, topology, 0)
         session.troubles = troubles
         return elastic_task(topology, session, driver.codec, beat=beat, clock=Clock())
 
-    return TaskThread(0, make, clock=Clock())
+    return TaskLoop(0, make, clock=Clock())
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_errors_that_can_be_recovered_from(trouble: Exception) -> None:
     for number in range(1, 6):
         driver.send("runner.updates", update(number))
     running = loop_over(driver, [trouble])
-    running.start()
+    running.thread.start()
     eventually(lambda: running.offsets_next == {"runner.updates": 5}, 10, "all records are folded")
     running.stop()
 
-    assert running.join(5)
+    assert running.thread.join(5)
     assert running.failure is None
     assert [message["sequence_id"] for message in driver.read("runner.messages")] == [1, 2, 3, 4, 5]
 
@@ -163,9 +163,9 @@ def test_fenced_leaves_quietly() -> None:
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1))
     running = loop_over(driver, [Fenced(Code.FENCED, "another owner")])
-    running.start()
+    running.thread.start()
 
-    assert running.join(5)
+    assert running.thread.join(5)
     assert (running.fenced, running.failure, running.phase) == (True, None, Phase.STOPPED)
 
 
@@ -175,9 +175,9 @@ def test_what_it_cannot_go_on_from_is_handed_to_the_main_thread(trouble: Excepti
     driver = TopologyDriver(RUNNER)
     driver.send("runner.updates", update(1))
     running = loop_over(driver, [trouble])
-    running.start()
+    running.thread.start()
 
-    assert running.join(5)
+    assert running.thread.join(5)
     assert trouble is running.failure
 
 
@@ -194,10 +194,10 @@ def test_a_handler_with_a_bug_costs_one_dead_letter_and_no_crash() -> None:
     for number, meters in enumerate((10, 10, 666, 10), 1):
         driver.send("runner.updates", update(number, meters))
     running = loop_over(driver, [], topology)
-    running.start()
+    running.thread.start()
     eventually(lambda: running.failure or running.offsets_next == {"runner.updates": 4}, 10, "a crash, or the end")
     running.stop()
-    running.join(5)
+    running.thread.join(5)
 
     assert running.failure is None
     assert running._aborts == running._failures == 0

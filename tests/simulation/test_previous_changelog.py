@@ -219,7 +219,7 @@ def test_a_newer_changelog_is_refused_whatever_it_holds(other: bytes) -> None:
 
     assert str(refusal.value) == (
         f"the changelog was written by a newer Onefold, in format {FORMAT + 1}, and this one knows formats up to {FORMAT}: "
-        "start the newer one again. See `onefold docs operating`, upgrading, and back"
+        "start the newer one again. See `onefold docs upgrade`"
     )
 
 

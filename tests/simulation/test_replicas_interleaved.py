@@ -14,7 +14,7 @@ from onefold.processor.core.steps import DISK_STEPS, REPLICA_STEPS
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime import takeover
 from onefold.processor.testing import TopologyDriver
-from onefold.verify.workloads import workload
+from onefold.verify.loading import workload
 from tests.support.interleaved_replicas import Interleaved
 from tests.support.replicas import (
     AVERAGES,

@@ -1,6 +1,6 @@
 """The mistakes in "Concurrent sausage", found by trying every order of small runs; and the mended machine, in the same ones.
 
-What they mean: docs/decisions/0023. The shortest schedule of each is printed (`pytest -s -m matrix`).
+What they mean: docs/decisions/decision-log.md. The shortest schedule of each is printed (`pytest -s -m matrix`).
 """
 
 from collections.abc import Callable

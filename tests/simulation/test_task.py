@@ -11,7 +11,7 @@ from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import Corrupted, Refused, Retriable
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.loading import topology_of
-from onefold.processor.runtime.loop import TaskThread
+from onefold.processor.runtime.loop import TaskLoop
 from onefold.processor.runtime.task import Task
 from onefold.processor.testing import SimulatedSession, TopologyDriver
 from tests.support.clock import Clock
@@ -184,7 +184,7 @@ def test_only_an_unknown_error_makes_the_next_owner_careful(trouble: Exception, 
     driver = TopologyDriver(RUNNER)
     driver.send(INPUT, update(1))
     step = raising_in_the_second_transaction(trouble)
-    running = TaskThread(
+    running = TaskLoop(
         0,
         lambda beat: elastic_task(
             RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()
@@ -211,16 +211,16 @@ def test_a_person_is_asked_only_when_the_log_is_another(trouble: Exception, hand
     driver = TopologyDriver(RUNNER)
     driver.send(INPUT, update(1))
     step = raising_in_the_second_transaction(trouble)
-    running = TaskThread(
+    running = TaskLoop(
         0,
         lambda beat: elastic_task(
             RUNNER, SimulatedSession(driver.log, RUNNER, 0), driver.codec, step, beat, clock=Clock()
         ),
         clock=Clock(),
     )
-    running.start()
+    running.thread.start()
     eventually(lambda: running.failure or running.offsets_next == {INPUT: 1}, 10, "an end, or the record is folded")
     running.stop()
-    running.join(5)
+    running.thread.join(5)
 
     assert (running.failure is trouble) == handed_over

@@ -38,4 +38,4 @@ def test_what_passes_is_waited_for(
     monkeypatch.setattr(query, "connect", connect)
     plan = cast("Plan", SimpleNamespace(postgres_dsn="", writer="", held=print, domain=SimpleNamespace(name="runner")))
     with raises(raised, code, str(error)):
-        Query(lambda: cast("Any", None), plan).start()
+        Query(lambda: cast("Any", None), plan, cast("Any", None)).start()

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from onefold.error_codes import Code, CodedError
+from onefold.postgres import NoLogin
 from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.supervisor import QuerySupervisor
@@ -77,6 +78,29 @@ def test_a_query_is_started_once_and_left_alone(supervisor: QuerySupervisor, que
         supervisor.tick()
         clock.now += 1
     assert (query.started, supervisor.running, supervisor.trouble) == (1, True, None)
+
+
+def test_a_login_that_postgresql_refuses_ends_a_first_start_and_delays_a_later_one(query: Query, clock: Clock) -> None:
+    """A password is renewed on one side first."""
+    refuses = [True]
+
+    def lacks() -> str:
+        if refuses[0]:
+            raise NoLogin('password authentication failed for user "sink_1"')
+        return ""
+
+    supervisor = QuerySupervisor(query, PATIENCE_S, clock, lacks)
+    with raises(Refused, Code.POSTGRES_LOGIN, "password authentication failed"):
+        supervisor.tick()
+    refuses[0] = False
+    supervisor.tick()
+    query.stop()
+    supervisor.tick()
+    refuses[0] = True
+    query.starts = [Retriable(Code.POSTGRES_LOGIN, "Postgres opens no session")]
+    tick_for(3, supervisor, clock)
+    assert supervisor.running
+    assert query.started == 3
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ def machine_java(folder: Path, version: str) -> Path:
         ('java version "21" 2023-09-19 LTS', 21),
         ('openjdk version "1.8.0_412"', 8),
         ('openjdk version "25-ea" 2025-09-16', 25),
+        ('MODULES="x"\nJAVA_VERSION="21.0.8"\n', 21),
+        ('JAVA_VERSION="1.8.0_412"', 8),
+        ('FULL_JAVA_VERSION="17"', None),
         ("no java here", None),
     ],
 )
@@ -70,22 +73,20 @@ def test_the_wrapper_drops_sparks_flag_and_nothing_else(tmp_path: Path) -> None:
     assert said.stdout.split("\n")[:-1] == ["-Xmx1g", "two words", ""]
 
 
-def test_a_java_is_asked_for_its_version_once(tmp_path: Path) -> None:
-    """And again when the program or its library is another one than before; a script that stands for it, each time."""
-    program = machine_java(tmp_path / "java", "17.0.9")
-    asked = tmp_path / "asked"
-    program.write_text(f"{program.read_text(encoding='utf-8')}echo >> '{asked}'\n", encoding="utf-8")
+def test_the_version_comes_from_the_file_release_and_the_program_is_asked_only_without_the_file(tmp_path: Path) -> None:
+    program = machine_java(tmp_path / "java", "21.0.1")
+    assert java.major_version(program) == 21
+    (tmp_path / "java" / "release").write_text(
+        'IMPLEMENTOR="x"\nJAVA_VERSION="17.0.15"\nJAVA_VERSION_DATE="2025-04-15"\n', encoding="utf-8"
+    )
+    assert java.major_version(program) == 17
+    (tmp_path / "link").symlink_to(program)
+    assert java.major_version(tmp_path / "link") == 17
+    program.chmod(0o644)
+    with pytest.raises(java.JavaNotStarted, match="Permission denied"):
+        java.major_version(program)
 
-    def times() -> int:
-        assert java.known_version(program, tmp_path / "cache") == 17
-        return len(asked.read_text(encoding="utf-8").splitlines())
 
-    assert [times(), times()] == [1, 2], "without the library it is a script"
-    library = tmp_path / "java" / "lib" / "server" / "libjvm.so"
-    library.parent.mkdir(parents=True)
-    library.write_bytes(b"one")
-    assert [times(), times()] == [3, 3]
-    library.write_bytes(b"another")
-    assert [times(), times()] == [4, 4]
-    (tmp_path / "cache" / "java.json").write_text("[", encoding="utf-8")
-    assert [times(), times()] == [5, 5]
+def test_a_home_without_the_program_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.15"\n', encoding="utf-8")
+    assert java.locate(tmp_path / "cache", {"JAVA_HOME": str(tmp_path), "PATH": ""}).origin == java.WHEEL

@@ -79,9 +79,15 @@ def complaint(request: pytest.FixtureRequest, found: java.Java, monkeypatch: pyt
     return str(request.param).removeprefix("-XX:").removeprefix("-agentlib:")
 
 
-def test_looking_for_java_says_why_none_starts(complaint: str, tmp_path: Path) -> None:
-    with raises(UserError, Code.JAVA_UNUSABLE, complaint) as caught:
-        java.locate(tmp_path / "another")
+def test_looking_for_java_says_why_none_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a script without a file `release`, which is asked for its version."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'Unrecognized option: -Bad'\nexit 1\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(java, "_packaged", lambda: None)
+    with raises(UserError, Code.JAVA_UNUSABLE, "Unrecognized option: -Bad") as caught:
+        java.locate(tmp_path / "cache", {"JAVA_HOME": str(tmp_path), "PATH": ""})
     assert caught.value.message.startswith("Java does not start: ")
     assert "JAVA_TOOL_OPTIONS" in caught.value.hint
 

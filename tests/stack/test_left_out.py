@@ -56,7 +56,7 @@ def supervised(home: Path, service: Service) -> Iterator[tuple[Plan, subprocess.
 
 @pytest.mark.parametrize("code", [USAGE, REFUSED])
 def test_one_that_others_can_do_without_is_left_out_and_tried_further(tmp_path: Path, code: int) -> None:
-    """As docs/operating.md says. Whoever mends what it refuses need not start anything again."""
+    """As docs/deploy.md says. Whoever mends what it refuses need not start anything again."""
     said = io.StringIO()
     with supervised(tmp_path, refusing(tmp_path, code)) as (plan, process):
         control._wait(tmp_path, plan, lambda: process.poll() is None, Progress(said))

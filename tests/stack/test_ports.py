@@ -1,15 +1,19 @@
 """Which ports a stack gets, and that nobody else is given them while nobody listens on them."""
 
 import json
+import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import yaml  # type: ignore[import-untyped]  # PyYAML has no types
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
@@ -63,9 +67,31 @@ def test_a_port_that_another_program_took_meanwhile_is_replaced(tmp_path: Path) 
     assert Ports(first.kafka, second.controller, second.postgres, second.dashboard) == first
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, raises(UserError, Code.PORT_TAKEN, "ONEFOLD_KAFKA_PORT"):
-        choose_ports(tmp_path, kafka=taken.getsockname()[1])
+def test_taken_ports_are_an_error_that_names_the_ports_the_programs_and_the_settings(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        (postgres,), kafka, dashboard = free_ports(1), one.getsockname()[1], two.getsockname()[1]
+        with pytest.raises(UserError) as refusal:
+            choose_ports(tmp_path, kafka=kafka, postgres=postgres, dashboard=dashboard)
+        assert ports._listener(postgres) == "another program"
+    me = f"{psutil.Process().name()} (pid {os.getpid()})"
+    assert refusal.value.code is Code.PORT_TAKEN
+    assert refusal.value.message == (
+        f"port {kafka} (ONEFOLD_KAFKA_PORT) is taken by {me}; port {dashboard} (ONEFOLD_DASHBOARD_PORT) is taken by {me}"
+    )
+    assert "ONEFOLD_KAFKA_PORT=0 ONEFOLD_DASHBOARD_PORT=0" in refusal.value.hint
+
+
+def test_a_port_that_was_asked_for_wins_over_the_last_one(tmp_path: Path) -> None:
+    first, (other,) = choose_ports(tmp_path), free_ports(1)
+    assert choose_ports(tmp_path, kafka=other) == replace(first, kafka=other)
+
+
+def test_the_default_ports_are_those_that_compose_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    compose = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    for name in ("kafka", "postgres", "dashboard"):
+        monkeypatch.delenv(f"ONEFOLD_{name.upper()}_PORT")
+        default = getattr(Settings(), f"{name}_port")
+        assert compose[name]["ports"][0].startswith(f"127.0.0.1:${{{name.upper()}_PORT:-{default}}}:")
 
 
 @linux_only

@@ -25,7 +25,7 @@ from tests.support.command_line import ROOT
 from tests.support.guarded import TLS_PROGRAMS
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.promise("stack-roles")
+pytestmark = [pytest.mark.promise("stack-roles"), pytest.mark.slow]  # starts a server a test
 
 PIPELINE = "campaigns"
 #: What a user of an earlier release may have made, all of it as the superuser.

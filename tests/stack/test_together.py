@@ -52,15 +52,11 @@ def test_all_are_running_or_none_is(first: Any, second: Any, state: str, detail:
 COMMAND = """
 import sys
 from pathlib import Path
-from onefold.stack import together
-from tests.support.waiting import eventually
-from onefold.stack.service import Ready, Service
+from onefold.stack import service, together
+service.command = lambda script: ("/bin/sh", "-c", script)
 path, codes, *scripts = sys.argv[1:]
-made = [
-    Service(str(number), ("/bin/sh", "-c", script), together.OUTPUT, Ready("status_file"), stop_s=5.0)
-    for number, script in enumerate(scripts)
-]
-sys.exit(together._run(made, Path(path), 7000, [int(code) for code in codes.split()]))
+made = [(str(number), (script,)) for number, script in enumerate(scripts)]
+sys.exit(together._run(made, 5.0, Path(path), 7000, [int(code) for code in codes.split()]))
 """
 SAY = """echo '{"state": "running", "detail": "well"}' > "$ONEFOLD_STATUS_FILE"; echo "$$ on $ONEFOLD_METRICS_PORT"; """
 STAY = SAY + "exec sleep 1000"
@@ -147,12 +143,9 @@ import sys
 from onefold.cli.commands import audit
 from onefold.config import settings
 from onefold.operate import auditing
-from onefold.stack import together
-from onefold.stack.service import Ready, Service
+from onefold.stack import service
 left = iter(sys.argv[1:])
-together._service = lambda name, *more: Service(
-    name, ("/bin/sh", "-c", next(left)), together.OUTPUT, Ready("status_file"), stop_s=5.0
-)
+service.command = lambda *arguments: ("/bin/sh", "-c", next(left))
 settings.Settings.usable_client = settings.Settings.postgres = lambda self: {}
 auditing.audited = lambda *given: ["bank", "runner"]
 try:
@@ -189,7 +182,7 @@ def test_processes_of_one_domain_have_names_of_their_own(monkeypatch: pytest.Mon
     together.process({"orders": 2, "mails": 1}, "a", tmp_path / "status.json")
     together.process({"orders": 2}, "a", tmp_path / "status.json")
     (several, none), (_, codes) = made
-    assert [(one.name, one.argv[4:]) for one in several] == [
+    assert several == [
         ("orders-1", ("process", "orders", "--processes", "1", "--instance", "a-1")),
         ("orders-2", ("process", "orders", "--processes", "1", "--instance", "a-2")),
         ("mails", ("process", "mails", "--processes", "1", "--instance", "a")),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.lint import code, documents
+from tests.lint import code, documents, pages
 from tests.lint.__main__ import IMPORTS
 from tests.lint.source import Source
 from tests.support.rooms import LINKED, ROOT
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # reads the whole checkout
 
 PLANTED = "src/onefold/operate/planted.py"
 MODULE = '"""A module."""\n'
-README, OPERATING = "README.md", "docs/operating.md"
+README, SETTINGS = "README.md", "docs/settings.md"
 Rule = Callable[[Source], Iterator[str]]
 LINES: list[tuple[Rule, str]] = [
     (code.banned_texts, "# TODO later"),
@@ -103,17 +103,24 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.verbs, README, "`onefold nothing`"),
         (documents.options, README, "`onefold up --nothing`"),
         (documents.passwords_in_arguments, README, "`onefold sql postgresql://me:secret@host/db`"),
-        (documents.settings, OPERATING, "`ONEFOLD_NOTHING`"),
+        (documents.settings, SETTINGS, "`ONEFOLD_NOTHING`"),
         (documents.variables_of_compose, "docker-compose.yml", "${NOTHING:-1}"),
         (documents.names_in_merges, "sql/merge/planted.sql", "-- x\nINSERT INTO t SELECT * FROM :stage"),
         (documents.links_and_files, README, "[x](nowhere.md)"),
         (documents.links_and_files, README, "`processor/nowhere.py`"),
         (documents.readme, README, "\n" * 200),
         (documents.public_names, "docs/api.md", ""),
+        (documents.command_page, "docs/commands.md", ""),
         (documents.promised_tests, "docs/promises.md", ""),
         (documents.error_pages, "docs/errors.md", ""),
         (documents.error_pages, "src/onefold/operate/dead_letters/letters.py", MODULE),
         (documents.promised_tests, README, "`test_of_nothing`"),
+        (pages.sentences, README, f"The sink {'writes rows and ' * 11}stops."),
+        (pages.sentences, README, "Whoever reads the topic gets records."),
+        (pages.paragraphs, README, "The sink writes rows. " * 23),
+        (pages.paragraphs, README, f"| setting | {'x' * 161} |"),
+        (pages.private_words, README, "The sink has landed the batch."),
+        (pages.pro_forms, README, "It is what they said, and so this one is that. " * 20),
     ],
 )
 def test_a_planted_file_is_found(

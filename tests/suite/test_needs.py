@@ -75,7 +75,7 @@ def test_every_need_is_a_marker_and_documented() -> None:
     markers = {line.partition(":")[0] for line in project["tool"]["pytest"]["ini_options"]["markers"]}
     assert {name.partition("(")[0] for name in markers} == {*needs.NEEDS, *needs.LENGTHS, needs.ALONE, "promise"}
     assert {need for found in needs.FIXTURES.values() for need in found} == set(needs.NEEDS)
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
     assert all(f"`-m {name}`" in page for name in (*needs.NEEDS, "matrix"))
 
 
@@ -97,7 +97,7 @@ SHARED = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     ("words", "given"),
     [
         ([], SHARED),
-        (["--fast"], ["--fast", "-p", "randomly", *SHARED]),
+        (["--fast"], ["--fast", *SHARED]),
         (["--all", "-x"], ["--all", *SHARED, "-x"]),
         (["-m", "broker"], [*SHARED, "-m", "broker"]),
         (["tests/core", "-q"], [*SHARED, "tests/core", "-q"]),

@@ -25,7 +25,7 @@ from tests.support.rooms import ROOT
 
 READ = Progress(topic_ids={"orders.placed": "id-1"}, offsets_next={"orders.placed": 10})
 PROJECT = ROOT / "src" / "onefold" / "onefold.toml"
-OPERATING = "See `onefold docs operating`, resetting a pipeline"
+RESET = "See `onefold docs reset`"
 
 
 def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
@@ -37,7 +37,7 @@ def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
     [
         (checked("id-2", 0, 20), Code.TOPIC_RECREATED,
          ("topic orders.placed was deleted and created again (id id-1 then, id-2 now): its records are not the ones behind the "
-         f"stored state. {OPERATING}")),
+         f"stored state. {RESET}")),
         (checked("id-1", 0, 9), Code.RECORDS_LOST,
          "topic orders.placed ends at offset 9, but 10 was reached before: the log lost records"),
         (checked("id-1", 11, 20), Code.RECORDS_DELETED,
@@ -46,12 +46,12 @@ def checked(topic_id: str, start: int, end: int) -> Callable[[], object]:
          ("the decision log was deleted and created again, or an earlier version let tasks share it (log-1 then, log-2 now): the "
          "log does not have the next decision")),
         (lambda: begin(Identity("log-1", 4, 5), Standing("log-1", 3, None)), Code.DECISIONS_LOST,
-         f"the decision log starts at offset 4, but 3 comes next: decisions were deleted unread. {OPERATING}"),
+         f"the decision log starts at offset 4, but 3 comes next: decisions were deleted unread. {RESET}"),
         (lambda: check_format(RESETTING, "orders.changelog"), Code.RESET_INCOMPLETE,
          "orders.changelog is of a reset that is incomplete: run `onefold reset` of the pipeline again"),
         (lambda: check_format({"version": 99}, "orders.changelog"), Code.NEWER_VERSION,
          ("orders.changelog was written by a newer Onefold, in format 99, and this one knows formats up to 2: start the newer "
-         "one again. See `onefold docs operating`, upgrading, and back")),
+         "one again. See `onefold docs upgrade`")),
         (lambda: identity.same_topics(cast(Any, SimpleNamespace(ids=lambda names: {"orders.out": "id-2"})),
                                       {"orders.out": "id-1"}), Code.TOPIC_RECREATED,
          ("topic orders.out was deleted and recreated (id id-2, Postgres holds records of id-1): its offsets belong to other "

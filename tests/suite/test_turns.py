@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.own_pytest import own_pytest
-from tests.support.turns import left_projects, turn
+from tests.support.turns import ROOT, left_projects, turn
 from tests.support.waiting import eventually
 
 DEADLINE_S = 20.0
@@ -86,17 +86,42 @@ def _held(lock: Path) -> bool:
 
 
 def test_what_a_test_imports_is_gone_after_it(tmp_path: Path) -> None:
-    """A module of a project and the way to it; what is installed stays."""
+    """A module of a project or of an example, and the way to it; what is installed stays."""
     (tmp_path / "left_behind.py").touch()
     with left_projects():
-        sys.path.insert(0, str(tmp_path))
+        sys.path[:0] = [str(tmp_path), str(ROOT / "examples" / "commands")]
         importlib.import_module("left_behind")
+        importlib.import_module("overdue")
         assert importlib.util.find_spec("left_behind")
 
-    assert "left_behind" not in sys.modules
+    assert not {"left_behind", "overdue"} & sys.modules.keys()
     assert str(tmp_path) not in sys.path
     assert importlib.util.find_spec("left_behind") is None
     assert "pytest" in sys.modules
+
+
+@pytest.mark.slow  # starts a process
+@pytest.mark.parametrize("seed", range(2))
+def test_shuffled_files_that_share_a_stack_start_it_once(seed: int, tmp_path: Path) -> None:
+    folder = tmp_path / "tests/product/stack"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture(scope='package')\ndef stack(): print('a stack starts')\n", encoding="utf-8"
+    )
+    for name in ("product/stack/test_a.py", "product/stack/test_b.py", "test_c.py", "test_d.py"):
+        stack = "stack" if "stack" in name else ""
+        (tmp_path / "tests" / name).write_text(
+            f"def test_one({stack}): pass\ndef test_two({stack}): pass\n", encoding="utf-8"
+        )
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['tests.support.turns']\n", encoding="utf-8")
+    options = ("-p", "randomly", f"--randomly-seed={seed}", "--import-mode=importlib", "-s")
+
+    printed = own_pytest(tmp_path, *options).stdout
+
+    assert f"Using --randomly-seed={seed}" in printed
+    assert "8 passed" in printed, printed
+    assert printed.count("a stack starts") == 1, printed
 
 
 @pytest.mark.long  # 9 s: two more pytest

@@ -25,7 +25,7 @@ class Answering:
         """As psycopg's."""
         yield
 
-    async def execute(self, query: sql.Composed | sql.SQL | str | bytes) -> Any:
+    async def execute(self, query: sql.Composed | sql.SQL | str | bytes, *values: Any) -> Any:
         """A cursor with columns a, b, c, ..."""
         text = query.as_string(None) if isinstance(query, sql.Composable) else str(query)
         if text.startswith("SET LOCAL"):

@@ -9,8 +9,8 @@ from tests.support.command_line import ROOT
 
 # What must not be found: any Java, any PostgreSQL, any container engine.
 _HIDDEN = ("java", "javac", "keytool", "psql", "postgres", "pg_", "initdb", "docker", "mvn")
-# Of the environment only the settings of pip and the network are kept, and the language.
-_KEPT = ("PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY", "LANG", "LC_")
+# Of the environment only the settings of pip and the network are kept, the language, and what spares the tests' JVMs.
+_KEPT = ("PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY", "LANG", "LC_", "JDK_JAVA_OPTIONS")
 
 
 def python_of(release: str) -> Path | None:

@@ -15,8 +15,15 @@ from onefold.exit_codes import OK, UNAVAILABLE
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Settings of this test run, for the stacks of its tests as well.
+KEPT = ("ONEFOLD_CACHE", "ONEFOLD_KAFKA_PORT", "ONEFOLD_POSTGRES_PORT", "ONEFOLD_DASHBOARD_PORT")
 #: Variables of a user's shell, which are nobody else's affair.
 CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-of-a-cloud", "MY_HANDLERS_KEY": "canary-of-a-handler"}
+
+
+def shell() -> dict[str, str]:
+    """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name in KEPT}
 
 
 class Onefold:
@@ -24,10 +31,7 @@ class Onefold:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_")}
-        self.environment |= {"ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
-        if "ONEFOLD_CACHE" in os.environ:
-            self.environment["ONEFOLD_CACHE"] = os.environ["ONEFOLD_CACHE"]
+        self.environment = shell() | {"ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
 
     def __call__(self, *arguments: str, says: bytes = b"", code: int = 0, **settings: str) -> str:
         """Run a command to its end; what it printed. Fails when it ends with another code than that."""

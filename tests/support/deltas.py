@@ -9,10 +9,10 @@ from typing import Any
 
 import fastavro
 import psycopg
-from confluent_kafka import Producer
 
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.verify.contracts import contracts
+from tests.support.infrastructure import transactional
 from tests.support.made_up_domain import at_the_end
 
 TOPIC = "trades.deltas"
@@ -37,8 +37,7 @@ class Deltas:
         self._versions: dict[int, int] = defaultdict(int)
         self._trades: dict[int, tuple[int, Leaf]] = {}
         self._leaves: set[Leaf] = set()
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "deltas"})
-        self._producer.init_transactions(20)
+        self._producer = transactional({"bootstrap.servers": bootstrap_servers}, "deltas")
 
     def send(self, count: int, *, commit: bool = True) -> None:
         """So many changes of trades, new or known, in one transaction. Aborted ones are no part of the truth."""

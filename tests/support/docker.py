@@ -57,7 +57,7 @@ def asked_for(images: None) -> float:
 
 
 @pytest.fixture(scope="module")
-def containers(asked_for: float) -> Iterator[Containers]:
+def started(asked_for: float) -> Iterator[Containers]:
     """The running stack; everything of it is removed again, also what a killed run before this one left."""
     # There is no reaper where no image registry answers; and from a container these tests are not run.
     ours = {"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CONNECTION_MODE": "docker_host"}

@@ -32,7 +32,7 @@ Each error has a code, for its kind; the sentence behind the code names the obje
 - A dead letter has the reason as a sentence, without a code.
 
 The codes do not change between versions; the sentences may. Search the log for the code.
-The [exit code](operating.md#exit-codes) says what a script or a supervisor can do.
+The [exit code](settings.md#exit-codes) says what a script or a supervisor can do.
 *goes on* means that a service repeats the work by itself; a command or a first start ends with the number.
 `verify` and `audit` end with 2, *unknown*, whatever the code.
 *dead letter* means that the processor writes the record to the dead-letter topic.

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from onefold.verify.workloads import campaigns, runner, trades
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import campaigns, runner, trades
+from onefold.workloads.shaping import Shape
 
 
 @cache

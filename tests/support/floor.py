@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from onefold.verify.workloads.trade_feed import Feed
+from onefold.workloads.trade_feed import Feed
 
 _MILLIONTH = Decimal("0.000001")
 _RISK = """

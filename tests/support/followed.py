@@ -16,7 +16,7 @@ from onefold.verify.log import Place
 from onefold.verify.record import Record
 from onefold.verify.state import begin, read_evenly, read_progress, topics_of
 from onefold.verify.verdict import Finding
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 from tests.support.simulated_stage import JudgesLog, kafka_of
 
 PARTITIONS = 2
@@ -32,8 +32,8 @@ class Followed:
         following: the verifier, after `begin`.
     """
 
-    def __init__(self, topology: Topology, workload: Workload) -> None:
-        self.driver = TopologyDriver(topology, partitions=PARTITIONS)
+    def __init__(self, topology: Topology, workload: Workload, contracts: Path | None = None) -> None:
+        self.driver = TopologyDriver(topology, partitions=PARTITIONS, contracts=contracts)
         self.workload = workload
         self.hidden: set[tuple[str, int, int]] = set()
         self.following: Following

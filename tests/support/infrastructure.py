@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
     AdminClient,
     AlterConfigOpType,
@@ -30,6 +30,7 @@ from onefold.stack.embedded import Database, Infrastructure
 from onefold.stack.embedded import database as database_alone
 from onefold.stack.embedded import infrastructure as start
 from onefold.stack.postgres import LOCALE
+from tests.support.command_line import shell
 from tests.support.waiting import eventually
 
 
@@ -196,9 +197,20 @@ def checkout() -> Path:
 @pytest.fixture
 def environment() -> dict[str, str]:
     """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name == "ONEFOLD_CACHE"
-    }
+    return shell()
+
+
+def transactional(client: dict[str, Any], name: str) -> Producer:
+    """A producer that can begin a transaction.
+
+    Args:
+        name: the transactional id.
+    """
+    producer = Producer({**client, "transactional.id": name})
+    # Without a connection librdkafka looks for the coordinator 500 ms later.
+    producer.list_topics(timeout=20)
+    producer.init_transactions(20)
+    return producer
 
 
 def set_topic(client: dict[str, str], topic: str, **settings: str) -> None:

@@ -19,7 +19,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.landing import ledger
 from onefold.spark_sink.postgres.connection import connect
-from tests.support.infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics, transactional
 
 Row = tuple[Any, ...]
 
@@ -184,8 +184,7 @@ class MadeUp:
 
     def _transactional(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer({"bootstrap.servers": self._servers, "transactional.id": self.name})
-            self._producer.init_transactions(20)
+            self._producer = transactional({"bootstrap.servers": self._servers}, self.name)
         return self._producer
 
 

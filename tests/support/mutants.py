@@ -363,7 +363,7 @@ def run(sample: Sequence[Mutant], processes: int, active: int = 0, tests: dict[s
         runs.result.killers[active] = ""
         return runs.result
     files = sorted({_file(name) for name in tests or ()})
-    options = ["--fast", "-qs", "--tb=no", "-p", "no:cacheprovider", "--timeout=0"]
+    options = ["--fast", "-qs", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=0"]
     if active:
         faulthandler.dump_traceback_later(10 * HANGS_S, exit=True)
     code = pytest.main([*options, *files], plugins=[runs])

@@ -59,8 +59,8 @@ _running: list[pytest.Item] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """For a first answer, and for a machine that has nothing."""
-    parser.addoption("--fast", action="store_true", help="only what needs no server but PostgreSQL: five minutes")
-    parser.addoption("--all", action="store_true", help="also containers, browsers, S3, a fresh clone: 40 minutes")
+    parser.addoption("--fast", action="store_true", help="only what needs no server but PostgreSQL")
+    parser.addoption("--all", action="store_true", help="also containers, browsers, S3, a fresh clone")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,11 +20,11 @@ from onefold.operate import state_check
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 from onefold.processor.io.admin import high_watermark, lag
-from onefold.verify import workloads
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import decode_output
 from onefold.verify.expect import Expected, Oracle
 from onefold.verify.kinds import KINDS
+from onefold.verify.loading import workload
 from onefold.verify.log import Log
 from onefold.verify.matching import Matching
 from onefold.verify.order import Order
@@ -32,7 +32,8 @@ from onefold.verify.outputs import Outputs
 from onefold.verify.owner import Owner
 from onefold.verify.record import Record
 from onefold.verify.replays import Replays, read
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
+from tests.support.infrastructure import transactional
 from tests.support.waiting import eventually
 
 _CHILD = """
@@ -117,10 +118,8 @@ def produce(
     client: dict[str, str], topic: str, values: list[tuple[bytes | None, bytes | None]], partition: int = -1
 ) -> None:
     """Keys and values, in one transaction."""
-    producer = Producer(
-        {**client, "transactional.id": f"test-{topic}", "partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
-    )
-    producer.init_transactions(20)
+    settings = {**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
+    producer = transactional(settings, f"test-{topic}")
     producer.begin_transaction()
     for key, value in values:
         producer.produce(topic, value, key, partition)
@@ -202,14 +201,14 @@ def records(client: dict[str, str], topic: str) -> list[Record]:
 
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
     """Every row, dead letter, repartitioned copy and state is there, and none twice. Returns what was expected."""
-    workload = workloads.workload(topology.name)
+    work = workload(topology.name)
     partitions = {name: len(found.partitions) for name, found in AdminClient({**client}).list_topics().topics.items()}
     with closing(Log(client, [*topology.inputs, topology.changelog])) as log:
         owner = Owner(log.cluster_id, topology.name, log.topics[topology.changelog].topic_id)
-        oracle = Oracle(workload, partitions[topology.inputs[0]], owner=owner, queues=partitions)
+        oracle = Oracle(work, partitions[topology.inputs[0]], owner=owner, queues=partitions)
         receipts = read(client, owner, {name: topic.topic_id for name, topic in log.topics.items()})
         replays = Replays(receipts, owner)
-    matching = Matching(workload, partitions, oracle.expected.model, oracle.expected.fate)
+    matching = Matching(work, partitions, oracle.expected.model, oracle.expected.fate)
     oracle.withdrawn, oracle.parked, oracle.changed = replays.withdrawn, replays.parked, matching.changed
     order = Order(topology.inputs, oracle.feed) if topology.order else None
     for topic in topology.inputs:
@@ -220,16 +219,16 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
         for record in records(client, topology.order):
             order.add(record)
     assert not (order and order.left_over()), "all that was folded is in the order"
-    for topic in workload.queues:
+    for topic in work.queues:
         for record in records(client, topic):
             oracle.take_job(record)
     expected = oracle.settled()
-    outputs = Outputs(workload, owner, partitions)
+    outputs = Outputs(work, owner, partitions)
     outputs.heard = matching.wrote
     for topic in topology.dead.values():
         for record in records(client, topic):
             outputs.feed(record)
-    for table in workload.outputs.values():
+    for table in work.outputs.values():
         latest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         columns = [column for column in table.columns if not column.generated]
         for record in records(client, table.topic):

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "promises.md"
 SENTENCES: dict[str, str] = tomllib.loads((ROOT / "tests" / "promises.toml").read_text(encoding="utf-8"))
 _MARK = "promise"
 
-_HEAD = """# What is promised, and the tests that would fail
+_HEAD = """# Promises and their tests
 
 Each line is a promise and the tests that are red without it.
 `./onefold test` fails when a promise has no test that ran and passed.
@@ -26,9 +26,9 @@ This page is made from the marks of the tests (`python -m tests.support.promises
 |---|---|
 """
 _TAIL = """
-What is not promised: an acknowledged record is in the page cache of the broker, not on its disk.
+Not promised: an acknowledged record is in the page cache of the broker, not on its disk.
 A power cut of a single broker can lose it, and the embedded broker is one node.
-`onefold status` says [what else the settings in force weaken](operating.md#what-is-guaranteed).
+`onefold status` says [what else the settings in force weaken](guarantee.md).
 See also [what remains](design.md#what-remains).
 """
 

@@ -13,7 +13,7 @@ from onefold.operate.pipelines import found
 from onefold.pipelines import PROJECT_FILE
 from onefold.processor.core.topology import Topology
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.processes import produce
 
 TABLES = ("runner.messages", "runner.stats", "runner.tendency")

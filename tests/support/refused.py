@@ -312,7 +312,7 @@ def plan_of(made_up: MadeUp, dsn: str) -> Plan:
     migrate_all(dsn, made_up.root / "sql")
     return Plan(
         domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
-        bootstrap_servers=NOBODY, kafka_options={}, java_options={},
+        java_options={},
         postgres_dsn=dsn, writer="test", sql_root=made_up.root / "sql",
         checkpoint_root=made_up.root, step=lambda name: None,
     )  # fmt: skip

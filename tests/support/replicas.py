@@ -24,12 +24,12 @@ from onefold.processor.testing.decision_log import SimulatedDecisionLog
 from onefold.processor.testing.log import SimulatedLog
 from onefold.processor.testing.session import SimulatedInputs
 from onefold.verify.expect import Expected
+from onefold.verify.loading import workload
 from onefold.verify.order import Order
 from onefold.verify.outputs import judge_copies
 from onefold.verify.record import Record
 from onefold.verify.state import begin
 from onefold.verify.verdict import Finding
-from onefold.verify.workloads import workload
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 from tests.support.simulated_stage import JudgesLog
 

@@ -1,7 +1,7 @@
 """A real S3 server for the whole session, with its objects in files, and an empty bucket for each test.
 
-It is S3Proxy, which people run before disks and clouds that speak no S3 (docs/decisions/0028): it checks signatures, decides
-`If-None-Match: *` by a link of the file system, keeps unfinished uploads apart, and lists by pages.
+It is S3Proxy, a product (docs/decisions/objects-and-snapshots.md): it checks signatures, decides `If-None-Match: *` by a link of
+the file system, keeps unfinished uploads apart, and lists by pages.
 """
 
 import os

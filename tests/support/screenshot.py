@@ -25,7 +25,7 @@ from onefold.cli.main import run
 from onefold.config import stack_state
 from onefold.config.settings import Settings, load
 from onefold.operate import pipelines, producing
-from onefold.verify.workloads.trade_feed import Feed
+from onefold.workloads.trade_feed import Feed
 from tests.support.browser import start
 from tests.support.drained import is_drained
 from tests.support.floor import report

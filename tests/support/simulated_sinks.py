@@ -310,8 +310,6 @@ def plan_of(root: Path, dsn: str) -> Plan:
         schema.write(f"{_SUMS_TABLE};\n")
     return Plan(
         domain=load_domain(NAME, root / "avro", root / "sql"),
-        bootstrap_servers="",
-        kafka_options={},
         java_options={},
         postgres_dsn=dsn,
         writer="",

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from onefold.spark_sink.contracts import load_domain
 from onefold.spark_sink.kafka.client import java_client_options
+from onefold.spark_sink.kafka.topics import Topics
 from onefold.spark_sink.plan import Plan
 from onefold.spark_sink.spark.query import Query
 from onefold.spark_sink.spark.session import Driver
@@ -67,12 +68,17 @@ def made_up_topics(bootstrap_servers: str, made_up: MadeUp) -> None:
 
 
 @pytest.fixture
+def sink_topics(domain_servers: str) -> Iterator[Topics]:
+    """The sink's clients of Kafka."""
+    with closing(Topics(domain_servers, {})) as topics:
+        yield topics
+
+
+@pytest.fixture
 def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) -> Plan:
     """How to land the made-up domain."""
     return Plan(
         domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
-        bootstrap_servers=domain_servers,
-        kafka_options={},
         java_options=java_client_options(domain_servers, {}, {}),
         postgres_dsn=database,
         writer="test",
@@ -92,12 +98,12 @@ def brief_logs() -> Iterator[None]:
 
 
 @pytest.fixture
-def query(spark: SparkSession, plan: Plan, brief_logs: None) -> Iterator[Callable[..., Query]]:
+def query(spark: SparkSession, plan: Plan, sink_topics: Topics, brief_logs: None) -> Iterator[Callable[..., Query]]:
     """Makes queries over `plan`, with changes; stops them at the end."""
     made: list[Query] = []
 
     def make(**changes: Any) -> Query:
-        made.append(Query(lambda: spark, replace(plan, **changes)))
+        made.append(Query(lambda: spark, replace(plan, **changes), sink_topics))
         return made[-1]
 
     yield make

@@ -33,6 +33,9 @@ if port := options.pop("metrics_port", 0):
 if "spark" in options:
     from onefold.spark_sink.spark.options import SparkSettings
     options["spark"] = SparkSettings(**options["spark"])
+if renewed := options.pop("renewed", ""):
+    from onefold.spark_sink.plan import Logins
+    options["logins"] = lambda: Logins(**json.loads(Path(renewed).read_text()))
 jars = [Path(jar) for jar in options.pop("jars")]
 kafka = {"kafka_options": options.pop("kafka_options", {}), "spark_kafka": {}}
 sys.exit(service.run(pipelines, **options, **paths, **kafka, jars=jars, step=failpoint.from_environment()))

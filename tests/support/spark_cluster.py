@@ -130,7 +130,7 @@ def _account() -> int | None:
 
 
 @contextmanager
-def spark_cluster(java_home: str, settings: Mapping[str, str]) -> Iterator[SparkCluster]:
+def spark_cluster(java_home: str, settings: Mapping[str, str], workers: int = WORKERS) -> Iterator[SparkCluster]:
     """A master and its workers, in a folder of their own: another account cannot enter the folders that pytest makes."""
     folder = Path(tempfile.mkdtemp(prefix="onefold-spark-"))
     cluster = None
@@ -139,7 +139,7 @@ def spark_cluster(java_home: str, settings: Mapping[str, str]) -> Iterator[Spark
         if account := _account():
             os.chown(folder, account, account)
         cluster.start_master()
-        for number in range(WORKERS):
+        for number in range(workers):
             cluster.start_worker(number)
         yield cluster
     finally:

@@ -20,14 +20,15 @@ from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # exported, as no checker sees
 from psycopg import sql
 
+from onefold.spark_sink.contracts import ENGINE_SQL
+from onefold.spark_sink.postgres.schema import ENGINE, migrate
 from onefold.verify.contracts import contracts
 from onefold.verify.expect import Expected, Oracle, Table, Workload
 from onefold.verify.owner import COPY_HEADER, PIPELINE_HEADER, SOURCE_HEADER, Owner
 from onefold.verify.placement import partition_of
 from onefold.verify.record import Record, Source
-from onefold.verify.workloads import campaigns
-from onefold.verify.workloads.shaping import Input
-from tests.support.migrated import migrate_all
+from onefold.workloads import campaigns
+from onefold.workloads.shaping import Input
 from tests.support.waiting import eventually
 
 PARTITIONS = 2
@@ -103,7 +104,8 @@ class Stage:
         self._fill_tables()
 
     def _migrate(self) -> None:
-        migrate_all(self.dsn, SQL)
+        migrate(self.dsn, ENGINE, ENGINE_SQL)
+        migrate(self.dsn, self.workload.name, SQL)
 
     def _feed(self, record: Record) -> None:
         self.oracle.feed(record)

@@ -22,8 +22,15 @@ from tests.support.needs import ALONE, ON_SERVERS
 ROOT = Path(__file__).resolve().parents[2]
 #: The tests of its files share a stack, so a single process runs them all.
 STACK = "tests/product/stack"
-#: The longest of all, which is a single test, and the folder with the stack.
-FIRST = ("tests/product/test_fresh_clone.py", STACK)
+#: The longest, in this order. The number of its tests says how long another file is.
+FIRST = (
+    "tests/product/test_fresh_clone.py",
+    STACK,
+    "tests/chaos/test_containers.py",
+    "tests/product/test_own_pipeline.py",
+    "tests/product/test_spark_cluster.py",
+    "tests/product/test_documents.py",
+)
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -44,17 +51,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-@pytest.hookimpl(trylast=True)  # after it is known what is left out
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where the suite is shared: first the longest, then files with a broker or Spark, and last files with small tests, which
-    leave no process waiting for the other one at the end.
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled, and it is known what is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First the longest, then files with a broker or Spark, and last files with small tests, which leave no process waiting for
+    the other one at the end. A single process has the same order, so that a seed means the same there.
     """
-    if hasattr(config, "workerinput"):
-        items[:] = longest_first(items)
+    items[:] = longest_first(items)
 
 
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """All that runs in one process stays together, in its order."""
+    """All that runs in one process stays together, in its order: the files of the folder with the stack start one stack."""
     work: dict[str, list[pytest.Item]] = {}
     for item in items:
         work.setdefault(together(item.nodeid), []).append(item)
@@ -113,5 +119,6 @@ def left_projects() -> Iterator[None]:
 
 
 def _of_a_project(file: Path) -> bool:
-    """Whether it is neither of this checkout nor installed."""
-    return not any(file.is_relative_to(place) for place in (ROOT, sys.prefix, sys.base_prefix))
+    """Whether it is an example, or neither of this checkout nor installed."""
+    others = not any(file.is_relative_to(place) for place in (ROOT, sys.prefix, sys.base_prefix))
+    return others or file.is_relative_to(ROOT / "examples")

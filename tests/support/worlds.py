@@ -20,7 +20,7 @@ from onefold.processor.core.values import Headers
 from onefold.processor.io.admin import create_topics
 from onefold.processor.io.kafka import KafkaSession
 from onefold.processor.testing import SimulatedLog, SimulatedSession
-from tests.support.infrastructure import delete_topics
+from tests.support.infrastructure import delete_topics, transactional
 
 
 def nothing_topology() -> Topology:
@@ -155,7 +155,6 @@ class KafkaWorld(World):
         self.admin.incremental_alter_configs([resource])[resource].result()
 
     def _producer(self, name: str) -> Producer:
-        producer = Producer({**self.client, "transactional.id": f"{self.topology.name}-{name}", "log_level": 0})
-        producer.init_transactions(20)
+        producer = transactional({**self.client, "log_level": 0}, f"{self.topology.name}-{name}")
         producer.begin_transaction()
         return producer

@@ -7,7 +7,7 @@ import pytest
 
 from onefold import pipelines
 from onefold.verify.additions import may_add
-from onefold.verify.workloads import averages, bank, campaigns, runner, sheets, trades
+from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
 
 UNDECLARED = replace(averages.WORKLOAD, tables=(averages.AVERAGES, replace(averages.ALARMS, adds=())))
 

@@ -26,9 +26,9 @@ from onefold.processor.io.serde import AvroCodec
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
 from onefold.verify.placement import partition_of
-from onefold.verify.workloads import bank, campaigns, runner, sheets, trades
-from onefold.verify.workloads.campaigns import instant
-from onefold.verify.workloads.hostile import BROKEN, ODD, Good, hostile
+from onefold.workloads import bank, campaigns, runner, sheets, trades
+from onefold.workloads.campaigns import instant
+from onefold.workloads.hostile import BROKEN, ODD, Good, hostile
 
 DOMAINS = {runner: runner_app, campaigns: campaigns_app, trades: trades_app, bank: bank_app, sheets: sheets_app}
 APPS = {topic: app for app in DOMAINS.values() for topic in app.TOPOLOGY.inputs}

@@ -19,7 +19,7 @@ from onefold.processor.io.serde import AvroCodec, _read
 from onefold.verify import avro
 from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
-from onefold.verify.workloads import trades
+from onefold.workloads import trades
 from tests.io.test_registry import HONEST, UNSAFE
 
 ATOMS = ["null", "long", "string", "bytes", "double", "float", "int", "R", "n.R", "null", "record", "decimal", "", ".R",

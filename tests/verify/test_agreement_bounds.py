@@ -17,7 +17,7 @@ from onefold.processor.apps import sheets as sheets_app
 from onefold.processor.apps import trades as trades_app
 from onefold.verify.owner import SOURCE_HEADER
 from onefold.verify.placement import partition_of
-from onefold.verify.workloads import averages, bank, campaigns, runner, sheets, trades
+from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
 from tests.support.followed import PARTITIONS, Followed
 
 APPS = {

@@ -26,8 +26,8 @@ from onefold.verify.log import Log
 from onefold.verify.record import Record, Source
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, Verdict
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import averages, bank, campaigns, runner, sheets, trades
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
+from onefold.workloads.shaping import Input, Shape
 from tests.support.infrastructure import set_topic
 from tests.support.stage import ChangedRule, Stage
 from tests.support.waiting import eventually

@@ -8,8 +8,8 @@ import pytest
 
 from onefold.verify.audit.auditor import Auditor
 from onefold.verify.placement import partition_of
-from onefold.verify.workloads import campaigns
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads import campaigns
+from onefold.workloads.shaping import Input
 from tests.support.stage import PARTITIONS, Stage
 
 ONE = 5_000_000

@@ -24,8 +24,8 @@ from onefold.verify.objects import Store
 from onefold.verify.outputs import Written
 from onefold.verify.snapshot import Row, Snapshot
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
-from onefold.verify.workloads import campaigns, trades
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import campaigns, trades
+from onefold.workloads.shaping import Input, Shape
 from tests.support.simulated_stage import JudgesLog, SimulatedStage
 from tests.support.stage import PARTITIONS, ChangedRule
 

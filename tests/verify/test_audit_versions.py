@@ -19,7 +19,7 @@ from onefold.verify.matching import told_of
 from onefold.verify.outputs import Written
 from onefold.verify.record import Source
 from onefold.verify.tables import Wanted
-from onefold.verify.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
+from onefold.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
 
 pytestmark = pytest.mark.promise("audit-of-any-offset")
 

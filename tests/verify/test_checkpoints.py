@@ -29,8 +29,8 @@ from onefold.verify.replays import Replays
 from onefold.verify.state import Proved, begin, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Verdict
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import averages, runner
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import averages, runner
+from onefold.workloads.shaping import Shape
 from tests.support.simulated_stage import JudgesLog
 from tests.support.stage import Stage
 from tests.verify.test_generators import DOMAINS, PARTITIONS, log_of

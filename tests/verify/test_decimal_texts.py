@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from onefold.verify.workloads import trades
+from onefold.workloads import trades
 from tests.verify.test_agreement import TEXTS, judged, processed
 
 TAKEN = {

@@ -12,8 +12,8 @@ import pytest
 from onefold.verify.contracts import Contract, contract_of, contracts
 from onefold.verify.decode import VALUE_BYTES_MAX, Inadmissible, decode
 from onefold.verify.json_text import depth
-from onefold.verify.workloads import campaigns, runner
-from onefold.verify.workloads.hostile import BROKEN, ODD, Good
+from onefold.workloads import campaigns, runner
+from onefold.workloads.hostile import BROKEN, ODD, Good
 from tests.support.first_messages import first_messages
 
 UPDATE = contracts()[runner.TOPIC]

@@ -21,9 +21,9 @@ from onefold.verify.placement import partition_of
 from onefold.verify.record import Record, Source
 from onefold.verify.state import begin, topics_of
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
-from onefold.verify.workloads import runner
-from onefold.verify.workloads.runner import MESSAGES, STATS, TENDENCY
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads import runner
+from onefold.workloads.runner import MESSAGES, STATS, TENDENCY
+from onefold.workloads.shaping import Input
 from tests.support.simulated_stage import SENT_MS, JudgesLog, SimulatedStage
 from tests.support.stage import PARTITIONS
 

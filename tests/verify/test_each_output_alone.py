@@ -22,9 +22,9 @@ from onefold.verify.expect import Column, Oracle
 from onefold.verify.placement import partition_of
 from onefold.verify.record import Record, Source
 from onefold.verify.verdict import Finding
-from onefold.verify.workloads import averages, runner
-from onefold.verify.workloads.runner import STATS, TENDENCY
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads import averages, runner
+from onefold.workloads.runner import STATS, TENDENCY
+from onefold.workloads.shaping import Input
 from tests.support.simulated_stage import InMemoryStage, JudgesLog, LastPartitionFirst, OutputsFirst, kafka_of
 from tests.support.stage import PARTITIONS
 

@@ -16,8 +16,8 @@ from onefold.testing import STEPS, TopologyDriver
 from onefold.verify.audit.owed import Owed
 from onefold.verify.fed import Fed
 from onefold.verify.record import Source
-from onefold.verify.workloads import bank
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import bank
+from onefold.workloads.shaping import Shape
 from tests.support.judged import judged
 
 PARTITIONS = 3

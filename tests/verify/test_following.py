@@ -16,8 +16,8 @@ from onefold.verify.log import Place
 from onefold.verify.owner import SOURCE_HEADER
 from onefold.verify.record import Record, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
-from onefold.verify.workloads import averages, bank, campaigns, runner, sheets, trades
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
+from onefold.workloads.shaping import Input, Shape
 from tests.support.coded import raises
 from tests.support.followed import PARTITIONS, Followed
 from tests.verify.test_agreement_bounds import APPS

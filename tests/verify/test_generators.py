@@ -7,10 +7,11 @@ from types import ModuleType
 import pytest
 
 from onefold.verify.expect import Expected
+from onefold.verify.loading import UnknownDomain, workload
 from onefold.verify.placement import partition_of
 from onefold.verify.record import Record
-from onefold.verify.workloads import UnknownDomain, averages, bank, campaigns, runner, sheets, trades, workload
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import averages, bank, campaigns, runner, sheets, trades
+from onefold.workloads.shaping import Input, Shape
 from tests.support.expected import expect
 
 pytestmark = pytest.mark.slow  # thousands of events of every pipeline

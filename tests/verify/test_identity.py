@@ -14,7 +14,7 @@ import pytest
 from onefold import pipelines
 from onefold.verify import checkpoints, imported
 from onefold.verify.checkpoints import fingerprint
-from onefold.verify.workloads import workload
+from onefold.verify.loading import workload
 
 pytestmark = pytest.mark.promise("verify-reads-on")
 
@@ -191,7 +191,7 @@ def test_every_process_has_one_identity(project: Path) -> None:
     found = set()
     for number, first in enumerate(RUNS):
         code = f"{first}\nfrom onefold.verify.checkpoints import fingerprint\n"
-        code += "from onefold.verify.workloads import workload\nprint(fingerprint(workload('parcels')))\n"
+        code += "from onefold.verify.loading import workload\nprint(fingerprint(workload('parcels')))\n"
         paths = [str(project), str(project / "site-packages")]
         ran = subprocess.run(
             [sys.executable, "-c", code],

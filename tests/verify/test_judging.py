@@ -14,8 +14,8 @@ from onefold.verify.judge import seldom
 from onefold.verify.log import Log
 from onefold.verify.record import Source
 from onefold.verify.verdict import INVALID, KINDS, UNKNOWN, VALID, CannotTell, Check, Finding, decide
-from onefold.verify.workloads import averages, runner, trades
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import averages, runner, trades
+from onefold.workloads.shaping import Shape
 from tests.support.coded import raises
 from tests.support.simulated_stage import SimulatedStage
 from tests.support.stage import PARTITIONS

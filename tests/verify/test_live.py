@@ -3,7 +3,7 @@
 import psycopg
 
 from onefold.verify.snapshot import Snapshot
-from onefold.verify.workloads import campaigns
+from onefold.workloads import campaigns
 from tests.support.stage import Stage
 
 # No row has it.

@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from onefold.verify.record import Source
-from onefold.verify.workloads import bank
+from onefold.workloads import bank
 
 
 def accounts(*records: tuple[str, dict[str, Any]]) -> dict[Any, Any]:

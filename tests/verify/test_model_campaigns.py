@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from onefold.verify.decode import Inadmissible
 from onefold.verify.record import Source
-from onefold.verify.workloads import campaigns
-from onefold.verify.workloads.campaigns import instant
+from onefold.workloads import campaigns
+from onefold.workloads.campaigns import instant
 
 NOON, ONE = datetime(2021, 12, 1, 12), datetime(2021, 12, 1, 13)
 SEED = [

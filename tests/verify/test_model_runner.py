@@ -7,7 +7,7 @@ import pytest
 
 from onefold.verify.decode import Inadmissible
 from onefold.verify.record import Record, Source
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.expected import expect
 
 MINUTE = 60_000

@@ -18,8 +18,8 @@ from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
 from onefold.verify.models import Model
 from onefold.verify.record import Source
-from onefold.verify.workloads import trades
-from onefold.verify.workloads.trade_feed import Feed, Mix
+from onefold.workloads import trades
+from onefold.workloads.trade_feed import Feed, Mix
 from tests.support.expected import expect
 from tests.verify.test_generators import log_of
 

@@ -11,12 +11,18 @@ from onefold.processor.core import parking
 from onefold.processor.core.parking import Parked, Taken
 from onefold.processor.testing.log import Entry
 from onefold.testing import TopologyDriver
+from onefold.verify.audit import auditor
+from onefold.verify.audit.auditor import Auditor
 from onefold.verify.expect import DeadLetter
 from onefold.verify.owner import Owner
 from onefold.verify.parks import Ticket
 from onefold.verify.record import Source
 from onefold.verify.replays import Replays, Turn
-from tests.support.desk import DEAD, EVENTS, TAKEN, Program, workload
+from onefold.verify.verdict import INVALID
+from tests.operate.test_auditing import Audit
+from tests.support.clock import Clock
+from tests.support.desk import DEAD, EVENTS, LAST, TAKEN, Program, workload
+from tests.support.followed import Followed
 from tests.support.parks import Letter, Operator, kinds, verdict, write_contracts
 
 pytestmark = pytest.mark.promise("parked-keys")
@@ -76,6 +82,45 @@ PLANTED: dict[str, tuple[Callable[[TopologyDriver], None], set[str]]] = {
     "two in the other order": (swap, {"changed dead letter"}),
     "without its turn": (forget_turn, {"changed dead letter"}),
 }
+
+
+@pytest.mark.parametrize("park", ["processor", "model"])
+def test_an_audit_names_a_key_that_only_one_side_parks_once(
+    park: str, contracts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug parks it, or a handler that takes what the model rejects: each further event of the key is only counted."""
+    program = Program()
+    program.version = 99 if park == "model" else 0
+    followed = Followed(program.topology(), workload(), contracts)
+    monkeypatch.setattr(auditor, "workload", lambda domain: followed.workload)
+    followed.begin()
+    audited = Auditor("desk", client={}, dsn="", kafka=followed.kafka())
+    audited._following = followed.following
+    standing, told = audited.standing, Audit(Clock())
+
+    def send(number: int, wants: int = 0) -> int:
+        """Returns how many findings are new."""
+        followed.driver.send(EVENTS, {"desk": "a", "number": number, "wants": wants})
+        followed.driver.run()
+        found = followed.found()
+        followed.following.findings += found
+        standing.found = []
+        audited._name([])
+        return len(standing.found)
+
+    assert send(1) == 0
+    assert send(3, wants=LAST + 1 if park == "model" else LAST) > 0
+    send(8)  # a further kind may come with it
+    first, counted = len(standing.findings), standing.more
+    letter = "extra dead letter" if park == "processor" else "missing dead letter"
+    assert [one.key for one in standing.findings if one.kind == letter] == [{"key": "a"}]
+    counts = {name for one in standing.findings if one.kind == "wrong count" for name in one.columns}
+    assert counts == {"accepted", "dead"}
+    assert [send(number) for number in range(9, 14)] == [0] * 5
+    assert len(standing.findings) == first
+    assert standing.more >= counted + 5
+    told.turn(outcome=INVALID, reason="they differ", findings=standing.findings, more=standing.more)
+    assert f"they differ, and {standing.more:,} more records" in told.kept[-1].reason
 
 
 @pytest.mark.parametrize(("plant", "found"), PLANTED.values(), ids=PLANTED.keys())

@@ -15,8 +15,8 @@ from onefold.operate.check import check
 from onefold.processor.apps import sheets as app
 from onefold.processor.core.values import Event, Output
 from onefold.testing import STEPS, TopologyDriver
-from onefold.verify.workloads import sheets
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import sheets
+from onefold.workloads.shaping import Shape
 from tests.support.judged import judged, records
 
 pytestmark = pytest.mark.promise("jobs-are-found")

@@ -18,8 +18,8 @@ from onefold.verify.contracts import contracts
 from onefold.verify.decode import Inadmissible, decode
 from onefold.verify.registry import Registry
 from onefold.verify.verdict import CannotTell
-from onefold.verify.workloads import runner
-from onefold.verify.workloads.hostile import Good
+from onefold.workloads import runner
+from onefold.workloads.hostile import Good
 from tests.support.coded import raises
 
 # The writer knows a field that the contract lacks, and orders the others differently.

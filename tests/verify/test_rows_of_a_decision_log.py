@@ -8,7 +8,7 @@ import pytest
 from onefold.error_codes import Code
 from onefold.verify.audit.auditor import Auditor
 from onefold.verify.verdict import UNKNOWN, VALID, CannotTell
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.coded import raises
 from tests.support.simulated_stage import SimulatedStage
 

@@ -12,8 +12,8 @@ import pytest
 from onefold.verify.objects import Folder
 from onefold.verify.record import Source
 from onefold.verify.verdict import Finding
-from onefold.verify.workloads import sheets
-from onefold.verify.workloads.sheet_snapshots import Content, Line, Made, judged
+from onefold.workloads import sheets
+from onefold.workloads.sheet_snapshots import Content, Line, Made, judged
 
 pytestmark = pytest.mark.promise("lost-objects-are-found")
 

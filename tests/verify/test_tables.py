@@ -13,7 +13,7 @@ from onefold.verify.snapshot import Snapshot
 from onefold.verify.summed import Gathered
 from onefold.verify.tables import Comparison
 from onefold.verify.verdict import CannotTell, Finding
-from onefold.verify.workloads import trades
+from onefold.workloads import trades
 from tests.support.migrated import migrate_all
 from tests.support.stage import SQL
 from tests.verify.test_model_trades import A, B, applied, message

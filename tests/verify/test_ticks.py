@@ -24,7 +24,7 @@ from onefold.verify.outputs import Outputs
 from onefold.verify.record import Record, Source
 from onefold.verify.replays import Replays
 from onefold.verify.verdict import INVALID, CannotTell
-from onefold.verify.workloads import runner
+from onefold.workloads import runner
 from tests.support.coded import raises
 from tests.support.command_line import ROOT
 from tests.support.followed import Followed

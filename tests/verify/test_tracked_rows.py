@@ -16,8 +16,8 @@ from onefold.verify.models import TrackedRows
 from onefold.verify.outputs import Written
 from onefold.verify.record import Record, Source
 from onefold.verify.state import begin, topics_of
-from onefold.verify.workloads import averages, runner
-from onefold.verify.workloads.runner import MESSAGES, STATS, TENDENCY
+from onefold.workloads import averages, runner
+from onefold.workloads.runner import MESSAGES, STATS, TENDENCY
 from tests.support.simulated_stage import InMemoryStage, JudgesLog
 from tests.verify.test_each_output_alone import ONE, OTHER, READ, Averages, planted, update
 

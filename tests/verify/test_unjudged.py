@@ -11,7 +11,7 @@ from onefold.verify import judge, unjudged
 from onefold.verify.expect import Column, Table, Workload
 from onefold.verify.snapshot import Snapshot
 from onefold.verify.verdict import VALID, Verdict
-from onefold.verify.workloads import campaigns, runner, trades
+from onefold.workloads import campaigns, runner, trades
 from tests.support.migrated import migrate_all
 from tests.support.simulated_stage import SimulatedStage
 from tests.support.stage import SQL

@@ -11,8 +11,8 @@ from onefold.processor.core.values import Record
 from onefold.processor.testing import SimulatedSession, driver
 from onefold.verify.placement import partition_of
 from onefold.verify.verdict import Finding
-from onefold.verify.workloads import averages, bank, runner, sheets
-from onefold.verify.workloads.shaping import Input, Shape
+from onefold.workloads import averages, bank, runner, sheets
+from onefold.workloads.shaping import Input, Shape
 from tests.support.followed import PARTITIONS, Followed
 from tests.verify.test_agreement_bounds import APPS
 

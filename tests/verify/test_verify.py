@@ -23,8 +23,9 @@ from onefold.verify.owner import SOURCE_HEADER
 from onefold.verify.record import Source
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding, Verdict
 from onefold.verify.verifier import verify
-from onefold.verify.workloads import campaigns, runner, trades
-from onefold.verify.workloads.shaping import Shape
+from onefold.workloads import campaigns, runner, trades
+from onefold.workloads.shaping import Shape
+from tests.support.infrastructure import transactional
 from tests.support.stage import Stage
 from tests.verify.test_each_output import Plain
 
@@ -366,8 +367,7 @@ def test_a_progress_that_is_ahead_of_the_log(own: Stage) -> None:
 @pytest.mark.promise("verify-finds-wrong")
 @pytest.mark.long  # 10 s
 def test_an_open_transaction_means_that_it_cannot_tell(own: Stage) -> None:
-    producer = Producer({**own.client, "transactional.id": "proof-open", "transaction.timeout.ms": 60_000})
-    producer.init_transactions(30)
+    producer = transactional({**own.client, "transaction.timeout.ms": 60_000}, "proof-open")
     producer.begin_transaction()
     producer.produce("runner.stats", b"x", b"k", 1, headers=[(SOURCE_HEADER, b"runner.updates/0/0")])
     producer.flush(30)

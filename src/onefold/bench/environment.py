@@ -2,9 +2,7 @@
 
 import os
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 from onefold import kafka_client
-from onefold.bench import producing
 from onefold.config.settings import Settings
-from onefold.operate import positions
+from onefold.operate import pacing, positions
 from onefold.stack.child import Child
 from onefold.stack.embedded import Infrastructure, infrastructure
 from onefold.stack.postgres import Postgres
-from onefold.stack.service import Ready, Service
-from onefold.verify.workloads.shaping import Input
+from onefold.stack.service import command, of_command
+from onefold.waiting import until
+from onefold.workloads.shaping import Input
 
 Say = Callable[[str], None]
 
@@ -58,8 +56,9 @@ class BenchmarkEnvironment:
         """Run one command to its end. Returns what it has printed; RuntimeError with that when it fails. Why it does is on
         stderr.
         """
-        command = [sys.executable, "-P", "-m", "onefold.cli.main", *arguments]
-        ran = subprocess.run(command, env={**os.environ, **self.environment}, check=False, stdout=subprocess.PIPE)
+        ran = subprocess.run(
+            command(*arguments), env={**os.environ, **self.environment}, check=False, stdout=subprocess.PIPE
+        )
         said = ran.stdout.decode(errors="replace")
         if ran.returncode:
             raise RuntimeError(f"`onefold {' '.join(arguments)}` failed\n{said}".strip())
@@ -75,14 +74,9 @@ class BenchmarkEnvironment:
         """The same, without waiting."""
         status = self.home / f"{name}.status.json"
         status.unlink(missing_ok=True)  # of one that was killed
-        service = Service(
-            name=name,
-            argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
-            log=self.home / "logs" / f"{name}.log",
-            ready=Ready("status_file", str(status)),
-            # One port for all of them would be taken: unless somebody measures what metrics cost.
-            environment={"ONEFOLD_METRICS_PORT": "0", **self.environment, "ONEFOLD_STATUS_FILE": str(status)},
-        )
+        # One port for all of them would be taken: unless somebody measures what metrics cost.
+        made = {"ONEFOLD_METRICS_PORT": "0", **self.environment}
+        service = of_command(name, arguments, self.home / "logs" / f"{name}.log", status, made)
         child = Child(service)
         child.start()
         self._children.callback(child.stop)
@@ -90,21 +84,18 @@ class BenchmarkEnvironment:
 
     def fill(self, inputs: Iterator[Input]) -> int:
         """Produce all inputs as fast as they are generated; returns how many."""
-        producer = kafka_client.producer({**self.client, **producing.FAST})
+        producer = kafka_client.producer({**self.client, **pacing.FAST})
         count = 0
         for given in inputs:
-            producing.produce(producer, given)
+            pacing.produce(producer, *given)
             count += 1
         producer.flush(60)
         return count
 
     def wait(self, condition: Callable[[], bool], deadline_s: float, what: str, look_s: float = _ASK_EVERY_S) -> None:
         """Until `condition` holds, asked every `look_s` seconds; RuntimeError with `what` when it does not in time."""
-        until = time.monotonic() + deadline_s
-        while not condition():
-            if time.monotonic() > until:
-                raise RuntimeError(f"not within {deadline_s:.0f} s: {what}; logs are in {self.home / 'logs'}")
-            time.sleep(look_s)
+        if not until(condition, deadline_s, look_s):
+            raise RuntimeError(f"not within {deadline_s:.0f} s: {what}; logs are in {self.home / 'logs'}")
 
     def drained(self, pipeline: str) -> bool:
         """Whether all events of a pipeline are processed, and all of its output records written to PostgreSQL."""

@@ -1,26 +1,20 @@
-"""One who sends at a steady rate, and one who follows what comes true: in a decision log by the rule, else in the changelog.
+"""Follow what comes true: in a decision log by the rule, else in the changelog.
 
-Both share the cores with what is measured. So what they can do before or after that they do then.
+The follower shares the cores with what is measured. It reads what it can after the measurement.
 """
 
 import json
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain, islice
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
 from onefold import kafka_client
-from onefold.bench.producing import paced
 from onefold.processor.core.decision import Kind, Position, Proposal, decide
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.reading import between
-
-# Shorter than that of other benches: a step counts in the time until an event is decided.
-_STEP_S = 0.002
 
 # How soon it sees that it is to end.
 _LOOK_S = 0.1
@@ -140,37 +134,3 @@ def _progress(message: Any) -> Moment | None:
         return None
     inputs = json.loads(message.value())["inputs"]
     return message.partition(), {topic: at["next_offset"] for topic, at in inputs.items()}
-
-
-class Sender:
-    """Sends at a steady rate until it is stopped, as a producer that nobody has tuned: a record waits up to 5 ms for others.
-
-    Args:
-        ahead: so many inputs are made before it starts, those after them when they are sent.
-    """
-
-    def __init__(self, client: dict[str, str], inputs: Iterator[Any], rate: int, ahead: int = 0) -> None:
-        self._producer = kafka_client.producer({**client, "partitioner": "murmur2_random"})
-        made = [(one.topic, one.value, one.key) for one in islice(inputs, ahead)]
-        self._inputs = chain(made, ((one.topic, one.value, one.key) for one in inputs))
-        self._rate = rate
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
-
-    def start(self) -> None:
-        """Begin to send."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, when Kafka has all that was sent."""
-        self._done.set()
-        self._thread.join(5.0)
-        self._producer.flush(30)
-
-    def _run(self) -> None:
-        for given in paced(self._producer, self._inputs, self._rate, _STEP_S):
-            if self._done.is_set():
-                return
-            self._producer.produce(*given)
-            self.sent += 1

@@ -24,9 +24,9 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from onefold import kafka_client, postgres
 from onefold.bench.cpu import percentile
 from onefold.bench.environment import BenchmarkEnvironment
-from onefold.bench.producing import paced
 from onefold.bench.workload import Workload
 from onefold.operate import positions
+from onefold.operate.pacing import paced
 from onefold.operate.pipelines import found
 from onefold.operate.positions import Place
 from onefold.verify.owner import SOURCE_HEADER

@@ -20,7 +20,7 @@ from onefold.bench.hot_hot import start_sink
 from onefold.bench.workload import Workload
 from onefold.config.settings import Settings
 from onefold.operate.explain.explain import explain
-from onefold.verify import workloads
+from onefold.verify.loading import workload
 
 _DRAIN_S = 3_600.0
 # Asking for the lag costs broker and database a little.
@@ -90,7 +90,7 @@ def _some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict
                 connection.execute(sql.SQL("SELECT count(*) FROM {}").format(_name_of(table.name))).fetchone() or (0,),
                 table,
             )
-            for table in workloads.workload(pipeline).tables
+            for table in workload(pipeline).tables
             if table.key and not table.summed
         ]
         if not sizes:

@@ -27,7 +27,7 @@ from onefold.bench.workload import Workload
 from onefold.operate import positions
 from onefold.processor.io.reading import between
 from onefold.stack.ports import free_ports
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 _DRAIN_S = 600.0
 # A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.

@@ -21,7 +21,7 @@ from onefold.bench.workload import Workload
 from onefold.spark_sink.plan import MAX_OFFSETS_PER_BATCH
 from onefold.stack.ports import free_ports
 from onefold.telemetry import STAGE_S
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 _DRAIN_S = 600.0
 # A batch takes a second or so; the moment of its commit is known this well.

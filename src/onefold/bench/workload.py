@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onefold.operate import pipelines, positions
 from onefold.processor import loading
-from onefold.verify.workloads.shaping import Input
+from onefold.workloads.shaping import Input
 
 
 @dataclass(frozen=True)

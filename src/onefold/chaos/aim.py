@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -12,6 +11,7 @@ from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import pipelines
 from onefold.operate.replicas import publisher_of
+from onefold.waiting import until
 
 # The publisher appends a note after each transaction.
 KNOWN_WITHIN_S = 10
@@ -33,11 +33,8 @@ def known(found: Callable[[], T | None]) -> T:
     """What was found of the replica that publishes, as soon as it is known: to hit another one would show nothing. Raises
     UserError when it is not known in time.
     """
-    pause = threading.Event()
-    for _ in range(KNOWN_WITHIN_S):
-        if (one := found()) is not None:
-            return one
-        pause.wait(ASK_EVERY_S)
+    if (one := until(found, KNOWN_WITHIN_S, ASK_EVERY_S)) is not None:
+        return one
     raise UserError(
         Code.FAULT_IMPOSSIBLE,
         f"no replica has published anything within {KNOWN_WITHIN_S} s",

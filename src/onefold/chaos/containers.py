@@ -6,8 +6,6 @@ import copy
 import os
 import shutil
 import subprocess
-import threading
-import time
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -18,6 +16,7 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.places import TOP
+from onefold.waiting import until
 
 PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME overrides it
 FILE = TOP / "docker-compose.yml"
@@ -99,15 +98,12 @@ class Containers:
 
     def wait_healthy(self, service: str) -> None:
         """Returns when `healthy`. Raises UserError when that takes too long."""
-        deadline, pause = time.monotonic() + HEALTHY_S, threading.Event()
-        while not self.healthy(service):
-            if time.monotonic() > deadline:
-                raise UserError(
-                    Code.CONTAINERS,
-                    f"{service} is not healthy after {HEALTHY_S:.0f} s",
-                    f"See why with: docker compose logs {service}",
-                )
-            pause.wait(ASK_AGAIN_S)
+        if not until(lambda: self.healthy(service), HEALTHY_S, ASK_AGAIN_S):
+            raise UserError(
+                Code.CONTAINERS,
+                f"{service} is not healthy after {HEALTHY_S:.0f} s",
+                f"See why with: docker compose logs {service}",
+            )
 
     def told_by_judge(self, *arguments: str, patience_s: float) -> str:
         """What `onefold verify` prints in a container of its own, where the objects are; whatever it ends with.
@@ -138,13 +134,10 @@ class Containers:
         container = self._hit(service)
         lives = self._lives(container)
         killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be reported as a failure
-        deadline, pause = time.monotonic() + DEATH_S, threading.Event()
-        while self._lives(container) == lives:
-            if time.monotonic() > deadline:
-                raise UserError(
-                    Code.CONTAINERS, f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}"
-                )
-            pause.wait(ASK_AGAIN_S)
+        if not until(lambda: self._lives(container) != lives, DEATH_S, ASK_AGAIN_S):
+            raise UserError(
+                Code.CONTAINERS, f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}"
+            )
 
     def _lives(self, container: str) -> str:
         """What changes when the container ends or starts."""

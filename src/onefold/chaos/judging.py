@@ -11,8 +11,8 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 from onefold.operate import verdicts
+from onefold.verify.loading import workload
 from onefold.verify.verdict import Check, Finding, Verdict
-from onefold.verify.workloads import workload
 
 
 def judge(stack: Stack, domain: str, settings: Settings, timeout_s: float) -> Verdict:

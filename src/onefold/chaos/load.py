@@ -1,10 +1,8 @@
-"""Events at a steady pace while servers come and go: nothing waits for an answer, and what was not taken is sent again."""
+"""Events at a steady rate while servers come and go."""
 
 from __future__ import annotations
 
 import inspect
-import threading
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -14,64 +12,36 @@ from confluent_kafka import KafkaError, KafkaException
 from onefold import kafka_client, kafka_offsets
 from onefold.config.errors import of_kafka
 from onefold.config.settings import Settings
+from onefold.operate.pacing import Sender
 from onefold.pipelines import find
 from onefold.processor.io.topics import RECORD_BYTES_MAX
-from onefold.verify import workloads
-from onefold.verify.workloads.shaping import Shape
+from onefold.verify import loading
+from onefold.workloads.shaping import Shape
 
 RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
 # The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.
 EVENTS = 1_000_000
 # Some records in the wrong partition, and some that nobody can read: faults hit repartitioning and dead letters as well.
 SHAPE = Shape(keyless=0.02, hostile=0.005)
-FLUSH_S = 60.0
 STEP_S = 0.02
 CALL_S = 10.0
 
 
-class Load:
-    """Sends a workload's events in the background, as a context. `sent`: how many were handed to the producer.
+class Load(Sender):
+    """Sends a workload's events in the background, as a context.
 
     The events go on where the topic ends: a second run with the same seed sends what comes after the first one's, and not
     the same again, which would change nothing and prove nothing.
     """
 
     def __init__(self, domain: str, settings: Settings, seed: int) -> None:
-        self.sent = 0
-        self._events = _events(domain, settings, seed)
-        self._producer = kafka_client.producer(_client(settings))
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush(FLUSH_S)
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        while not self._stop.wait(STEP_S):
-            due = int((time.monotonic() - began) * RATE) - self.sent
-            for made in islice(self._events, max(0, due)):
-                self._send(made.topic, made.key, made.value)
-            self._producer.poll(0)
-
-    def _send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        try:
-            self._producer.produce(topic, value, key)
-        except BufferError:  # Kafka has been away for long: this one is not sent, which nobody was promised
-            return
-        finally:
-            self.sent += 1
+        events = _events(domain, settings, seed)
+        super().__init__(kafka_client.producer(_client(settings)), events, RATE, STEP_S)
 
 
 def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
     workload: Any = find()[domain].load_workload()
-    told = workloads.workload(domain)
+    told = loading.workload(domain)
     # What the pipeline feeds itself did not come from here.
     already = _records(tuple(topic for topic in told.inputs if topic not in told.fed), settings)
     # A workload may know nothing of shapes; its events come as it makes them.

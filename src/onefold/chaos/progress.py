@@ -16,7 +16,7 @@ from onefold.config.settings import Settings
 from onefold.operate import positions
 from onefold.operate.positions import Place
 from onefold.processor import loading
-from onefold.verify import workloads
+from onefold.verify.loading import workload
 
 ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
 CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
@@ -65,7 +65,7 @@ class ProgressMonitor:
 
     def __init__(self, domain: str, settings: Settings) -> None:
         topology = loading.topology_of(domain)
-        outputs = set(workloads.workload(domain).outputs)
+        outputs = set(workload(domain).outputs)
         self._stages = {"processor": Stage(), "sink": Stage()}
         self._stop = threading.Event()
         self._admin = kafka_client.admin({**settings.client(), "reconnect.backoff.max.ms": "1000"})

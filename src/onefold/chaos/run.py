@@ -7,7 +7,6 @@ longest stall of a partition decides: in the processor (no transaction was commi
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from onefold.chaos.readers import Readers
 from onefold.config.settings import Settings
 from onefold.operate import pipelines
 from onefold.verify.verdict import VALID
+from onefold.waiting import until
 
 WARM_S = 3.0  # of load before the fault
 WARM_MAX_S = 60.0  # and until every partition progresses: a sink that has just started compiles its queries first
@@ -167,6 +167,5 @@ def inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
 
 def _wait(reached: Callable[[], bool], at_least_s: float, at_most_s: float) -> None:
     """Until it is so, within two limits. Who needs to know asks again."""
-    began, pause = time.monotonic(), threading.Event()
-    while (passed := time.monotonic() - began) < at_most_s and (passed < at_least_s or not reached()):
-        pause.wait(ASK_EVERY_S)
+    least = time.monotonic() + at_least_s
+    until(lambda: time.monotonic() >= least and reached(), at_most_s, ASK_EVERY_S)

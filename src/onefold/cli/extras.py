@@ -1,11 +1,13 @@
 """What a verb needs beyond what the wheel without extras brings, and the sentence for what is not there.
 
-An extra is a group of packages in pyproject.toml; tests/cli/test_extras.py holds this table to it.
+An extra is a group of packages in pyproject.toml, and so in the metadata of the installed Onefold.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from importlib import metadata
 from importlib.util import find_spec
 
 from onefold import packages
@@ -14,64 +16,41 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-#: Of each extra the names that our code imports, or that the imported cannot do without.
-IMPORTED = {
-    "processor": ("confluent_kafka", "prometheus_client", "rocksdict"),
-    "registry": ("attr", "authlib", "cachetools", "certifi", "httpx2"),
-    "sink": ("pyspark", "py4j", "pyarrow", "psycopg", "confluent_kafka", "cryptography", "prometheus_client"),
-    "judge": ("confluent_kafka", "psycopg"),
-    "dashboard": ("starlette", "uvicorn", "sse_starlette", "jinja2", "psycopg", "prometheus_client"),
-    "stack": ("confluent_kafka", "psycopg", "cryptography", "yaml"),
-    "jobs": ("confluent_kafka", "psycopg", "prometheus_client"),
-    "s3": ("boto3", "botocore"),
-    "formulas": ("lark",),
-    "bench": ("pygal",),
-}
-#: What each verb works with; of several extras that bring the same the first is named. A verb without a row needs none, and a
-#: command of an installed package has a list of its own.
+#: In the order in which a sentence names the first that brings a package.
+EXTRAS = ("processor", "sink", "stack", "registry", "s3")
+#: What each verb works with. A verb without a row needs none, and a command of an installed package has a list of its own.
 NEEDS = {
-    "demo": ("processor", "sink", "judge", "stack"),
-    "up": ("stack", "processor", "sink"),
-    "status": ("processor", "judge"),
-    "dashboard": ("dashboard", "processor"),
-    "produce": ("processor",),
-    "consume": ("processor",),
-    "sql": ("stack",),
-    "kafka": ("stack",),
-    "pause": ("processor",),
-    "resume": ("processor",),
+    **dict.fromkeys(("demo", "up", "sql", "kafka", "kubernetes", "bench", "rebuild"), ("stack",)),
+    **dict.fromkeys(
+        ("status", "dashboard", "produce", "consume", "pause", "resume", "process", "work", "jobs", "chaos", "verify"),
+        ("processor",),
+    ),
+    **dict.fromkeys(("dead-letters", "reset"), ("processor",)),
     "migrate": ("processor", "sink"),
-    "kubernetes": ("processor", "stack"),
-    "process": ("processor",),
     "sink": ("sink",),
-    "work": ("jobs",),
-    "jobs": ("jobs",),
-    "bench": ("processor", "sink", "judge", "stack"),
-    "chaos": ("processor", "judge"),
-    "verify": ("judge",),
-    "dead-letters": ("processor",),
-    "reset": ("processor", "judge"),
-    "rebuild": ("processor", "sink", "stack"),
 }
-#: Where the name to install is not the name to import.
-_INSTALLED_AS = {
-    "attr": "attrs",
-    "confluent_kafka": "confluent-kafka",
-    "prometheus_client": "prometheus-client",
-    "sse_starlette": "sse-starlette",
-    "yaml": "pyyaml",
-}
+#: Where the name to import is not the name to install.
+_IMPORTED_AS = {"attrs": "attr", "pyyaml": "yaml"}
+_OF_AN_EXTRA = re.compile(r"""([\w-]+).*;.*\bextra == ['"]([\w-]+)['"]""")
+
+
+def packages_of(extra: str) -> dict[str, str]:
+    """The packages of an extra by the names that our code imports, as Onefold's metadata have them."""
+    found = map(_OF_AN_EXTRA.match, metadata.requires("onefold") or ())
+    names = [one[1].lower() for one in found if one is not None and one[2] == extra]
+    return {_IMPORTED_AS.get(name, name.replace("-", "_")): name for name in names}
 
 
 def explain(verb: str, error: ModuleNotFoundError) -> UserError | None:
     """The sentence (exit code 2) for a module that an extra would have brought; None when none would."""
     name = (error.name or "").partition(".")[0]
     needs = NEEDS.get(verb) or plugins.needs(verb)
-    brought = [extra for extra in (*needs, *IMPORTED) if name in IMPORTED[extra]]
+    brought = {extra: packages_of(extra)[name] for extra in (*needs, *EXTRAS) if name in packages_of(extra)}
     if not brought:
         return None
     # All that the verb will ask for, at once: nobody wants to install one thing after the other.
-    return _sentence(verb, name, ",".join(_lacking(needs)) or brought[0])
+    extra, package = next(iter(brought.items()))
+    return _sentence(verb, package, ",".join(_lacking(needs)) or extra)
 
 
 def require(verb: str, *extras: str) -> None:
@@ -84,12 +63,16 @@ def require(verb: str, *extras: str) -> None:
 
 
 def _lacking(extras: Iterable[str]) -> dict[str, str]:
-    """Of the extras that are not here as a whole, the first thing that is missing."""
-    return {extra: name for extra in extras for name in reversed(IMPORTED[extra]) if not find_spec(name)}
+    """Of the extras that are not here as a whole, the first package that is missing."""
+    return {
+        extra: package
+        for extra in extras
+        for name, package in reversed(packages_of(extra).items())
+        if not find_spec(name)
+    }
 
 
-def _sentence(verb: str, name: str, extras: str) -> UserError:
-    package = _INSTALLED_AS.get(name, name)
+def _sentence(verb: str, package: str, extras: str) -> UserError:
     who = f"onefold {verb}".rstrip()
     return UserError(
         Code.PACKAGE_MISSING,

@@ -1,14 +1,19 @@
-"""A login in Kafka that changes while a service runs, in the file of ONEFOLD_KAFKA_OPTIONS_FILE."""
+"""Logins that change while a service runs, in the files of ONEFOLD_KAFKA_OPTIONS_FILE and ONEFOLD_POSTGRES_DSN_FILE."""
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings, load
+
+if TYPE_CHECKING:
+    from onefold.spark_sink.plan import Logins
 
 log = structlog.get_logger()
 
@@ -20,6 +25,16 @@ def follow(settings: Settings) -> None:
     """From now on, log the Kafka clients of this process in as the file says, at their next login."""
     if settings.kafka_options_file and settings.librdkafka.get("sasl.password"):
         threading.Thread(target=_follow, args=(Login(settings),), name="login", daemon=True).start()
+
+
+def now(before: Logins) -> Logins:
+    """The logins as the files have them now; the ones before if a file cannot be used, which may be half written."""
+    from onefold.spark_sink.plan import Logins
+
+    with suppress(UserError):
+        found = load()
+        return Logins(found.librdkafka, found.postgres())
+    return before
 
 
 def _follow(login: Login) -> None:

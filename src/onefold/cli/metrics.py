@@ -21,7 +21,7 @@ def of(service: str, domains: Iterable[str], settings: Settings) -> Telemetry:
 
     told = metrics_server.Exposed(service, domains, settings.stall_s)
     names = allowed_hosts.names(settings.metrics_hosts)
-    log.info(
-        "metrics and health", address=metrics_server.serve(told, settings.metrics_host, settings.metrics_port, names)
-    )
+    token = settings.dashboard_token or ""
+    at = metrics_server.serve(told, settings.metrics_host, settings.metrics_port, names, token)
+    log.info("metrics and health", address=at)
     return told

@@ -36,13 +36,17 @@ class UserError(CodedError):
 def of_postgres(error: Exception, sentence: str, hint: str = "") -> CodedError:
     """The error of a command for a failed call to PostgreSQL. A `CodedError`, such as `Unfit`, is returned unchanged.
 
-    Exit code 69 if PostgreSQL does not answer, 3 if a privilege is missing, 1 for every other error.
+    Exit code 69 if PostgreSQL does not answer, 3 if a login or a privilege is refused, 1 for every other error.
 
     Args:
         sentence: The failed action. The first line of `error` follows.
     """
     from psycopg.errors import InsufficientPrivilege  # most commands need no client of PostgreSQL
 
+    from onefold.postgres import NoLogin
+
+    if isinstance(error, NoLogin):
+        return UserError(error.code, f"{sentence}: {error}", error.hint, error.exit_code)
     if isinstance(error, CodedError):
         return error
     if isinstance(error, InsufficientPrivilege):
@@ -64,6 +68,10 @@ def is_silent(error: Exception) -> bool:
     """
     from psycopg import OperationalError  # most commands need no client of PostgreSQL
 
+    from onefold.postgres import NoLogin
+
+    if isinstance(error, NoLogin):
+        return False
     sqlstate = getattr(error, "sqlstate", None) or ""
     return isinstance(error, OperationalError) and (not sqlstate or sqlstate.startswith(_COMES_BACK))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 from functools import cache
 from typing import Any, Literal
 
 import structlog
+
+from onefold.printable import printable
 
 Format = Literal["auto", "human", "json"]
 
@@ -18,8 +19,6 @@ Format = Literal["auto", "human", "json"]
 _FIELDS = ("timestamp", "level", "event")
 # Optional fields of several lines, printed unchanged.
 _BLOCKS = ("exception", "stack")
-# Control characters: JSON escapes them, but a terminal would execute them.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def configure(log_format: Format) -> None:
@@ -79,12 +78,8 @@ def readable(line: str, colors: bool = False) -> list[str]:
         return [line]
     if not all(isinstance(found.get(name, ""), str) for name in _BLOCKS):
         return [line]
-    shown = {name: _harmless(value) if isinstance(value, str) else value for name, value in found.items()}
+    shown = {name: printable(value, keep="\n\t") if isinstance(value, str) else value for name, value in found.items()}
     return _people(colors)(None, "", shown).split("\n")
-
-
-def _harmless(text: str) -> str:
-    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 @cache

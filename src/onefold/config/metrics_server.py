@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Iterable
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from onefold.config import allowed_hosts
+from onefold.config import access_token, allowed_hosts
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
@@ -106,11 +107,12 @@ class Exposed(Telemetry):
         return kind(metric.name, metric.meaning, metric.labels, registry=self._registry)
 
 
-def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> str:
+def serve(told: Exposed, host: str, port: int, names: Collection[str] = (), token: str = "") -> str:
     """Serve /metrics and /healthz on `host`:`port` from a new thread until the process ends. Returns the address.
 
     Args:
         names: The allowed host names besides localhost (`onefold.config.allowed_hosts`).
+        token: The token that a request for metrics needs; "" for none. A health probe needs no token.
 
     Raises:
         UserError: The address cannot be bound.
@@ -123,17 +125,23 @@ def serve(told: Exposed, host: str, port: int, names: Collection[str] = ()) -> s
             path = self.path.partition("?")[0]
             if not all(allowed_hosts.allows(asked, names) for asked in self.headers.get_all("Host", [None])):
                 self._answer(400, allowed_hosts.refusal("ONEFOLD_METRICS_HOSTS").encode(), "text/plain; charset=utf-8")
+            elif path == "/metrics" and not access_token.allows(self.headers.get("Authorization"), token):
+                self._answer(401, b"The metrics want the token of ONEFOLD_DASHBOARD_TOKEN as a bearer.\n", "text/plain")
             elif path == "/metrics":
                 self._answer(200, told.metrics(), METRICS_TYPE)
+            elif path == "/livez":
+                self._answer(200, b"this process answers\n", "text/plain; charset=utf-8")
             elif path == "/healthz":
                 status, text = told.healthz()
                 self._answer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
             else:
-                self._answer(404, b"There are /metrics and /healthz.\n", "text/plain; charset=utf-8")
+                self._answer(404, b"There are /metrics, /healthz and /livez.\n", "text/plain; charset=utf-8")
 
         def _answer(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
+            if status == HTTPStatus.UNAUTHORIZED:
+                self.send_header("WWW-Authenticate", "Bearer")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource, PydanticBaseSettingsSource
 
 from onefold.config import redaction
 
@@ -24,6 +25,20 @@ JAVA_CLIENT = "spark_kafka"
 
 # Variables for the tests, the supervisor's children, and the search for a project.
 NO_SETTINGS = {"ONEFOLD_STATUS_FILE", "ONEFOLD_PROJECT", "ONEFOLD_FAILPOINT", "ONEFOLD_IVY_SETTINGS", "ONEFOLD_SEED"}
+
+
+class _EmptyHasNoJson(PydanticBaseSettingsSource):
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """See pydantic-settings."""
+        return value if value == "" else super().decode_complex_value(field_name, field, value)
+
+
+class Environment(_EmptyHasNoJson, EnvSettingsSource):
+    """The variables of the environment."""
+
+
+class File(_EmptyHasNoJson, DotEnvSettingsSource):
+    """The variables of files."""
 
 
 class Origin(NamedTuple):
@@ -46,8 +61,8 @@ def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[
         files: The files in force. A later file overrides an earlier file, and the environment overrides all files.
     """
     kind = type(settings)
-    sources: list[tuple[str, dict[str, Any]]] = [(ENVIRONMENT, EnvSettingsSource(kind)())]
-    sources += [(str(file), DotEnvSettingsSource(kind, env_file=file)()) for file in reversed(files)]
+    sources: list[tuple[str, dict[str, Any]]] = [(ENVIRONMENT, Environment(kind)())]
+    sources += [(str(file), File(kind, env_file=file)()) for file in reversed(files)]
     found: dict[str, Origin] = {}
     java = java_client(kind, kind.model_config["env_prefix"], files)
     for name in kind.model_fields:
@@ -67,11 +82,11 @@ def origins(settings: BaseSettings, running: Mapping[str, Any], files: Sequence[
 
 def java_client(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> dict[str, tuple[str, str]]:
     """The value and the origin of each setting of Kafka's Java client, by Java's name. An empty value unsets a file's value."""
-    sources = [(str(file), DotEnvSettingsSource(kind, env_file=file).env_vars) for file in files]
+    sources = [(str(file), File(kind, env_file=file).env_vars) for file in files]
     begin = f"{prefix}{JAVA_CLIENT}_".lower()
     return {
         name.removeprefix(begin).replace("_", "."): (value or "", where)
-        for where, given in (*sources, (ENVIRONMENT, EnvSettingsSource(kind).env_vars))
+        for where, given in (*sources, (ENVIRONMENT, Environment(kind).env_vars))
         for name, value in given.items()
         if name.startswith(begin) and name != begin
     }
@@ -79,10 +94,10 @@ def java_client(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) ->
 
 def outranked(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> dict[str, str]:
     """The settings that a stronger source replaces by a file or unsets, each with an empty value."""
-    sources = [EnvSettingsSource(kind).env_vars]
-    sources += [DotEnvSettingsSource(kind, env_file=file).env_vars for file in reversed(files)]
+    sources = [Environment(kind).env_vars]
+    sources += [File(kind, env_file=file).env_vars for file in reversed(files)]
     found = {}
-    for name in ("postgres_dsn", "kafka_options"):
+    for name in ("postgres_dsn", "kafka_options", "dashboard_token"):
         variable = f"{prefix}{name}".lower()
         first = next((given for given in sources if given.get(variable) or given.get(f"{variable}_file")), {})
         if first and first.get(variable) in (None, "", "{}"):
@@ -104,6 +119,8 @@ def shown(name: str, value: Any) -> Any:
     """The value of a setting without secrets, as a JSON value."""
     if name.endswith("_dsn") and value:
         return redaction.dsn(value)
+    if name == "dashboard_token" and value:
+        return redaction.HIDDEN_VALUE
     if name == "kafka_options":
         return redaction.options(value)
     if name == "spark_options":
@@ -119,7 +136,7 @@ def unknown(kind: type[BaseSettings], prefix: str, files: Sequence[Path]) -> lis
     Names from the environment keep their case, because lower-case variables take effect too.
     """
     known, java = {variable(prefix, name) for name in kind.model_fields} | NO_SETTINGS, java_variable(prefix, "")
-    given = {name.upper() for file in files for name in DotEnvSettingsSource(kind, env_file=file).env_vars}
+    given = {name.upper() for file in files for name in File(kind, env_file=file).env_vars}
     return sorted(
         name
         for name in given | set(os.environ)

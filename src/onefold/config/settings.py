@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import platformdirs
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from onefold.config import allowed_hosts, origins, redaction, stack_state
+from onefold.config import access_token, allowed_hosts, origins, redaction, stack_state
 from onefold.config.errors import UserError
 from onefold.config.guarantee import BREAKING
 from onefold.error_codes import Code
@@ -38,7 +38,7 @@ _LIBPQ = ("PGHOSTADDR", "PGSERVICE", "PGSSL", "PGREQUIRE", "PGCHANNELBINDING", "
 # Errors repeat no wrong value of these settings, which may contain a password. The reason is still reported.
 HOLD_SECRETS = {
     *("postgres_dsn", "dashboard_dsn", "spark_kafka", "kafka_options", "schema_registry_url", "objects_endpoint"),
-    "spark_options",
+    *("spark_options", "dashboard_token"),
 }
 # The tasks share the memory: with 64 partitions each has a megabyte, which still suffices for the state engine.
 STATE_MEMORY_MIN_MB = 64
@@ -104,12 +104,20 @@ class Settings(BaseSettings):
         default_factory=lambda made: _cache(made.get("home")),
         description="the folder of jars; unset: the user's own cache, or a folder of the data directory if the user has no cache",
     )
-    kafka_port: int = Field(0, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
-    postgres_port: int = Field(0, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
+    kafka_port: int = Field(29092, ge=0, le=65535, description="port of the embedded Kafka; 0 picks a free one")
+    postgres_port: int = Field(25432, ge=0, le=65535, description="port of the embedded PostgreSQL; 0 picks a free one")
     dashboard: bool = Field(True, description="on or off: whether `up` starts the dashboard")
-    dashboard_port: int = Field(0, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
+    dashboard_port: int = Field(28080, ge=0, le=65535, description="port of the dashboard; 0 picks a free one")
     dashboard_hosts: str = Field(
         "", description="names beside localhost under which the dashboard answers, with commas: board.example,*.example"
+    )
+    dashboard_token_file: Path | None = Field(
+        None, description="a file of ONEFOLD_DASHBOARD_TOKEN, for a secret; the variable wins over it"
+    )
+    dashboard_token: str | None = Field(
+        None,
+        validate_default=True,  # for what the file holds
+        description="a token that the dashboard and services ask for before they answer; unset: they ask for none",
     )
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
     partitions: int = Field(4, ge=1, le=PARTITIONS_MAX, description="partitions of new topics")
@@ -187,27 +195,26 @@ class Settings(BaseSettings):
         "auto", description="log lines for people or for programs: auto is people on a terminal, programs elsewhere"
     )
 
-    @field_validator(
-        "bootstrap_servers",
-        "postgres_dsn",
-        "dashboard_dsn",
-        "schema_registry_url",
-        "objects",
-        "objects_endpoint",
-        "kafka_options_file",
-        "postgres_dsn_file",
-        "judge_home",
-        "state_home",
-        "replicas",
-        "replication_factor",
-        "min_insync_replicas",
-        "session_timeout_s",
-        mode="before",
-    )
     @classmethod
-    def _empty_is_unset(cls, value: Any) -> Any:
-        # A shell unsets a variable for one command with `ONEFOLD_POSTGRES_DSN= onefold ...`.
-        return None if value == "" else value
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic passes it by name
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See pydantic-settings."""
+        files = getattr(dotenv_settings, "env_file", None)
+        return init_settings, origins.Environment(settings_cls), origins.File(settings_cls, env_file=files)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: Any, info: ValidationInfo) -> Any:
+        # A shell unsets a variable, also one of a file, for one command with `ONEFOLD_POSTGRES_DSN= onefold ...`.
+        # docker-compose.yml passes an unset variable as an empty value.
+        field = cls.model_fields[info.field_name or ""]
+        return field.get_default(call_default_factory=True, validated_data=info.data) if value == "" else value
 
     @field_validator("schema_registry_url", "objects_endpoint")
     @classmethod
@@ -216,15 +223,19 @@ class Settings(BaseSettings):
             raise ValueError("it should begin with http:// or https://")
         return value
 
-    @field_validator("kafka_options", mode="before")
-    @classmethod
-    def _empty_has_none(cls, value: Any) -> Any:
-        return value or {}
-
-    @field_validator("postgres_dsn", mode="before")
+    @field_validator("postgres_dsn", "dashboard_token", mode="before")
     @classmethod
     def _may_be_in_a_file(cls, value: Any, info: ValidationInfo) -> Any:
-        return value or _content(info.data.get("postgres_dsn_file")) or None
+        return value or _content(info.data.get(f"{info.field_name}_file")) or None
+
+    @field_validator("dashboard_token")
+    @classmethod
+    def _cannot_be_guessed(cls, value: str | None) -> str | None:
+        if value is not None and not (
+            len(value) >= access_token.CHARACTERS_MIN and value.isascii() and value.isprintable()
+        ):
+            raise ValueError(f"it should have {access_token.CHARACTERS_MIN} characters of ASCII or more")
+        return value
 
     @field_validator("postgres_dsn", "dashboard_dsn")
     @classmethod
@@ -264,9 +275,8 @@ class Settings(BaseSettings):
     @field_validator("spark_master", "spark_options")
     @classmethod
     def _known_to_spark(cls, value: Any, info: ValidationInfo) -> Any:
-        # docker-compose.yml passes an unset variable as an empty value. The default needs no import of the sink.
-        if not value or value == SPARK_LOCAL:
-            return value or SPARK_LOCAL if info.field_name == "spark_master" else value
+        if not value or value == SPARK_LOCAL:  # the default needs no import of the sink
+            return value
         from onefold.processor.core.errors import Misconfigured
         from onefold.spark_sink.spark import options
 
@@ -289,7 +299,9 @@ class Settings(BaseSettings):
         allowed_hosts.names(value)
         return value
 
-    @field_validator("home", "cache", "judge_home", "state_home", "kafka_options_file", "postgres_dsn_file")
+    @field_validator(
+        "home", "cache", "judge_home", "state_home", "kafka_options_file", "postgres_dsn_file", "dashboard_token_file"
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
@@ -297,12 +309,12 @@ class Settings(BaseSettings):
         except RuntimeError:
             raise ValueError("~ stands for no folder: the user has neither HOME nor an entry in /etc/passwd") from None
 
-    @field_validator("postgres_dsn_file")
+    @field_validator("postgres_dsn_file", "dashboard_token_file")
     @classmethod
-    def _has_an_address(cls, value: Path | None) -> Path | None:
+    def _has_an_address(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if value is not None and not _content(value):
             raise ValueError("it is empty")
-        if value is not None and find_spec("psycopg"):
+        if value is not None and info.field_name == "postgres_dsn_file" and find_spec("psycopg"):
             redaction.check_dsn(_content(value))
         return value
 
@@ -394,12 +406,10 @@ class Settings(BaseSettings):
         An empty variable unsets a setting that the child would inherit or read from a file.
         """
         made = self.model_dump(mode="json", include=self.model_fields_set)
-        if (
-            self.postgres_dsn_file
-            and "postgres_dsn" in made
-            and made["postgres_dsn"] == _content(self.postgres_dsn_file)
-        ):
-            made["postgres_dsn"] = None  # the child reads the file
+        for name in ("postgres_dsn", "dashboard_token"):
+            file = getattr(self, f"{name}_file")
+            if file and name in made and made[name] == _content(file):
+                made[name] = None  # the child reads the file
         java = dict.fromkeys(origins.java_client(Settings, PREFIX, files()), "") | made.pop(origins.JAVA_CLIENT, {})
         return {origins.java_variable(PREFIX, name): value for name, value in java.items()} | {
             PREFIX + name.upper(): json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)

@@ -5,16 +5,18 @@ all in one question; dead letters are read only where something has come since, 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
+from onefold.dashboard.failures import by_reason
 from onefold.dashboard.standing import Dead
 from onefold.operate import pipelines, positions
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.operate.positions import Ranges
+from onefold.operate.reading import Place
 from onefold.pipelines import Faulty
 from onefold.processor import loading
 
@@ -27,8 +29,6 @@ READ_MAX = 1_000
 SELDOM_S = 300.0
 # At most some hundred MB, which the page's figures of Kafka wait for; of more it is never known how many are put back.
 SELDOM_MAX = 10_000
-# Of the reasons.
-REASONS_MAX = 5
 
 
 class DeadCounts:
@@ -73,17 +73,28 @@ class DeadCounts:
             return Dead(offsets, exact=False)
         try:
             letters = DeadLetters(name, self._settings).select(Wanted(open=True))
-            reasons = Counter(letter.reason or "no reason is given" for letter in letters)
+            found = [
+                (
+                    letter.reason or "no reason is given",
+                    datetime.fromtimestamp(letter.at_ms / 1000, UTC),
+                    *_place(letter.place),
+                )
+                for letter in letters
+            ]
         except UserError:
             return None
         if offsets > READ_MAX:
             self._read_at[name] = self._clock()
-        return Dead(reasons.total(), reasons=reasons.most_common(REASONS_MAX))
+        return Dead(len(found), failures=by_reason(found, datetime.now(UTC)))
 
     def _may_read(self, name: str, offsets: int) -> bool:
         """Whether so many are counted now."""
         before = self._read_at.get(name)
         return offsets <= SELDOM_MAX and (before is None or self._clock() - before >= SELDOM_S)
+
+
+def _place(place: Place) -> tuple[str, str]:
+    return place.topic, f"{place.partition}/{place.offset}"
 
 
 def _topologies() -> Mapping[str, Topology]:

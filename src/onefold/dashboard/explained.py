@@ -1,18 +1,23 @@
-"""The page behind a row: what `onefold explain` says. Kafka is asked in a thread of its own, for a few seconds at most."""
+"""Pages that ask Kafka when somebody opens them: what made a row, and the topics of a pipeline with their newest records. Each
+asks in a thread of its own, for a few seconds at most.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from onefold.config.settings import Settings
+from onefold.dashboard import topics
 from onefold.dashboard.reader import ROLE
 from onefold.operate.explain import explain
 from onefold.operate.explain.explanation import Explanation
 from onefold.operate.values import moment
 from onefold.printable import printable
+
+T = TypeVar("T")
 
 # Each is a thread and a connection to both servers; whoever comes then is asked to come again.
 ROWS_MAX = 4
@@ -23,17 +28,17 @@ PAGE_S = 15.0
 
 
 class Busy(Exception):
-    """Too many rows are being explained, or this one takes too long. The message is one sentence."""
+    """Too many pages are being asked for, or this one takes too long. The message is one sentence."""
 
 
 class Explainer:
-    """Explains rows for the page.
+    """Asks for pages.
 
     Args:
         dsn: of the page's own login.
 
     Attributes:
-        at_work: rows that are being explained, also those that nobody waits for any more.
+        at_work: pages that are being asked for, also those that nobody waits for any more.
     """
 
     def __init__(self, settings: Settings, dsn: str) -> None:
@@ -49,20 +54,31 @@ class Explainer:
             UserError: there is no such table, or the key is none of its.
             psycopg.Error: the database does not answer.
         """
+        return await self._ask(lambda: self._explain(table, dict(key)), "onefold explain")
+
+    async def topics_of(self, name: str) -> Sequence[topics.Shown]:
+        """The topics of a pipeline. Raises Busy, and as `topics.of_pipeline`."""
+        return await self._ask(lambda: topics.of_pipeline(name, self._settings), "onefold kafka topics")
+
+    async def newest(self, name: str, topic: str) -> topics.Newest | None:
+        """The newest records of a topic. Raises Busy, and as `topics.newest`."""
+        return await self._ask(lambda: topics.newest(name, topic, self._settings), "onefold consume")
+
+    async def _ask(self, question: Callable[[], T], instead: str) -> T:
         if self.at_work >= ROWS_MAX:
-            raise Busy("Several rows are being explained. Load the page again in a moment.")
+            raise Busy("Several such pages are being asked for. Load the page again in a moment.")
         self.at_work += 1
-        work = asyncio.create_task(asyncio.to_thread(self._explain, table, dict(key)))
+        work = asyncio.create_task(asyncio.to_thread(question))
         work.add_done_callback(self._done)
         try:
             return await asyncio.wait_for(asyncio.shield(work), PAGE_S)
         except TimeoutError:
-            raise Busy("This row takes too long to explain here. Ask with onefold explain instead.") from None
+            raise Busy(f"This takes too long here. Ask with {instead} instead.") from None
 
     def _explain(self, table: str, key: dict[str, str]) -> Explanation:
         return explain.explain(self._settings, self._dsn, table, key, patience_s=PATIENCE_S, role=ROLE)
 
-    def _done(self, work: asyncio.Task[Explanation]) -> None:
+    def _done(self, work: asyncio.Task[Any]) -> None:
         self.at_work -= 1
         if not work.cancelled():
             work.exception()  # looked at, also when nobody waits for it any more

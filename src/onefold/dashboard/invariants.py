@@ -1,15 +1,14 @@
-"""Asks for the rows that break an invariant, of all pipelines, within a snapshot."""
+"""Asks for the rows that break an invariant, of all pipelines, within a snapshot. One that takes long is asked less often."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
-import psycopg
-
-from onefold.dashboard.reader import FAILURES, Connection
-from onefold.error_codes import first_line
+from onefold.dashboard.panels import NOT_YET, Reading
+from onefold.dashboard.reader import TOO_LARGE, Bounded, Connection
 from onefold.operate import pipelines
 from onefold.verify.invariants import Broken, Invariant, invariants
 
@@ -17,35 +16,43 @@ SHOWN_MAX = 3  # broken rows of an invariant that are shown; `onefold verify` ha
 
 
 class Checked(NamedTuple):
-    """The invariants of a pipeline. broken: rows that break one, as sentences."""
+    """The invariants of a pipeline.
+
+    Attributes:
+        broken: rows that break one, as sentences.
+        unchecked: those whose query has not answered, each with the reason.
+    """
 
     rules: int
     broken: Sequence[str]
+    unchecked: Sequence[str] = ()
 
 
-async def fetch(connection: Connection) -> Mapping[str, Checked]:
-    """The invariants of every pipeline whose schema can be read. Raises psycopg.Error."""
+async def fetch(connection: Connection, reading: Reading, taken_at: datetime, ends: float) -> Mapping[str, Checked]:
+    """The invariants of every pipeline whose schema can be read; no query begins after `ends`. Raises psycopg.Error."""
     rows = await connection.execute(_READABLE, (list(pipelines.domains()),))
-    named = {name: _rules(name) for (name,) in await rows.fetchall()}
     found = {}
-    for name, rules in named.items():
-        if rules:
-            broken = [text for rule in rules for text in await _broken(connection, rule)]
-            found[name] = Checked(len(rules), broken[:SHOWN_MAX])
+    for (name,) in await rows.fetchall():
+        broken: list[str] = []
+        unchecked: list[str] = []
+        for rule in _rules(name):
+            read = functools.partial(_broken, rule=rule)
+            kept = await reading.read(connection, (name, "invariant", rule.name), rule, read, taken_at, ends)
+            if kept.trouble in (TOO_LARGE, NOT_YET):
+                unchecked.append(f"{rule.name}: {kept.trouble}")
+            elif kept.trouble:  # as nothing holds then
+                broken.append(str(Broken(rule.name, {}, kept.trouble[:1].lower() + kept.trouble[1:].rstrip("."))))
+            else:
+                broken += kept.content
+        if rules := len(_rules(name)):
+            found[name] = Checked(rules, broken[:SHOWN_MAX], unchecked)
     return found
 
 
-async def _broken(connection: Connection, rule: Invariant) -> list[str]:
-    try:
-        async with connection.transaction():
-            cursor = await connection.execute(rule.query)
-            rows = await cursor.fetchmany(SHOWN_MAX)
-        names = [column.name for column in cursor.description or ()]
-        return [str(Broken(rule.name, dict(zip(names, row, strict=True)))) for row in rows]
-    except (psycopg.OperationalError, psycopg.InterfaceError):
-        raise
-    except FAILURES as error:
-        return [str(Broken(rule.name, {}, f"the query does not work: {first_line(error)}"))]
+async def _broken(connection: Bounded, rule: Invariant) -> list[str]:
+    cursor = await connection.execute(rule.query)
+    names = [column.name for column in cursor.description or ()]
+    return [str(Broken(rule.name, dict(zip(names, row, strict=True)))) for row in await cursor.fetchmany(SHOWN_MAX)]
 
 
 _rules = functools.cache(invariants)

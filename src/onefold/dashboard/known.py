@@ -12,8 +12,10 @@ from typing import Any
 from onefold.dashboard import shapes
 from onefold.dashboard.snapshot import NO_KAFKA, LagNow, Snapshot, is_conclusive, where_it_arose
 from onefold.dashboard.standing import Dead, Facts, Rank, Service, Standing, Waiting, of
+from onefold.dashboard.tasks import Task
 from onefold.dashboard.words import whole
 from onefold.operate.lag import UNKNOWN
+from onefold.operate.replicas import ReplicasNow
 
 # What services of one pipeline are called in the embedded stack; all others are of all pipelines.
 _AUDITOR = "auditor-"
@@ -30,12 +32,19 @@ class Asked:
         still_s: per pipeline so long nothing has moved that waits to be folded, and to be landed.
         services: of the embedded stack, as in stack.json.
         dead: the dead letters, where they could be counted.
+        replicas: of the pipelines that have some.
+        tasks: of the pipelines that are looked at; None where Kafka did not answer.
+        landed_a_second, made_a_second: offsets that the sink, and the processor, writes; None: not known yet.
     """
 
     lag: LagNow
     still_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dead: Mapping[str, Dead] = field(default_factory=dict)
+    replicas: Mapping[str, ReplicasNow] = field(default_factory=dict)
+    tasks: Mapping[str, Sequence[Task] | None] = field(default_factory=dict)
+    landed_a_second: Mapping[str, float | None] = field(default_factory=dict)
+    made_a_second: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def names(snapshot: Snapshot, asked: Asked) -> list[str]:
@@ -82,6 +91,7 @@ def facts(name: str, snapshot: Snapshot, asked: Asked) -> Facts:
         queues=[one for one in snapshot.jobs if _is_of(name, one.queue)],
         services=services(name, asked.services, snapshot.engine.taken_at),
         broken=checked.broken if checked else (),
+        unchecked=checked.unchecked if checked else (),
         sums=_sums(name, snapshot, asked.lag),
         uncompared=_uncompared(name, snapshot),
     )

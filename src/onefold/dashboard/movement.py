@@ -17,14 +17,12 @@ class Seen(NamedTuple):
     """Of one pipeline: what waits to be folded, and to be landed, and what is landed. None: unknown.
 
     Attributes:
-        oldest_at: when the oldest was sent that waits to be folded, in seconds of any clock.
         no_fold, no_land: why it is unknown what waits; "": topics are missing, and nothing waits there.
     """
 
     to_fold: int | None
     to_land: int | None
     landed: int | None
-    oldest_at: float | None = None
     no_fold: str = ""
     no_land: str = ""
 
@@ -47,6 +45,7 @@ class Movement:
         self._clock = clock
         self._seen: dict[str, Seen] = {}
         self._moved_at: dict[tuple[str, str], float] = {}
+        self._oldest_at: dict[str, float] = {}
 
     def take(self, domain: str, now: Seen) -> None:
         """What is seen of a pipeline, after what was seen before."""
@@ -54,6 +53,12 @@ class Movement:
         self._part((domain, self.FOLD), now.to_fold, before is None or _folded(before, now), now.no_fold)
         self._part((domain, self.LAND), now.to_land, before is None or _landed(before, now), now.no_land)
         self._seen[domain] = now
+
+    def oldest(self, domain: str, at: float) -> None:
+        """When the oldest was sent that waits to be processed, in seconds of any clock: a younger one than before is progress."""
+        if at - self._oldest_at.get(domain, at) > _SAME_S:
+            self._moved_at[domain, self.FOLD] = self._clock()
+        self._oldest_at[domain] = at
 
     def moved_at(self, domain: str, part: str) -> float:
         """When it last moved, or had nothing to do."""
@@ -73,8 +78,6 @@ def _folded(before: Seen, now: Seen) -> bool:
     if before.to_fold == 0:
         return now.to_fold is not None
     less = before.to_fold is not None and now.to_fold is not None and now.to_fold < before.to_fold
-    if before.oldest_at is not None and now.oldest_at is not None and now.oldest_at - before.oldest_at > _SAME_S:
-        return True
     return less or (before.made is not None and now.made is not None and now.made > before.made)
 
 

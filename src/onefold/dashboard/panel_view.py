@@ -34,9 +34,9 @@ class Part:
     share: float
 
 
-def of(snapshot: Snapshot, name: str, lag: LagNow) -> list[dict[str, Any]]:
-    """The names that the template uses of each panel."""
-    return [_one(snapshot, name, shown, lag) for shown in snapshot.panels]
+def of(snapshot: Snapshot, name: str, lag: LagNow, kept: Items | None = None) -> list[dict[str, Any]]:
+    """The names that the template uses of each panel. `kept`: what the addresses of its rows keep of the page's own."""
+    return [_one(snapshot, name, shown, lag, kept or {}) for shown in snapshot.panels]
 
 
 def is_old(taken_at: datetime, snapshot: Snapshot) -> bool:
@@ -44,9 +44,9 @@ def is_old(taken_at: datetime, snapshot: Snapshot) -> bool:
     return snapshot.engine.taken_at - taken_at > OLD
 
 
-def _one(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow) -> dict[str, Any]:
+def _one(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow, kept: Items) -> dict[str, Any]:
     try:
-        return _panel(snapshot, shown) | _rollup(snapshot, name, shown, lag)
+        return _panel(snapshot, shown) | _rollup(snapshot, name, shown, lag, kept)
     except FAILURES:
         return _panel(snapshot, replace(shown, content=None, trouble=UNFIT))
 
@@ -69,12 +69,12 @@ def _panel(snapshot: Snapshot, shown: Shown) -> dict[str, Any]:
     return found
 
 
-def _rollup(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow) -> dict[str, Any]:
+def _rollup(snapshot: Snapshot, name: str, shown: Shown, lag: LagNow, kept: Items) -> dict[str, Any]:
     """From the total to the node, the node included; and the rows of the level below."""
     rollup, level = shown.panel, shown.content
     if not isinstance(rollup, Rollup) or not isinstance(level, Level):
         return {}
-    here = {"of": str(shown.number)}
+    here = {**kept, "of": str(shown.number)}
     crumbs = [("Total", dict(here))]
     for column, part in zip(rollup.levels, level.path, strict=False):
         here[column] = part

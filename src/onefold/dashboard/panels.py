@@ -20,9 +20,11 @@ from onefold.operate.panels import Panel, Rollup, Stat
 # More bars or rows are no overview; a chart has few more points than pixels.
 ROWS_MAX = {"stat": 1, "bar": 20, "table": 50, "line": 500}
 TIMEOUT_S = 1.0  # for the queries of a panel together
-BUDGET_S = 2.0  # for the panels and latencies of all views of a snapshot, which has six
+BUDGET_S = 2.0  # for the panels and charts of all views of a snapshot, which has six
 NOT_YET = "The panels before it took the time of this snapshot. It is asked again in a moment."
 _TOO_LARGE_S = 60.0
+# What has no time in a snapshot is shown as it was for so long.
+_FORGET_S = 30.0
 # A query over a large table is asked again after so many times what it took, so that a viewer does not make the page the
 # database's largest reader.
 REST = 20
@@ -97,9 +99,9 @@ class Reading:
         self._clock = clock
         self._kept: dict[tuple[Any, ...], Kept] = {}
 
-    def ends(self) -> float:
-        """When a snapshot that begins now begins no further query."""
-        return self._clock() + BUDGET_S
+    def ends(self, seconds: float | None = None) -> float:
+        """When a budget of so many seconds that begins now is spent; if none is given, that of the panels and charts."""
+        return self._clock() + (BUDGET_S if seconds is None else seconds)
 
     async def fetch(
         self,
@@ -141,9 +143,9 @@ class Reading:
             ends: no query begins after that time.
         """
         began = self._clock()
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.until > began}
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.until > began - _FORGET_S}
         kept = self._kept.get(key)
-        if kept is not None and kept.asked == asked:
+        if kept is not None and kept.asked == asked and (kept.until > began or began >= ends):
             return kept
         if began >= ends:
             return Kept(began, asked, taken_at, None, NOT_YET)

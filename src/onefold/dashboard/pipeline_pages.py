@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onefold.dashboard import pipeline_view, shapes
+from onefold.config.errors import UserError
+from onefold.config.settings import Settings
+from onefold.dashboard import configuration, pipeline_view, shapes
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
+from onefold.dashboard.explained import Busy, Explainer
+from onefold.dashboard.flow import SPAN_S
 from onefold.dashboard.shapes import Shape
 from onefold.dashboard.snapshot import OfPipeline
-from onefold.dashboard.watcher import Watcher
+from onefold.dashboard.watcher import Update, Watcher
 from onefold.dashboard.words import part, query
+from onefold.operate import times
+from onefold.pipelines import Faulty
+from onefold.printable import sentence
+
+# Below that a chart has few points; of longer ago there are no batches, or the query takes too long.
+SPAN_MIN, SPAN_MAX = timedelta(minutes=1), timedelta(days=7)
 
 
 class PipelinePages:
-    """The handlers. stall_s: from then on what waits is called still."""
+    """The handlers."""
 
-    def __init__(self, watcher: Watcher, answers: Answers, stall_s: float) -> None:
+    def __init__(self, watcher: Watcher, answers: Answers, explainer: Explainer, settings: Settings) -> None:
         self._watcher = watcher
         self._answers = answers
-        self._stall_s = stall_s
+        self._explainer = explainer
+        self._settings = settings
+        self._stall_s = settings.stall_s
+        self._changed = configuration.changed(settings)
 
     async def page(self, request: Request) -> Response:
         """How one pipeline is."""
@@ -32,7 +47,10 @@ class PipelinePages:
         shape = await asyncio.to_thread(shapes.of, name)
         if shape is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
-        view = _view(request, shape)
+        try:
+            view = _view(request, shape)
+        except UserError as error:
+            return self._answers.problem(400, f"since: {error.message}. {error.hint}")
         update = await self._watcher.once(view)
         return self._answers.page(
             "page.html",
@@ -40,7 +58,7 @@ class PipelinePages:
             here="pipeline",
             inner="pipeline.html",
             stream=f"/pipelines/{part(name)}/live{query(dict(view.wanted))}",
-            **pipeline_view.shown(update, name, shape, self._stall_s),
+            **self._shown(update, view, shape),
         )
 
     async def stream(self, request: Request) -> Response:
@@ -51,13 +69,59 @@ class PipelinePages:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         if self._watcher.viewers >= VIEWERS_MAX:
             return self._answers.crowded()
-        return EventSourceResponse(self._updates(_view(request, shape), shape), ping=PING_S, headers=HEADERS)
+        try:
+            view = _view(request, shape)
+        except UserError as error:
+            return self._answers.problem(400, f"since: {error.message}. {error.hint}")
+        return EventSourceResponse(self._updates(view, shape), ping=PING_S, headers=HEADERS)
+
+    async def topics(self, request: Request) -> Response:
+        """The topics of one pipeline."""
+        name = request.path_params["name"]
+
+        async def answer() -> Response:
+            found = await self._explainer.topics_of(name)
+            return self._answers.page("topics.html", title=f"Topics of {name} · Onefold", name=name, topics=found)
+
+        return await self._asked(name, answer)
+
+    async def topic(self, request: Request) -> Response:
+        """A topic of one pipeline, with its newest records."""
+        name, topic = request.path_params["name"], request.path_params["topic"]
+
+        async def answer() -> Response:
+            found = await self._explainer.newest(name, topic)
+            if found is None:
+                return self._answers.problem(404, f"{name} has no topic {topic}.")
+            return self._answers.page("topic.html", title=f"{topic} · Onefold", name=name, found=found)
+
+        return await self._asked(name, answer)
+
+    async def _asked(self, name: str, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """What `answer` gives; what it could not do, in one sentence."""
+        if await asyncio.to_thread(shapes.of, name) is None:
+            return self._answers.problem(404, f"There is no pipeline {name}.")
+        try:
+            return await answer()
+        except (Busy, Faulty) as why:
+            return self._answers.problem(503, str(why))
+        except UserError as error:
+            return self._answers.problem(503, f"{sentence(error.message)} {error.hint}".rstrip())
 
     async def _updates(self, view: OfPipeline, shape: Shape) -> AsyncIterator[ServerSentEvent]:
         async for update in self._watcher.updates(view):
-            shown = self._answers.text("pipeline.html", **pipeline_view.shown(update, view.name, shape, self._stall_s))
+            shown = self._answers.text("pipeline.html", **self._shown(update, view, shape))
             yield ServerSentEvent(event="update", data=shown, retry=1000)
+
+    def _shown(self, update: Update, view: OfPipeline, shape: Shape) -> dict[str, Any]:
+        shown = pipeline_view.shown(update, view, shape, self._stall_s)
+        return shown | {"declared": configuration.declared(view.name, self._settings), "changed": self._changed}
 
 
 def _view(request: Request, shape: Shape) -> OfPipeline:
-    return OfPipeline(request.path_params["name"], tuple(shape.tables), items_of(request))
+    """Raises UserError for a `since` that is no duration."""
+    wanted = items_of(request)
+    since = dict(wanted).get("since")
+    span = timedelta(seconds=SPAN_S) if since is None else times.duration(since)
+    span_s = int(min(max(span, SPAN_MIN), SPAN_MAX).total_seconds())
+    return OfPipeline(request.path_params["name"], tuple(shape.tables), wanted, span_s)

@@ -6,31 +6,35 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from onefold.dashboard import diagram, known, panel_view
-from onefold.dashboard.day import SLOT_S, Slot
-from onefold.dashboard.diagram import Box, Leg, Way
+from onefold.dashboard import known, panel_view
+from onefold.dashboard.batches import SLOT_S, Slot
+from onefold.dashboard.detail import Filled
 from onefold.dashboard.engine import DomainState
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.shapes import Shape
+from onefold.dashboard.snapshot import OfPipeline
 from onefold.dashboard.standing import LATE_S, Facts, Service, Tone, Waiting, of
 from onefold.dashboard.watcher import Update
-from onefold.dashboard.words import NONE, age, whole
+from onefold.dashboard.words import NONE, age, part, whole
 from onefold.stack.log_files import around
 
+BOXES_MAX = 6
 NUMBERS_SHOWN = 12  # points of a chart in its table: the last minute
 _HOUR_S = 3600
+#: Time ranges that the page has links for, in seconds.
+RANGES = {"5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
 
 
-def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, Any]:
+def shown(update: Update, view: OfPipeline, shape: Shape, stall_s: float) -> dict[str, Any]:
     """The names that the template `pipeline.html` uses. stall_s: of `standing.of`."""
-    snapshot = update.snapshot
+    snapshot, name = update.snapshot, view.name
     found: dict[str, Any] = {"trouble": update.trouble, "snapshot": snapshot, "name": name, "shape": shape}
     if snapshot is None:
         return found
     facts = known.facts(name, snapshot, update.asked)
-    landed, made = update.landed.a_second(name), update.made.a_second(name)
+    landed, made = update.asked.landed_a_second.get(name), update.asked.made_a_second.get(name)
     found |= {
         "facts": facts,
         "said": {
@@ -41,19 +45,27 @@ def shown(update: Update, name: str, shape: Shape, stall_s: float) -> dict[str, 
         "behind": update.asked.lag.lag.get(name),
         "lag": update.asked.lag,
         "detail": snapshot.detail,
-        "panels": panel_view.of(snapshot, name, update.asked.lag),
+        "panels": panel_view.of(
+            snapshot, name, update.asked.lag, {one: value for one, value in view.wanted if one == "since"}
+        ),
+        "ranges": _ranges(view),
+        "span": age(view.span_s),
         "checked": snapshot.invariants.get(name),
         "landed_a_second": landed,
-        "diagrams": _diagrams(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
+        "way": _way(update, shape, facts, stall_s, landed, made) if shape.inputs else (),
     }
-    found["tasks"] = update.tasks.get(name)
-    found |= _day(update.day.slots(name) if update.day else [])
+    found["tasks"] = update.asked.tasks.get(name)
+    found |= _day(snapshot.day)
     if snapshot.flow:
         found |= _flow(snapshot.flow) | {"flow_old": panel_view.is_old(snapshot.flow.taken_at, snapshot)}
-    else:
-        times, rates = update.landed.points(name)
-        found["grown"] = json.dumps([times, rates]) if len(times) > 1 else ""
     return found
+
+
+def _ranges(view: OfPipeline) -> list[tuple[str, dict[str, str], bool]]:
+    """Links to time ranges: the name, the address, whether it is the present one. All else of the address stays."""
+    names = [*RANGES] if view.span_s in RANGES.values() else [*RANGES, dict(view.wanted)["since"]]
+    kept = dict(view.wanted)
+    return [(name, kept | {"since": name}, RANGES.get(name, view.span_s) == view.span_s) for name in names]
 
 
 def _flow(flow: Flow) -> dict[str, Any]:
@@ -68,62 +80,108 @@ def _flow(flow: Flow) -> dict[str, Any]:
 
 def _day(slots: Sequence[Slot]) -> dict[str, Any]:
     """The names that the template `day.html` uses; `day_rates` is "" before there is something to draw."""
-    seen = [slot for slot in slots if slot.rate is not None or slot.oldest_s is not None]
-    if len(slots) < 2 or not seen:
+    if len(slots) < 2:
         return {"day_rates": ""}
-    times = [slot.until for slot in slots]
     hours: dict[int, list[Slot]] = {}
-    for slot in seen:
+    for slot in slots:
         hours.setdefault((slot.until - SLOT_S) // _HOUR_S, []).append(slot)
     rows = [(datetime.fromtimestamp(hour * _HOUR_S, UTC), *_worst(hours[hour])) for hour in sorted(hours, reverse=True)]
+    times = [slot.until for slot in slots]
     return {
-        "day_rates": json.dumps([times, [None if slot.rate is None else round(slot.rate) for slot in slots]]),
-        "day_ages": json.dumps([times, [None if slot.oldest_s is None else round(slot.oldest_s) for slot in slots]]),
+        "day_rates": json.dumps([times, [round(slot.rate) for slot in slots]]),
+        "day_ages": json.dumps([times, [None if slot.oldest_s is None else round(slot.oldest_s, 1) for slot in slots]]),
         "day_hours": rows,
-        "day_most": max((slot.rate for slot in seen if slot.rate is not None), default=None),
-        "day_oldest": max((slot.oldest_s for slot in seen if slot.oldest_s is not None), default=None),
+        "day_most": max(slot.rate for slot in slots),
+        "day_oldest": _worst(slots)[1],
     }
 
 
-def _worst(slots: Sequence[Slot]) -> tuple[float | None, float | None]:
+def _worst(slots: Sequence[Slot]) -> tuple[float, float | None]:
     """The mean rate, and how old the oldest was at worst."""
-    rates = [slot.rate for slot in slots if slot.rate is not None]
     ages = [slot.oldest_s for slot in slots if slot.oldest_s is not None]
-    return (sum(rates) / len(rates) if rates else None), max(ages, default=None)
+    return sum(slot.rate for slot in slots) / len(slots), max(ages, default=None)
 
 
-def _diagrams(
+class Box(NamedTuple):
+    """A topic, a service or a table. kind: which; its class. under: the line below its name, or ""."""
+
+    kind: str
+    name: str
+    under: str = ""
+    link: str = ""
+
+
+class Leg(NamedTuple):
+    """An arrow. text, under: the numbers above and below it. It moves when `flows`."""
+
+    text: str
+    under: str = ""
+    tone: Tone = "quiet"
+    flows: bool = False
+
+
+class Stage(NamedTuple):
+    """What a record passes next.
+
+    Attributes:
+        leg: the arrow to it; None: records begin here.
+        dead: what leaves the way here, or None.
+    """
+
+    boxes: Sequence[Box]
+    leg: Leg | None = None
+    dead: Leg | None = None
+
+    @property
+    def most(self) -> int:
+        """So many boxes are shown. More are no overview: the last one then says how many are left out."""
+        return BOXES_MAX if len(self.boxes) <= BOXES_MAX else BOXES_MAX - 1
+
+
+def _way(
     update: Update, shape: Shape, facts: Facts, stall_s: float, landed: float | None, made: float | None
-) -> Sequence[diagram.Diagram]:
+) -> Sequence[Stage]:
     lag = update.asked.lag.lag.get(facts.name)
     exact = lag is None or lag.exact
     tables = update.snapshot.detail.tables if update.snapshot and update.snapshot.detail else ()
     flow = update.snapshot.flow if update.snapshot else None
     landing = flow.a_second if flow else landed
-    legs = [
-        _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
-        Leg(_rate(made), "written", "good" if made else "quiet", bool(made)),
-        _waits(facts.to_land, "to write", stall_s, exact, bool(landing)),
-        Leg(_rate(landing), "written", "good" if landing else "quiet", bool(landing)),
-    ]
     dead = facts.dead
     count = NONE if dead is None else f"{'' if dead.exact else '≤ '}{whole(dead.count)}"
-    boxes = [Box("table", one.text, f"about {whole(one.rows)} row{'s' * (one.rows != 1)}") for one in tables]
-    outputs = [Box("topic", topic, "" if topic in shape.landed else "stays in Kafka") for topic in shape.outputs]
-    way = Way(
-        inputs=[Box("topic", topic, "input") for topic in shape.inputs],
-        processor=Box("service", "processor", _running(facts.services, "processor-")),
-        outputs=outputs or [Box("topic", "no output")],
-        sink=Box("service", "sink", _running(facts.services, "sink-")),
-        tables=boxes or [Box("table", "no table to see")],
-        legs=legs,
-        dead=Box("dead", "dead letters", "refused records"),
-        to_dead=Leg(count, "", "busy" if dead and dead.count else "quiet"),
-        says=f"From {', '.join(shape.inputs)} by the processor to {', '.join(shape.outputs) or 'no output'}, and by the sink to "
-        f"{', '.join(one.text for one in tables) or 'no table'}. To process: {legs[0].text}; written: {legs[1].text}; "
-        f"to write: {legs[2].text}; written: {legs[3].text}; dead letters: {count}.",
-    )
-    return diagram.wide(way), diagram.tall(way)
+    boxes = [
+        Box("table", one.text, f"about {whole(one.rows)} row{'s' * (one.rows != 1)}", _table(one)) for one in tables
+    ]
+    outputs = [
+        Box("topic", topic, "" if topic in shape.landed else "stays in Kafka", _topic(facts.name, topic))
+        for topic in shape.outputs
+    ]
+    return [
+        Stage([Box("topic", topic, "input", _topic(facts.name, topic)) for topic in shape.inputs]),
+        Stage(
+            [Box("service", "processor", _running(facts.services, "processor-"))],
+            _waits(facts.to_fold, "to process", stall_s, exact, bool(made)),
+            Leg(count, "refused records", "busy" if dead and dead.count else "quiet"),
+        ),
+        Stage(
+            outputs or [Box("topic", "no output")], Leg(_rate(made), "written", "good" if made else "quiet", bool(made))
+        ),
+        Stage(
+            [Box("service", "sink", _running(facts.services, "sink-"))],
+            _waits(facts.to_land, "to write", stall_s, exact, bool(landing)),
+        ),
+        Stage(
+            boxes or [Box("table", "no table to see")],
+            Leg(_rate(landing), "written", "good" if landing else "quiet", bool(landing)),
+        ),
+    ]
+
+
+def _topic(name: str, topic: str) -> str:
+    return f"/pipelines/{part(name)}/topics/{part(topic)}"
+
+
+def _table(table: Filled) -> str:
+    return f"/tables/{part(table.schema)}/{part(table.name)}"
 
 
 def _waits(waiting: Waiting, what: str, stall_s: float, exact: bool, flows: bool) -> Leg:

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import structlog
 from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, sql
+from psycopg.abc import Query
 
 from onefold import postgres
 from onefold.error_codes import first_line
@@ -88,7 +89,7 @@ class Bounded:
         self._connection = connection
         self._ends = time.monotonic() + seconds
 
-    async def execute(self, query: sql.SQL | sql.Composed) -> AsyncCursor[tuple[Any, ...]]:
+    async def execute(self, query: Query) -> AsyncCursor[tuple[Any, ...]]:
         """As of a connection. Raises psycopg.Error."""
         left_ms = max(1, round((self._ends - time.monotonic()) * 1000))  # 0 would be no limit
         await self._connection.execute(_TIMEOUT.format(left_ms))

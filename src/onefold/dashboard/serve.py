@@ -20,8 +20,9 @@ from onefold import status_file
 from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.dashboard.explained import Explainer
+from onefold.dashboard.observer import Observer
 from onefold.dashboard.reader import Reader
-from onefold.dashboard.totals import Totals, ask
+from onefold.dashboard.totals import Totals
 from onefold.dashboard.watcher import Watcher
 from onefold.dashboard.web import application
 from onefold.error_codes import Code
@@ -82,11 +83,12 @@ async def _serve_until_asked(
     settings: Settings, dsn: str, listener: socket.socket, names: list[str], status_file: Path | None
 ) -> None:
     snapshots, tables = Reader(dsn), Reader(dsn)  # paging through a large table delays no snapshot
-    watcher = Watcher(snapshots, settings)
+    observer = Observer(settings, dsn)
+    watcher = Watcher(snapshots, observer)
     explainer = Explainer(settings, dsn)
-    totals = Totals(settings, lambda: ask(settings, dsn))
+    totals = Totals(observer, settings.stall_s)
     schemas = [*pipelines.domains(), ENGINE_SCHEMA]
-    site = application(watcher, tables, dsn, explainer, totals, schemas, names, settings.stall_s)
+    site = application(watcher, tables, dsn, explainer, totals, schemas, names, settings)
     config = uvicorn.Config(
         site,
         log_config=None,
@@ -96,7 +98,7 @@ async def _serve_until_asked(
         timeout_graceful_shutdown=STOP_S,
     )
     async with asyncio.TaskGroup() as together:  # a watcher that ends by an error ends the program, loudly
-        beside = [together.create_task(watcher.run())]
+        beside = [together.create_task(one.run()) for one in (watcher, observer)]
         if status_file is not None:
             beside.append(together.create_task(_keep_status(status_file, f"showing on {address(listener)}")))
         await uvicorn.Server(config).serve(sockets=[listener])

@@ -1,4 +1,4 @@
-"""What a pipeline reads and writes, for its diagram."""
+"""What a pipeline reads and writes, for the way of its records."""
 
 from __future__ import annotations
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from onefold.dashboard import detail, engine, flow, invariants, jobs, rollups
+from onefold.dashboard import batches, detail, engine, failures, flow, invariants, jobs, rollups
+from onefold.dashboard.batches import Batch, Slot
 from onefold.dashboard.detail import Detail
 from onefold.dashboard.engine import DomainState, Engine
+from onefold.dashboard.failures import Failure
 from onefold.dashboard.flow import Flow
 from onefold.dashboard.invariants import Checked
 from onefold.dashboard.jobs import Jobs
@@ -26,6 +28,7 @@ from onefold.pipelines import Faulty
 # the transaction that it is filling.
 REPORT_AGE_MIN = timedelta(seconds=5)
 SEE_WHICH_ROWS = "Run onefold verify to see which rows."
+INVARIANTS_S = 1.0  # for the invariants of all pipelines
 NO_KAFKA = "no Kafka is set, and the embedded one does not run."
 
 Lags = Mapping[str, Lag]
@@ -38,11 +41,13 @@ class OfPipeline:
     Attributes:
         tables: the tables that it writes to, as (schema, name).
         wanted: the address, as names and values: the levels of a rollup.
+        span_s: so far its charts and batches go back.
     """
 
     name: str
     tables: tuple[tuple[str, str], ...] = ()
     wanted: tuple[tuple[str, str], ...] = ()
+    span_s: int = flow.SPAN_S
 
 
 #: What is looked at: a pipeline, or None: all of them.
@@ -61,6 +66,11 @@ class Snapshot:
         detail: of a view of one pipeline; None of every other.
         panels: of a view of one pipeline.
         panels_problem: why its panels are unknown, in one sentence, or "".
+        day: the last day of the pipeline that is viewed.
+        refused: rows of the pipeline that PostgreSQL refused, by reason.
+        refused_problem: why they are unknown, in one sentence, or "".
+        newest: of the batches in the time that is viewed.
+        day_problem: why it is unknown, in one sentence, or "".
     """
 
     engine: Engine
@@ -71,6 +81,11 @@ class Snapshot:
     detail: Detail | None = None
     panels: Collection[Shown] = ()
     panels_problem: str = ""
+    day: Sequence[Slot] = ()
+    day_problem: str = ""
+    newest: Sequence[Batch] = ()
+    refused: Sequence[Failure] = ()
+    refused_problem: str = ""
 
     def verified(self, domain: str) -> bool:
         """Whether the last verdict on it was "valid", and nothing has landed since."""
@@ -118,25 +133,37 @@ async def take(reader: Reader, views: Collection[View], reading: Reading) -> dic
     compared = [((name, one.title), one) for name, (panels, _) in declared.items() for one in panels.rollups]
     async with reader.snapshot() as connection:
         state = await engine.fetch(connection)
+        at = state.taken_at
         home = Snapshot(
             state,
             await rollups.agreements(connection, compared),
-            await invariants.fetch(connection),
+            await invariants.fetch(connection, reading, at, reading.ends(INVARIANTS_S)),
             await jobs.fetch(connection),
         )
         snapshots: dict[View, Snapshot] = {}
-        at, ends = state.taken_at, reading.ends()
+        ends = reading.ends()
         for view in views:
             snapshots[view] = home
             if view is not None:
                 panels, problem = declared.get(view.name, (Panels(), ""))
-                flowing, untold = await flow.fetch(connection, view.name, panels.latency, reading, at, ends)
+                flowing, untold = await flow.fetch(
+                    connection, view.name, panels.latency, reading, at, ends, view.span_s
+                )
+                shown = await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends)
+                refused, refused_problem = await failures.rejected(connection, view.name, reading, at, ends)
+                newest = await batches.newest(connection, view.name, view.span_s)
+                day, day_problem = await batches.day(connection, view.name, reading, at, ends)
                 snapshots[view] = replace(
                     home,
                     flow=flowing,
                     detail=await detail.fetch(connection, view.name, view.tables),
-                    panels=await reading.fetch(connection, view.name, panels.panel, dict(view.wanted), at, ends),
+                    panels=shown,
                     panels_problem=problem or untold,
+                    day=day,
+                    newest=newest,
+                    refused=refused,
+                    refused_problem=refused_problem,
+                    day_problem=day_problem,
                 )
     return snapshots
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 from onefold.dashboard.engine import Verdict
+from onefold.dashboard.failures import Failure
 from onefold.dashboard.jobs import Jobs
 from onefold.dashboard.words import age, counted, whole
 from onefold.operate.held import Held
@@ -48,10 +49,11 @@ class Rank(IntEnum):
     RESTARTED = 12
     OLD = 13
     NEVER = 14
-    UNCOMPARED = 15
-    BEHIND = 16
-    WELL = 17
-    EMPTY = 18
+    UNCHECKED = 15
+    UNCOMPARED = 16
+    BEHIND = 17
+    WELL = 18
+    EMPTY = 19
 
 
 class Waiting(NamedTuple):
@@ -80,12 +82,12 @@ class Dead:
 
     Attributes:
         exact: False: there are at most so many.
-        reasons: the most frequent ones, and how often each is given.
+        failures: by the most frequent reasons.
     """
 
     count: int
     exact: bool = True
-    reasons: Sequence[tuple[str, int]] = ()
+    failures: Sequence[Failure] = ()
 
 
 class Service(NamedTuple):
@@ -125,6 +127,7 @@ class Facts:
         rejected: output records that could not be landed.
         queues: of its jobs.
         broken: rows that break an invariant, in words.
+        unchecked: its invariants whose query has not answered, each in a sentence.
         sums: what is wrong with the sums of its rollups, in two parts as `Standing` has them, or None.
         uncompared: its rollups whose sums were not compared, each in a sentence.
     """
@@ -145,6 +148,7 @@ class Facts:
     queues: Collection[Jobs] = ()
     services: Collection[Service] = ()
     broken: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
     sums: tuple[str, str] | None = None
     uncompared: Sequence[str] = ()
 
@@ -244,6 +248,10 @@ def _tables(facts: Facts) -> Iterator[Standing]:
         yield _said(facts, Rank.BROKEN, "bad", "breaks an invariant", f"{facts.broken[0]}.", verify)
     if facts.sums is not None:
         yield _said(facts, Rank.DIFFERS, "bad", *facts.sums, verify)
+    if facts.unchecked:
+        yield _said(
+            facts, Rank.UNCHECKED, "quiet", "has an invariant that is not checked here", facts.unchecked[0], verify
+        )
     if facts.uncompared:
         says = "has sums that are not compared here"
         yield _said(facts, Rank.UNCOMPARED, "quiet", says, facts.uncompared[0], verify)
@@ -335,7 +343,7 @@ def _looks(facts: Facts) -> Iterator[Standing]:
 def _dead(facts: Facts, dead: Dead) -> Standing:
     most = "" if dead.exact else "up to "
     what = "a dead letter" if dead.count == 1 else f"{most}{whole(dead.count)} dead letters"
-    often = [f"{reason} ({whole(count)}\N{MULTIPLICATION SIGN})" for reason, count in dead.reasons[:1]]
+    often = [f"{one.reason} ({whole(one.count)}\N{MULTIPLICATION SIGN})" for one in dead.failures[:1]]
     detail = sentence(often[0]) if often else "Its processor refused these records, each with a reason."
     return _said(facts, Rank.DEAD, "busy", f"has {what}", detail, f"onefold dead-letters list {facts.name}")
 

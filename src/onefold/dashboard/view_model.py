@@ -19,7 +19,7 @@ def of(update: Update, stall_s: float) -> dict[str, Any]:
         "lag": update.asked.lag,
         "dead": update.asked.dead,
         "services": update.asked.services,
-        "replicas": update.replicas,
+        "replicas": update.asked.replicas,
     }
     if snapshot is not None:
         found["standings"] = known.standings(snapshot, update.asked, stall_s)

@@ -19,9 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onefold.config import allowed_hosts
 from onefold.config.errors import UserError
+from onefold.config.settings import Settings
 from onefold.dashboard import tables, view_model, words
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers, items_of
 from onefold.dashboard.explained import Busy, Explainer
+from onefold.dashboard.login import TokenGuard
 from onefold.dashboard.pipeline_pages import PipelinePages
 from onefold.dashboard.reader import Reader, trouble_of
 from onefold.dashboard.totals import Totals
@@ -160,23 +162,24 @@ def application(
     totals: Totals,
     schemas: list[str],
     names: list[str],
-    stall_s: float,
+    settings: Settings,
 ) -> Starlette:
     """The whole site.
 
     Args:
         dsn: of the database, for views, each of which has a connection of its own.
         names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
-        stall_s: from then on what waits is called still.
     """
     answers = Answers()
-    site = Site(watcher, reader, explainer, schemas, answers, stall_s)
-    pipelines = PipelinePages(watcher, answers, stall_s)
+    site = Site(watcher, reader, explainer, schemas, answers, settings.stall_s)
+    pipelines = PipelinePages(watcher, answers, explainer, settings)
     routes = [
         Route("/", site.live),
         Route("/live", site.stream),
         Route("/pipelines/{name}", pipelines.page),
         Route("/pipelines/{name}/live", pipelines.stream),
+        Route("/pipelines/{name}/topics", pipelines.topics),
+        Route("/pipelines/{name}/topics/{topic}", pipelines.topic),
         Mount("/pipelines/{name}", Views(dsn, answers)),
         Route("/tables", site.tables),
         Route("/tables/{schema}/{name}", site.table),
@@ -186,5 +189,7 @@ def application(
         Route("/healthz", totals.healthz),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    guard = Middleware(HostGuard, names=names)
-    return Starlette(routes=routes, middleware=[guard], exception_handlers={404: site.nothing})
+    guards = [Middleware(HostGuard, names=names)]
+    if settings.dashboard_token:
+        guards.append(Middleware(TokenGuard, token=settings.dashboard_token, answers=answers))
+    return Starlette(routes=routes, middleware=guards, exception_handlers={404: site.nothing})

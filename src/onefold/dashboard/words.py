@@ -69,6 +69,11 @@ def waited(value: float | None) -> str:
     return age(value) if value >= 120 else f"{value:.1f}\N{NARROW NO-BREAK SPACE}s"
 
 
+def freshness(value: float | None) -> str:
+    """How old the oldest record is that is not in the tables; nothing where it is not known."""
+    return NONE if value is None else waited(value)
+
+
 def clock(moment: datetime | None) -> str:
     """The time of day, UTC."""
     return NONE if moment is None else f"{moment:%H:%M:%S}"
@@ -140,6 +145,7 @@ def templates() -> Environment:
         counted=counted,
         age=age,
         waited=waited,
+        freshness=freshness,
         clock=clock,
         label=label,
         bytes=size,

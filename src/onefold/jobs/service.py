@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from onefold.config.errors import first_line
-from onefold.error_codes import Code
+from onefold.error_codes import Code, CodedError
 from onefold.jobs import topics
 from onefold.jobs.context import Context
 from onefold.jobs.loading import contract_of, declared, effect_of
@@ -23,6 +23,7 @@ from onefold.jobs.queue import KafkaQueue
 from onefold.jobs.worker import Limits, Outcome, Worker
 from onefold.pauses import Pausable
 from onefold.pipelines import Pipeline
+from onefold.postgres import NoLogin
 from onefold.process import ServiceProcess
 from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.processor.io.admin import connect
@@ -75,21 +76,19 @@ def run(
         while not process.stop.is_set():
             if pausable.waits():
                 continue
-            desks = [
-                Desk(pipeline, queue, context, instance, telemetry, session_timeout_ms, replication)
-                for queue in pipeline.jobs
-            ]
             halt = threading.Event()
+            made = partial(Desk, pipeline, context, instance, halt, prepare, limits or Limits(), step)
+            desks = [made(queue, telemetry, session_timeout_ms, replication) for queue in pipeline.jobs]
             for desk in desks:
-                desk.start(halt, prepare, limits or Limits(), step)
+                desk.thread.start()
             try:
                 process.watch(partial(_look, desks), _TELL_S, pausable.halts)
             finally:
                 halt.set()
                 for desk in desks:
-                    while desk.alive:  # a job may be long until its next checkpoint
+                    while desk.thread.is_alive():  # a job may be long until its next checkpoint
                         process.status.write("running", desk.summary())
-                        desk.join(_TELL_S)
+                        desk.thread.join(_TELL_S)
             _look(desks)
     return process.exit_code
 
@@ -108,7 +107,11 @@ def _look(desks: list["Desk"]) -> tuple[str, str]:
 class Desk:
     """A worker at its queue, in a thread.
 
+    Args:
+        stop: set when the worker has to end.
+
     Attributes:
+        thread: of the worker, not started yet.
         waits_for: what it cannot go on without, or "".
         error: what it ended with by itself: a `Refused`, or a bug.
     """
@@ -116,9 +119,13 @@ class Desk:
     def __init__(
         self,
         pipeline: Pipeline,
-        queue: str,
         context: Context,
         instance: str,
+        stop: threading.Event,
+        prepare: Callable[[], object],
+        limits: Limits,
+        step: Callable[[str], None],
+        queue: str,
         telemetry: Telemetry = SILENT,
         session_timeout_ms: int | None = None,
         replication: Replication = AS_BROKERS,
@@ -127,6 +134,7 @@ class Desk:
         self._queue = queue
         self._context = context
         self._instance = instance
+        self._stop, self._prepare, self._limits, self._step = stop, prepare, limits, step
         self._telemetry = telemetry
         self._session_timeout_ms = session_timeout_ms
         self._replication = replication
@@ -134,21 +142,9 @@ class Desk:
         self._received_at = self._moved_at = time.monotonic()
         self._looked_at = 0.0
         self._outcomes: Counter[Outcome] = Counter()
-        self._thread: threading.Thread | None = None
+        self.thread = threading.Thread(target=self._live, name=queue, daemon=True)
         self.waits_for, self._began = f"{queue}: it begins", False
         self.error: BaseException | None = None
-
-    def start(
-        self,
-        stop: threading.Event,
-        prepare: Callable[[], object],
-        limits: Limits,
-        step: Callable[[str], None],
-    ) -> None:
-        """Begin."""
-        self._stop, self._prepare, self._limits, self._step = stop, prepare, limits, step
-        self._thread = threading.Thread(target=self._live, name=self._queue, daemon=True)
-        self._thread.start()
 
     def _live(self) -> None:
         try:
@@ -156,16 +152,6 @@ class Desk:
                 self._spell()
         except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
             self.error = error
-
-    @property
-    def alive(self) -> bool:
-        """Whether it is at work."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def join(self, timeout_s: float) -> None:
-        """Until it has ended, or so long."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
 
     def summary(self) -> str:
         """What it has done since it was started, in a few words."""
@@ -234,11 +220,11 @@ class Desk:
                         effect = effect_of(self._pipeline, self._queue, context)
                         worker = self._worker(queue, pending, effect)
             except (Retriable, psycopg.Error) as error:
-                if isinstance(error, Unauthenticated) and not self._began:
+                if isinstance(error, Unauthenticated | NoLogin) and not self._began:
                     raise Refused(error.code, str(error)) from error
                 first = first_line(error)
                 if self.waits_for != f"{self._queue}: {first}":
-                    code = error.code if isinstance(error, Retriable) else Code.POSTGRES_SILENT
+                    code = error.code if isinstance(error, CodedError) else Code.POSTGRES_SILENT
                     log.warning("waiting", queue=self._queue, reason=first, code=str(code))
                 self.waits_for = f"{self._queue}: {first}"
                 self._stop.wait(_PAUSE_S)

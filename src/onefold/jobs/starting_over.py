@@ -69,7 +69,7 @@ class StartingOver:
             raise UserError(
                 Code.JOBS_WRONG,
                 f"the jobs of {queue} would be done again, and {named} does not say what becomes of what they did",
-                "Give it the methods leftovers and start_over: `onefold docs jobs`, starting over.",
+                "Give it the methods leftovers and start_over: `onefold docs jobs`, start over.",
                 REFUSED,
             )
         return effect

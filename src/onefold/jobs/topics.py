@@ -51,7 +51,7 @@ def decode(queue: str, contract: Contract, topic: str, value: bytes | None) -> J
 
 def is_copy(message: Message) -> bool:
     """Is the record a copy or a replay that a pipeline which reads the queue as its input has put there? The job of its original
-    lies in the queue as well. An output has no such header (docs/decisions/0072).
+    lies in the queue as well. An output has no such header (docs/decisions/repartitioned-records.md).
     """
     return PIPELINE_HEADER in dict(message.headers() or ())
 

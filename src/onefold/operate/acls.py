@@ -96,6 +96,11 @@ def _topics(pipeline: Pipeline, replicated: bool) -> _Topics:
     return _Topics(topology, [*dict.fromkeys(named)], [name for name, role in roles if role is Role.DECISIONS])
 
 
+def topics_of(pipelines: Iterable[Pipeline]) -> list[str]:
+    """The topics of these pipelines, also those that others write too; without decision logs. Raises Faulty."""
+    return [topic for pipeline in pipelines for topic in _topics(pipeline, replicated=False).all]
+
+
 def _each(names: Iterable[str], *operations: str, kind: str = TOPIC) -> Iterator[Acl]:
     for name in names:
         for operation in operations:
@@ -142,6 +147,8 @@ def _worker(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
 
 def _verifier(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
     yield from _each(of.all, READ)
+    # Records that are missing in a compacted topic prove nothing.
+    yield from _each([*of.topology.reads, *of.topology.outputs], CONFIGS)
 
 
 def _reader(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:

@@ -76,7 +76,7 @@ def postgres(settings: Settings) -> tuple[Code, str] | None:
     except sessions.Unfit as error:
         return error.code, str(error)
     except psycopg.Error as error:
-        return Code.POSTGRES_SILENT, silent(dsn, error)
+        return getattr(error, "code", Code.POSTGRES_SILENT), silent(dsn, error)
     return None
 
 

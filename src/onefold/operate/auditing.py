@@ -31,8 +31,8 @@ from onefold.telemetry import (
 )
 from onefold.verify.audit.auditor import Auditor, Standing, refusal
 from onefold.verify.audit.pace import PACE
+from onefold.verify.loading import UnknownDomain, workload
 from onefold.verify.verdict import EXIT_CODES, INVALID, UNKNOWN, Verdict
-from onefold.verify.workloads import UnknownDomain, workload
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
@@ -249,7 +249,8 @@ def _said(standing: Standing) -> str:
     if not standing.findings:
         return standing.reason
     words = ", ".join(f"{name} {value}" for name, value in _words(standing.findings[0]).items())
-    return f"{standing.reason}; the first: {printable(words[:_FIRST_MAX])}"
+    more = f", and {standing.more:,} more records of the same rows and keys" if standing.more else ""
+    return f"{standing.reason}{more}; the first: {printable(words[:_FIRST_MAX])}"
 
 
 def _words(finding: Finding) -> dict[str, Any]:

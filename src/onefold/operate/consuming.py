@@ -28,7 +28,14 @@ Wanted = Callable[[Stored], bool]
 
 
 def consume(
-    settings: Settings, topic: str, *, key: str | None = None, since_ms: int = 0, limit: int = 0, follow: bool = False
+    settings: Settings,
+    topic: str,
+    *,
+    key: str | None = None,
+    since_ms: int = 0,
+    limit: int = 0,
+    follow: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[dict[str, Any]]:
     """Give the committed records of a topic, as JSON has them.
 
@@ -37,6 +44,7 @@ def consume(
         since_ms: only records that are not older.
         limit: at most so many, the newest, in the order of their times; 0: all, one partition after the other.
         follow: go on with the records that come.
+        patience_s: so long Kafka may be silent from one record to the next.
 
     Raises:
         UserError: no pipeline has the topic, or Kafka does not have it or does not answer.
@@ -47,7 +55,7 @@ def consume(
     def wanted(stored: Stored) -> bool:
         return stored.at_ms >= since_ms and (key is None or key in (_text(stored.key), decoded.key_of(stored)))
 
-    with closing(LogReader(settings.usable_client(), PATIENCE_S)) as reader:
+    with closing(LogReader(settings.usable_client(), patience_s)) as reader:
         try:
             if not (partitions := reader.partitions(topic)):
                 raise UserError(Code.TOPIC_MISSING, f"Kafka has no topic {topic}", "`onefold migrate` makes it.")

@@ -122,7 +122,7 @@ def _asked(settings: Settings, tables: Sequence[str]) -> tuple[Postgres | None, 
     except sessions.Unfit as error:
         return None, {str(error): [POSTGRES]}
     except psycopg.Error as error:
-        return None, {f"it does not answer ({first_line(error)})": [POSTGRES]}
+        return None, {f"it {sessions.unopened(error)} ({first_line(error)})": [POSTGRES]}
 
 
 def of_postgres(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Postgres:

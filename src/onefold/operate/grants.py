@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onefold import rights
+from onefold import postgres, rights
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED, USAGE
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: By role the name that it has unless told otherwise. The schema files give rights to `onefold_reader` too.
 NAMES = {role: f"onefold_{role.value}" for role in Role}
+
+
+_ANSWER_S = 5.0  # one question to the catalogues; a healthy server answers in milliseconds
 
 
 class Statement(NamedTuple):
@@ -41,17 +45,69 @@ def _of_pipeline(role: Role, pipeline: Pipeline) -> Iterator[Right]:
     yield Right("SELECT", pipeline.name, ALL_TABLES)
     if role is Role.SINK:
         for name, privilege in merges.privileges(pipeline):
-            *schema, table = merges.parts(name)
-            yield Right(privilege, schema[0] if schema else "public", table)
+            yield Right(privilege, *_placed(name))
 
 
-def lacking(role: Role, dsn: str, pipelines: Iterable[Pipeline], application: str) -> str:
+def of_sequences(connection: psycopg.Connection[Any], role: Role, pipelines: Iterable[Pipeline]) -> list[Right]:
+    """List the rights of a role on the sequences that defaults of columns use, as of a `serial` column, in the tables that a sink
+    inserts into. The statements of a pipeline do not show them. An identity column needs no right.
+    """
+    if role is not Role.SINK:
+        return []
+    tables = [_placed(name) for one in pipelines for name, verb in merges.privileges(one) if verb == "INSERT"]
+    columns = [schema for schema, _ in tables], [table for _, table in tables]
+    return [Right("USAGE", schema, name, True) for schema, name in connection.execute(_SEQUENCES, columns).fetchall()]
+
+
+_SEQUENCES = """
+SELECT DISTINCT space.nspname, sequence.relname
+FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)
+JOIN pg_namespace AS home ON home.nspname = wanted.schema
+JOIN pg_class AS class ON class.relnamespace = home.oid AND class.relname = wanted.name
+JOIN pg_attrdef AS fallback ON fallback.adrelid = class.oid
+JOIN pg_depend AS link ON link.classid = 'pg_attrdef'::regclass AND link.objid = fallback.oid
+    AND link.refclassid = 'pg_class'::regclass
+JOIN pg_class AS sequence ON sequence.oid = link.refobjid AND sequence.relkind = 'S'
+JOIN pg_namespace AS space ON space.oid = sequence.relnamespace
+ORDER BY 1, 2
+"""
+
+
+def triggers(connection: psycopg.Connection[Any], pipelines: Iterable[Pipeline]) -> list[tuple[str, str]]:
+    """List the triggers on tables that a sink writes, as (table, trigger), whose functions have the rights of the sink. No
+    catalogue has what a function does.
+    """
+    tables = sorted({_placed(name) for one in pipelines for name in merges.written(one)})
+    columns = [schema for schema, _ in tables], [table for _, table in tables]
+    return [(table, trigger) for table, trigger in connection.execute(_TRIGGERS, columns).fetchall()]
+
+
+_TRIGGERS = """
+SELECT wanted.schema || '.' || wanted.name, tgname
+FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)
+JOIN pg_namespace AS space ON space.nspname = wanted.schema
+JOIN pg_class AS class ON class.relnamespace = space.oid AND class.relname = wanted.name
+JOIN pg_trigger ON tgrelid = class.oid AND NOT tgisinternal
+JOIN pg_proc ON pg_proc.oid = tgfoid AND NOT prosecdef
+ORDER BY 1, 2
+"""
+
+
+def _placed(name: str) -> tuple[str, str]:
+    """Schema and table of a name in a statement."""
+    *schema, table = merges.parts(name)
+    return schema[0] if schema else "public", table
+
+
+def lacking(role: Role, dsn: str, pipelines: Sequence[Pipeline], application: str) -> str:
     """Name the rights of a role that the user of the DSN does not have, in one sentence; "" if it has all.
 
     Raises:
         psycopg.Error: PostgreSQL opens no session, or does not answer.
     """
-    return rights.asked(dsn, rights_of(role, pipelines), application)
+    with closing(postgres.connect(dsn, application, patience_s=_ANSWER_S)) as connection:
+        wanted = [*rights_of(role, pipelines), *of_sequences(connection, role, pipelines)]
+        return rights.lacking(connection, wanted)
 
 
 def statements(pipelines: Sequence[Pipeline], names: Mapping[Role, str], database: str) -> list[Statement]:
@@ -92,7 +148,7 @@ def _object(right: Right, database: str) -> str:
         return f"SCHEMA {quoted(right.schema)}"
     if right.table == ALL_TABLES:
         return f"ALL TABLES IN SCHEMA {quoted(right.schema)}"
-    return f"TABLE {quoted(right.schema)}.{quoted(right.table)}"
+    return f"{'SEQUENCE' if right.sequence else 'TABLE'} {quoted(right.schema)}.{quoted(right.table)}"
 
 
 def quoted(name: str) -> str:
@@ -100,8 +156,16 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def apply(connection: psycopg.Connection[Any], wanted: Sequence[Statement], names: Mapping[Role, str]) -> list[str]:
+def apply(
+    connection: psycopg.Connection[Any],
+    wanted: Sequence[Statement],
+    names: Mapping[Role, str],
+    pipelines: Sequence[Pipeline] = (),
+) -> list[str]:
     """Execute the statements in one transaction, but for those on what does not exist yet. Returns these schemas and tables.
+
+    Args:
+        pipelines: whose sequences the sink gets rights on, too.
 
     Raises:
         UserError: a role that exists is a superuser.
@@ -122,6 +186,8 @@ def apply(connection: psycopg.Connection[Any], wanted: Sequence[Statement], name
                 absent.append(name)
             else:
                 connection.execute(statement.sql.encode())
+        for right in of_sequences(connection, Role.SINK, pipelines):
+            connection.execute(_grant(right, connection, names[Role.SINK]))
     return list(dict.fromkeys(absent))
 
 
@@ -133,7 +199,12 @@ def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) ->
     existing = {name for (name,) in connection.execute(_EXISTING, (list(NAMES.values()),))}
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_RIGHTS_LOCK,))
-        wanted = [(role, right) for role in Role if NAMES[role] in existing for right in rights_of(role, pipelines)]
+        wanted = [
+            (role, right)
+            for role in Role
+            if NAMES[role] in existing
+            for right in (*rights_of(role, pipelines), *of_sequences(connection, role, pipelines))
+        ]
         for role, right in wanted:
             for thing, is_ours in _things(connection, right):
                 if is_ours:
@@ -148,7 +219,8 @@ _RIGHTS_LOCK = 0x0F_07_1D_02
 _SCHEMA = "SELECT '', pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %(schema)s"
 _TABLES = """
 SELECT relname, pg_has_role(relowner, 'USAGE') FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
-WHERE nspname = %(schema)s AND relkind IN ('r', 'p', 'v', 'm', 'f') AND (%(table)s::text = '*' OR relname = %(table)s::text)
+WHERE nspname = %(schema)s AND relkind = ANY (CASE WHEN %(sequence)s THEN '{S}' ELSE '{r,p,v,m,f}' END::"char"[])
+    AND (%(table)s::text = '*' OR relname = %(table)s::text)
 ORDER BY relname
 """
 
@@ -161,6 +233,10 @@ def _things(connection: psycopg.Connection[Any], right: Right) -> list[tuple[str
         return []
     found = connection.execute((_TABLES if right.table else _SCHEMA).encode(), right._asdict())
     return [(_object(right._replace(table=table), connection.info.dbname), is_ours) for table, is_ours in found]
+
+
+def _grant(right: Right, connection: psycopg.Connection[Any], role: str) -> bytes:
+    return f"GRANT {right.privilege} ON {_object(right, connection.info.dbname)} TO {quoted(role)}".encode()
 
 
 def _absent(connection: psycopg.Connection[Any], right: Right) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onefold import kafka_reader
 from onefold.config.settings import Settings
 from onefold.operate import pipelines, positions, reading
 from onefold.operate.positions import Place
@@ -72,7 +73,7 @@ class Held(NamedTuple):
             return (
                 f"{self.topic}/{self.partition} at offset {self.offset}: {who} blocks {self.hidden:,} offsets for "
                 f"{self.age_s:,.0f} s, and may have been committed. Aborting it would remove what was: see "
-                f"`onefold docs operating`, which Kafka"
+                f"`onefold docs operating`, a commit marker is lost"
             )
         return (
             f"{self.topic}/{self.partition} at offset {self.offset}: {who} is open for {self.age_s:,.0f} s and blocks "
@@ -216,16 +217,18 @@ def _sent(consumer: Consumer, places: Mapping[Place, int]) -> dict[Place, int]:
 
 def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entered:
     """What was entered since then; nothing where that may not be asked."""
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import KafkaException
+
+    from onefold import kafka_offsets
 
     since = int(max(min(since_ms, now_ms) - _CLOCKS_S * 1000, now_ms - _OPEN_MAX_S * 1000))
     last: dict[str, Transaction | None] = {}
     decided: list[Transaction] = []
     try:
         there = consumer.list_topics(timeout=_READ_S).topics.get(STATE_TOPIC)
-        asked = [TopicPartition(STATE_TOPIC, partition, since) for partition in (there.partitions if there else ())]
-        starts = consumer.offsets_for_times(asked, timeout=_READ_S) if asked else []
-        places = {(STATE_TOPIC, at.partition): at.offset for at in starts if at.error is None and at.offset >= 0}
+        asked = [(STATE_TOPIC, partition) for partition in (there.partitions if there else ())]
+        starts = kafka_offsets.first_since(consumer, asked, since, _READ_S)
+        places = {place: at for place, at in starts.items() if at >= 0}
         for number, (_, message) in enumerate(_messages(consumer, places)):
             if (entry := transaction(message.key(), message.value())) is not None:
                 name, found = entry
@@ -241,7 +244,9 @@ def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entere
 
 def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
     """All records from these offsets on. Raises `KafkaException` if Kafka refuses, and `TimeoutError`."""
-    return reading.messages(consumer, starts, dict.fromkeys(starts, sys.maxsize), reading.within(_READ_S))
+    return kafka_reader.messages(
+        consumer, dict(starts), dict.fromkeys(starts, sys.maxsize), kafka_reader.within(_READ_S)
+    )
 
 
 def transaction(key: bytes | None, value: bytes | None) -> tuple[str, Transaction | None] | None:

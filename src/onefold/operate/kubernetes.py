@@ -300,7 +300,7 @@ def _probes() -> Resource:
     """Started and alive: it answers, whatever it says. A service that waits for Kafka, or restores, must not be killed for that;
     one that hangs ends itself. Ready: it gets on. Kubernetes calls by the pod's address, which services answer to.
     """
-    answers = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
+    answers = {"httpGet": {"path": "/livez", "port": "metrics"}, "timeoutSeconds": 10}
     well = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
     return {
         "startupProbe": {**answers, "periodSeconds": 5, "failureThreshold": 60},

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onefold import kafka_reader
 from onefold.config.settings import Settings
 from onefold.operate import answering, pipelines, positions, reading
 from onefold.operate.positions import Behind, Place, Ranges
@@ -187,11 +188,11 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
             seen[place].forbidden = kafka_client.cannot(client, f"read {place[0]}").sentence
 
     with suppress(KafkaException, TimeoutError), closing(reading.consumer(client)) as consumer:
-        left_s = reading.within(READ_S)
+        left_s = kafka_reader.within(READ_S)
         # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
         cluster_id = str(consumer.list_topics(timeout=READ_S).cluster_id or "")
         owners = [Owner(cluster_id, name) for name in names]
-        for place, message in reading.messages(consumer, starts, ends, left_s, failed):
+        for place, message in kafka_reader.messages(consumer, starts, ends, left_s, failed):
             _take(one := seen[place], message, owners)
             if one.enough:
                 del ends[place]

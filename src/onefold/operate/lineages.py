@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 
 from onefold import lineage, postgres
-from onefold.config.errors import UserError
+from onefold.config.errors import UserError, of_postgres
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
-from onefold.exit_codes import UNAVAILABLE, USAGE
-from onefold.operate import answering, pipelines
+from onefold.exit_codes import USAGE
+from onefold.operate import pipelines
 from onefold.pipelines import Pipeline
 from onefold.processor.core.errors import Misconfigured
 from onefold.spark_sink.contracts import Contract, Domain, load_domain
@@ -120,9 +120,6 @@ def _stored(name: str, settings: Settings) -> known_contracts.Schemas:
     except psycopg.errors.UndefinedTable:
         return {}  # no sink of a version that keeps them has run here
     except psycopg.OperationalError as error:
-        raise UserError(
-            Code.POSTGRES_SILENT,
-            answering.silent(settings.postgres(), error),
-            "PostgreSQL keeps the schemas of the written records: start it, and try again.",
-            UNAVAILABLE,
+        raise of_postgres(
+            error, "the schemas of the written records, which PostgreSQL keeps, could not be read"
         ) from None

@@ -19,6 +19,7 @@ from onefold.config import redaction
 from onefold.config.errors import UserError, of_kafka
 from onefold.error_codes import Code
 from onefold.exit_codes import FAILED
+from onefold.operate import pacing
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
@@ -113,7 +114,7 @@ def _write(producer: Producer, batch: list[Message], client: Mapping[str, str]) 
     try:
         producer.begin_transaction()
         for topic, key, value in batch:
-            _add(producer, topic, key, value)
+            pacing.produce(producer, topic, key, value)
         commit(producer)
     except KafkaException as error:
         with contextlib.suppress(KafkaException):
@@ -129,15 +130,6 @@ def _write(producer: Producer, batch: list[Message], client: Mapping[str, str]) 
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(START_S)
         raise
-
-
-def _add(producer: Producer, topic: str, key: bytes | None, value: bytes | None) -> None:
-    while True:
-        try:
-            producer.produce(topic, value, key)
-            return
-        except BufferError:
-            producer.poll(0.1)  # the queue is full: let some go out
 
 
 def commit(producer: Producer) -> None:

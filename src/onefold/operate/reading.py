@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onefold import kafka_reader
+
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, Message
 
     from onefold.kafka_client import Trouble
-
-#: (topic, partition)
-Partition = tuple[str, int]
 
 # What is read backwards at most before it is said that there may be more: 10,000 records are a tenth of a second of a core.
 RECORDS_MAX = 10_000
@@ -128,90 +127,15 @@ class Looked(NamedTuple):
 
 
 def consumer(client: Mapping[str, Any], **more: Any) -> Consumer:
-    """A consumer for `messages`: it reports the ends of partitions, and fetches little at once."""
-    from onefold import kafka_client
-
-    return kafka_client.consumer(
-        {
-            **client,
-            "auto.offset.reset": "earliest",  # records that retention removes meanwhile are passed over
-            "enable.partition.eof": True,
-            "fetch.min.bytes": 1,
-            "fetch.wait.max.ms": 10,
-            "max.partition.fetch.bytes": _FETCH_BYTES,
-            "queued.max.messages.kbytes": 4_096,
-            "fetch.queue.backoff.ms": 5,
-            **more,
-        }
-    )
-
-
-def within(seconds: float) -> Callable[[], float]:
-    """The seconds that are left of these, whenever it is called; later it raises `TimeoutError`."""
-    deadline = time.monotonic() + seconds
-
-    def left_s() -> float:
-        if (left := deadline - time.monotonic()) <= 0:
-            raise TimeoutError
-        return left
-
-    return left_s
-
-
-def refuse(place: Partition, error: KafkaError) -> None:
-    """Raise the error of a partition."""
-    from confluent_kafka import KafkaException
-
-    raise KafkaException(error)
-
-
-def messages(
-    consumer: Consumer,
-    starts: Mapping[Partition, int],
-    ends: dict[Partition, int],
-    left_s: Callable[[], float],
-    failed: Callable[[Partition, KafkaError], None] = refuse,
-) -> Iterator[tuple[Partition, Message]]:
-    """Read partitions, each in order, from `starts` to before `ends`, or to where the partition ends now.
-
-    Args:
-        consumer: as `consumer` makes it.
-        ends: a partition is removed when nothing more of it is to come. The caller may remove it earlier.
-        left_s: the time-out of the next call; it raises when the time is over.
-        failed: called with the error of a partition, which is removed then.
-
-    Raises:
-        KafkaException: Kafka refuses, unless `failed` does not raise.
-    """
-    from confluent_kafka import KafkaError, TopicPartition
-
-    places = [TopicPartition(*place, start) for place, start in starts.items()]
-    consumer.assign(places)
-    if len(places) > 1:
-        consumer.resume(places)  # an earlier call may have paused them
-    span = sum(ends[place] - start for place, start in starts.items())
-    while ends:
-        # librdkafka's consume waits until it has all that it may return, or the time is over: so for the first one only.
-        found = consumer.consume(1, min(0.2, left_s()))
-        found += consumer.consume(min(_POLL_RECORDS, span), 0) if found and span > 1 else []
-        for message in found:
-            place, offset, error = _partition_of(message), message.offset(), message.error()
-            if place not in ends:
-                continue
-            if error is not None or offset is None or offset >= ends[place]:
-                del ends[place]
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    failed(place, error)
-            else:
-                yield place, message
-                if place in ends and offset + 1 >= ends[place]:
-                    del ends[place]
-            if ends and place not in ends:
-                consumer.pause([TopicPartition(*place)])
-
-
-def _partition_of(message: Message) -> Partition:
-    return message.topic() or "", message.partition() or 0
+    """A consumer for `kafka_reader.messages` that fetches little at once."""
+    small = {
+        "auto.offset.reset": "earliest",  # records that retention removes meanwhile are passed over
+        "fetch.min.bytes": 1,
+        "max.partition.fetch.bytes": _FETCH_BYTES,
+        "queued.max.messages.kbytes": 4_096,
+        "fetch.queue.backoff.ms": 5,
+    }
+    return kafka_reader.consumer(client, **small, **more)
 
 
 class LogReader:
@@ -279,12 +203,11 @@ class LogReader:
 
     def offset_at(self, topic: str, partition: int, at_ms: int) -> int | None:
         """Of the first record that is not older; None when all are. Raises `Silent`."""
-        from confluent_kafka import TopicPartition
+        from onefold import kafka_offsets
 
         with self._said() as reader:
-            asked = [TopicPartition(topic, partition, at_ms)]
-            (found,) = reader.offsets_for_times(asked, timeout=self._left_s())
-            return found.offset if found.offset >= 0 else None
+            (found,) = kafka_offsets.first_since(reader, [(topic, partition)], at_ms, self._left_s()).values()
+            return found if found >= 0 else None
 
     def at(self, place: Place) -> Stored | str:
         """The record there; or the sentence that says why there is none (any more). Raises `Silent`."""
@@ -305,7 +228,9 @@ class LogReader:
         """The committed records of [start, end), in order. `start` is not below what the partition holds. Raises `Silent`."""
         place = topic, partition
         with self._said() as reader:
-            for _, message in messages(reader, {place: start}, {place: end}, self._left_s) if start < end else ():
+            for _, message in (
+                kafka_reader.messages(reader, {place: start}, {place: end}, self._left_s) if start < end else ()
+            ):
                 stored = _stored(message)
                 self.records += 1
                 self.bytes += stored.size

@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from onefold import kafka_reader
 from onefold.config.settings import Settings
 from onefold.operate import pipelines, reading
 from onefold.operate.positions import CALL_S
@@ -192,7 +193,7 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: 
     """The end of each partition, in order. Raises KafkaException when Kafka does not answer."""
     from onefold import kafka_offsets
 
-    left_s = reading.within(READ_S)
+    left_s = kafka_reader.within(READ_S)
     oldest_s = time.time() - WINDOW_S
     found: dict[int, list[LogRecord]] = {partition: [] for partition in partitions}
     lows, ranges = {}, {}
@@ -229,7 +230,7 @@ def _between(
     starts = {(topic, partition): start for partition, (start, _) in ranges.items()}
     ends = {(topic, partition): end for partition, (_, end) in ranges.items()}
     with suppress(TimeoutError):
-        for (_, partition), message in reading.messages(consumer, starts, ends, left_s):
+        for (_, partition), message in kafka_reader.messages(consumer, starts, ends, left_s):
             value = message.value()
             found[partition].append(LogRecord(message.timestamp()[1] / 1000, _content(value), len(value or b"")))
     return {partition: records for partition, records in found.items() if (topic, partition) not in ends}

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
+
+from onefold import kafka_ask, kafka_probe, rights
 from onefold.config import redaction
 from onefold.config.guarantee import END_TO_END, Topic, judge
 from onefold.config.settings import Settings
 from onefold.exit_codes import OK, REFUSED, UNAVAILABLE, USAGE
-from onefold.operate import answering, facts, partitions, positions
+from onefold.operate import acls, answering, facts, grants, lacking, partitions, pipelines, positions
+from onefold.operate.acls import Acl, Service
+from onefold.pipelines import Pipeline
 from onefold.processor.core.topology import Topology
+from onefold.rights import Right
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
@@ -23,8 +30,16 @@ POSTGRES_VERSIONS = (15, 18)
 # Ages of records are differences between clocks of several machines, and are shown in tenths of a second. A clock that NTP
 # keeps is right within some milliseconds.
 _CLOCK_S = 1.0
-# Kafka's own topic of the members and positions of groups.
-_GROUPS = "__consumer_offsets"
+# The first version of the request for metadata that has the ids of topics: of Kafka 2.8.
+_IDS_OF_TOPICS = 10
+# By Kafka's MetadataVersion: the first level of each release from 3.3 on.
+_LEVELS = (1, 8, 9, 12, 15, 20, 21, 22, 26, 28, 30, 31, 34)
+_RELEASES = (
+    *("before 3.3", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4"),
+    "after 4.4",
+)
+# Some of these lose the end of a transaction.
+_AVOIDED = ("4.3", "4.4")
 
 
 @dataclass
@@ -49,19 +64,25 @@ class Checked:
         self.exit_code = self.exit_code or exit_code
 
 
-def check(settings: Settings, names: Sequence[str], clock: Callable[[], float] = time.time) -> Checked:
+def check(
+    settings: Settings,
+    names: Sequence[str],
+    clock: Callable[[], float] = time.time,
+    services: Sequence[Service] = (),
+) -> Checked:
     """Ask Kafka and PostgreSQL; seconds. Nothing is changed.
 
     Args:
         names: pipelines whose topics and tables are looked at.
         clock: of this machine, in seconds since 1970.
+        services: that have the logins of these settings; none: whichever has the rights.
 
     Raises:
         UserError: no server is set, and the embedded stack is not running.
     """
     found = Checked()
-    kafka_answers = _kafka(settings, names, found)
-    _postgres(settings, found, clock)
+    kafka_answers = _kafka(settings, names, found, services)
+    _postgres(settings, names, found, clock, services)
     known = facts.of_all(settings, names) if kafka_answers else facts.without_kafka(settings, names)
     for topic in known.topics:
         if int(topic.config.get("min.insync.replicas", "1")) > topic.replicas:
@@ -87,7 +108,7 @@ def _parking(topologies: Iterable[Topology], topics: Sequence[Topic]) -> Iterato
             )
 
 
-def _kafka(settings: Settings, names: Sequence[str], found: Checked) -> bool:
+def _kafka(settings: Settings, names: Sequence[str], found: Checked, services: Sequence[Service]) -> bool:
     """Returns whether Kafka can be asked for more."""
     from confluent_kafka import KafkaException
 
@@ -99,17 +120,29 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked) -> bool:
         found.fail(trouble.sentence, REFUSED if trouble.refused else UNAVAILABLE)
         if not trouble.partial:
             return False
+    admin = kafka_client.admin(client)
+    chosen = _pipelines(names)
+    wanted = {
+        service: of
+        for service in services or Service
+        if (of := acls.acls_of(service, chosen, lambda pipeline: settings.replicas_of(pipeline) > 1))
+    }
     try:
-        cluster = kafka_client.admin(client).list_topics(timeout=positions.CALL_S)
+        cluster = admin.list_topics(timeout=positions.CALL_S)
+        lacks = lacking.in_kafka(admin, wanted, positions.CALL_S)
     except KafkaException:
         found.fail(answering.why_silent(settings), UNAVAILABLE)
         return False
     brokers = len(cluster.brokers)
-    found.servers.append(f"Kafka at {settings.kafka()}: {brokers} broker{'s' if brokers > 1 else ''}")
+    releases = _releases(client, cluster, found)
+    found.servers.append(f"Kafka at {settings.kafka()}: {brokers} broker{'s' if brokers > 1 else ''}{releases}")
     if (settings.replication_factor or 0) > brokers:
-        wanted = f"ONEFOLD_REPLICATION_FACTOR is {settings.replication_factor}"
-        found.fail(f"{wanted}, and Kafka has {brokers} of the brokers for it: no topic can be made")
+        wanted_factor = f"ONEFOLD_REPLICATION_FACTOR is {settings.replication_factor}"
+        found.fail(f"{wanted_factor}, and Kafka has {brokers} of the brokers for it: no topic can be made")
+    _lacks(found, f"{kafka_client.identity(client)} in Kafka", lacks, services, "`onefold acls` prints the ACLs")
     found.notes += _groups(cluster)
+    for sentence in _out_of_sync(admin, cluster, {*acls.topics_of(chosen), lacking.MEMBERS, facts.TRANSACTIONS}):
+        found.fail(sentence, UNAVAILABLE)
     found.notes += _topics(settings, names)
     for name, sentence in partitions.added(settings).items():
         if name in names:
@@ -117,14 +150,95 @@ def _kafka(settings: Settings, names: Sequence[str], found: Checked) -> bool:
     return True
 
 
+def _pipelines(names: Sequence[str]) -> list[Pipeline]:
+    """Those that can be loaded: `check` says what is wrong with the others."""
+    return [pipelines.found()[name] for name in names if name in {one.name for one in facts.topologies([name])}]
+
+
+def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: Checked) -> str:
+    """The releases of the brokers, for the end of a line; "" if no broker says it."""
+    releases = set()
+    for broker in cluster.brokers.values():
+        # The client's types say that a broker may have no address.
+        supports = kafka_probe.supported(client, broker.host or "", broker.port or 0)
+        if supports is None:
+            continue
+        at = f"at {broker.host}:{broker.port}"
+        if supports.metadata_api < _IDS_OF_TOPICS:
+            found.fail(
+                f"Kafka {at} is older than 2.8 and gives topics no ids, by which Onefold finds that a topic was recreated: "
+                f"upgrade the broker"
+            )
+            continue
+        release = _RELEASES[bisect_right(_LEVELS, supports.metadata_level)]
+        releases.add(release)
+        if release in _AVOIDED:
+            found.notes.append(
+                f"Kafka {release} {at}: 4.3.0 to 4.4.0 may block committed records for ever (KAFKA-20734); use 4.2"
+            )
+    return f", version {' and '.join(sorted(releases))}" if releases else ""
+
+
+def _lacks(
+    found: Checked,
+    login: str,
+    lacks: Mapping[Service, Sequence[Acl] | Sequence[Right]],
+    services: Sequence[Service],
+    remedy: str,
+) -> None:
+    """Name the missing rights of the services that were asked for, else the services that the login cannot be."""
+    for service in services:
+        if missing := lacks.get(service):
+            found.fail(f"{login} lacks for {service.value}: {lacking.named(missing)}. {remedy}", REFUSED)
+    unable = [service for service, missing in lacks.items() if missing]
+    if services or not unable:
+        return
+    names = [service.value for service in unable]
+    sentence = f"{login} lacks rights for {', '.join(names)}: `onefold check --servers --service {names[0]}` lists them"
+    if len(unable) == len(lacks):
+        found.fail(sentence, REFUSED)
+    else:
+        found.notes.append(sentence)
+
+
+def _out_of_sync(admin: AdminClient, cluster: ClusterMetadata, names: Iterable[str]) -> Iterator[str]:
+    """What keeps Kafka from taking records: partitions with too few replicas in sync, and those without a leader. A topic whose
+    settings the client may not read is taken for one that wants one replica.
+    """
+    there = {name: cluster.topics[name] for name in sorted(names) if name in cluster.topics}
+    resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in there}
+    configs = kafka_ask.describe_configs(admin, list(resources.values()), positions.CALL_S)() if there else {}
+    for name, topic in there.items():
+        asked = configs[resources[name]]
+        needs = int(asked.result()["min.insync.replicas"].value) if asked.exception() is None else 1
+        for number, partition in sorted(topic.partitions.items()):
+            replicas, in_sync = len(partition.replicas), len(partition.isrs)
+            if name == lacking.MEMBERS and needs > replicas:
+                yield (
+                    f"min.insync.replicas of {name} is more than its {replicas} replicas: no group can begin; "
+                    f"set it to less, or add replicas with kafka-reassign-partitions.sh"
+                )
+                break
+            if partition.leader < 0:
+                yield f"{name}/{number} has no leader: start the brokers {', '.join(map(str, partition.replicas))}"
+                break
+            if in_sync < needs <= replicas:
+                away = sorted({*partition.replicas} - {*partition.isrs})
+                yield (
+                    f"{name}/{number} has {in_sync} of {replicas} replicas in sync, and Kafka takes no record with less than "
+                    f"{needs}: start the brokers {', '.join(map(str, away))}, or wait until they have caught up"
+                )
+                break
+
+
 def _groups(cluster: ClusterMetadata) -> Iterator[str]:
     """What is wrong with Kafka's own topic of groups, which is made with the first group."""
-    groups = cluster.topics.get(_GROUPS)
+    groups = cluster.topics.get(lacking.MEMBERS)
     if groups is None or len(cluster.brokers) == 1 or all(len(one.replicas) > 1 for one in groups.partitions.values()):
         return
     yield (
-        f"{_GROUPS} has one replica: while its broker is away, processors and workers whose groups lie there stand still; "
-        f"give it three with kafka-reassign-partitions.sh, and set offsets.topic.replication.factor=3"
+        f"{lacking.MEMBERS} has one replica: while its broker is away, processors and workers whose groups lie there stand "
+        f"still; give it three with kafka-reassign-partitions.sh, and set offsets.topic.replication.factor=3"
     )
 
 
@@ -136,12 +250,24 @@ def _topics(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         yield f"{name}: " + hidden.get(name, f"Kafka has no topic {topics[0]}{more}: `onefold migrate` makes it")
 
 
-def _postgres(settings: Settings, found: Checked, clock: Callable[[], float]) -> None:
+def _postgres(
+    settings: Settings,
+    names: Sequence[str],
+    found: Checked,
+    clock: Callable[[], float],
+    services: Sequence[Service],
+) -> None:
     import psycopg
 
     from onefold import postgres
 
     dsn = settings.postgres()
+    chosen = _pipelines(names)
+    wanted = {
+        service: grants.rights_of(role, chosen)
+        for service, role in lacking.ROLES.items()
+        if service in (services or Service)
+    }
     try:
         with closing(
             postgres.connect(dsn, "onefold check", settings=postgres.READ_ONLY, patience_s=positions.CALL_S)
@@ -149,14 +275,27 @@ def _postgres(settings: Settings, found: Checked, clock: Callable[[], float]) ->
             asked = clock()
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
             answered, version = clock(), connection.info.server_version // 10_000
+            lacks = {
+                service: rights.missing(
+                    connection, [*of, *grants.of_sequences(connection, lacking.ROLES[service], chosen)]
+                )
+                for service, of in wanted.items()
+            }
+            found.notes += [
+                f"{table} has the trigger {trigger}, whose function may use what `onefold grants` gives no right on: give the "
+                f"sink's role those rights, or declare the function SECURITY DEFINER"
+                for table, trigger in grants.triggers(connection, chosen)
+            ]
+            login = f"the role {rights.role_of(connection)} of PostgreSQL"
     except postgres.Unfit as error:
         found.fail(str(error))
         return
     except psycopg.Error as error:
-        found.fail(answering.silent(dsn, error), UNAVAILABLE)
+        found.fail(answering.silent(dsn, error), REFUSED if isinstance(error, postgres.NoLogin) else UNAVAILABLE)
         return
     (there,) = row or (asked,)
     found.servers.append(f"PostgreSQL at {redaction.dsn(dsn)}: version {version}")
+    _lacks(found, login, lacks, services, rights.REMEDY)
     first, last = POSTGRES_VERSIONS
     if not first <= version <= last:
         found.notes.append(f"PostgreSQL {version} is not tested with Onefold, {first} to {last} are")

@@ -103,7 +103,7 @@ def get(settings: Settings, domain: str, key: str, at: str | None = None, progre
         try:
             state = codec.decode_state(topology, found.value)
             if isinstance(state, Parked):
-                note = f"parked behind {state.at}: {state.last + 1 - state.next:,} of its events wait"
+                note = f"parked behind {state.at}: {state.waiting:,} of its events wait"
             value = None if inner(state) is None else json.loads(codec.encode_state(inner(state)))
         except (ProcessorError, ValueError) as error:
             raw, note = readable(found.value), str(error)

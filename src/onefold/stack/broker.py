@@ -26,7 +26,7 @@ STOP_S = 15.0  # many times what a controlled shutdown of a single node takes
 
 # The serial collector and a small heap: on a small machine that also runs Spark and Postgres, the JVM's own threads compete
 # with the work. Both compilers: what the second one takes in the first minute of many small requests it has saved by its end,
-# and from then on it saves a third (docs/decisions/0066).
+# and from then on it saves a third (docs/decisions/jvm-settings.md).
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",
@@ -157,7 +157,7 @@ class Broker:
                 Code.NEWER_VERSION,
                 f"the topics in {self.home / 'data'} were written by Kafka {made}, and Kafka {self.version} does not read them",
                 "Start over with `onefold down --wipe`, or go on with the Onefold that wrote them; why it is an older Kafka is in"
-                " `onefold docs operating`, which Kafka.",
+                " `onefold docs guarantee`, Kafka.",
                 REFUSED,
             )
 

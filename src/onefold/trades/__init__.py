@@ -9,4 +9,4 @@ Example: onefold trades evaluate --messages 1000000 --no-failures
 """
 VERBS = {"evaluate": "The evaluation of the trade risk seed, with an HTML report."}
 #: The extras of Onefold that the command needs.
-NEEDS = ("bench", "processor", "sink", "judge", "stack")
+NEEDS = ("stack",)

@@ -50,7 +50,7 @@ def command(
     """
     from onefold.trades import evaluation
     from onefold.trades.report import write
-    from onefold.verify.workloads.trade_feed import Mix
+    from onefold.workloads.trade_feed import Mix
 
     mix = Mix(duplicates=duplicates, late=disorder)
     if backlog:

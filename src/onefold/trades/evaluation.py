@@ -18,7 +18,7 @@ from onefold.bench.cpu import CpuSampler
 from onefold.bench.environment import BenchmarkEnvironment
 from onefold.trades.feeder import Feeder
 from onefold.verify.verifier import verify
-from onefold.verify.workloads.trade_feed import TOPIC, Feed, Mix
+from onefold.workloads.trade_feed import TOPIC, Feed, Mix
 
 PIPELINE = "trades"
 #: The seed's shares: percent of state, map and reduce batches.

@@ -12,9 +12,9 @@ from itertools import islice
 from confluent_kafka import Producer
 
 from onefold import kafka_client, postgres
-from onefold.bench.producing import FAST, paced, produce
-from onefold.verify.workloads.shaping import Input
-from onefold.verify.workloads.trade_feed import Feed
+from onefold.operate.pacing import FAST, paced, produce
+from onefold.workloads.shaping import Input
+from onefold.workloads.trade_feed import Feed
 
 # A long linger time makes few requests, and leaves CPU time for the measured services. The measured latency includes the wait.
 _LINGER_MS = 50
@@ -48,7 +48,7 @@ class Feeder:
     def send(self, count: int) -> None:
         """Send the next `count` messages as fast as possible."""
         for message in islice(self._messages, count):
-            produce(self._producer, message)
+            produce(self._producer, *message)
         self._finish()
 
     def hold(self, count: int) -> None:
@@ -92,7 +92,7 @@ class Feeder:
         try:
             reported_at = time.monotonic()
             for message in paced(self._producer, islice(self._messages, count), rate):
-                produce(self._producer, message)
+                produce(self._producer, *message)
                 self.sent += 1
                 if self.sent % 1000 == 0 and time.monotonic() - reported_at > _REPORT_EVERY_S:
                     reported_at = time.monotonic()

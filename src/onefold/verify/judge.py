@@ -12,6 +12,7 @@ from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.expect import Expected
 from onefold.verify.invariants import invariants
 from onefold.verify.kafka import KAFKA, Kafka
+from onefold.verify.loading import workload
 from onefold.verify.log import Place
 from onefold.verify.models import Making
 from onefold.verify.objects import open_store
@@ -35,7 +36,6 @@ from onefold.verify.verdict import (
     decide,
     doubted,
 )
-from onefold.verify.workloads import workload
 
 #: Called with what is being done, and how many records were read so far.
 Progress = Callable[[str, int], None]

@@ -7,7 +7,7 @@ last stable offset a transaction is open, and what is behind it nobody can judge
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,16 +187,23 @@ class Log:
             positions[place] = offset + 1
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics from whose middle Kafka may delete records; none where it does not say how they are set."""
-        named = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        """Those of the topics from whose middle Kafka may delete records. Raises `CannotTell`, also without the right to ask."""
+        named = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in dict.fromkeys(topics)]
         answers = kafka_ask.describe_configs(self._admin, named, self._answer_s)()
-        with suppress(KafkaException):
-            return [
-                topic.name
-                for topic, asked in answers.items()
-                if "compact" in str(asked.result()["cleanup.policy"].value)
-            ]
-        return []
+        found = []
+        for topic, asked in answers.items():
+            try:
+                if "compact" in str(asked.result()["cleanup.policy"].value):
+                    found.append(topic.name)
+            except KafkaException as error:
+                if error.args[0].code() in kafka_client.FORBIDDEN:
+                    what = f"read the settings of {topic.name} (DescribeConfigs)"
+                    raise CannotTell(
+                        Code.KAFKA_RIGHT, kafka_client.cannot(self._admin.settings, what).sentence
+                    ) from None
+                what = f"Kafka at {self._servers} does not say how {topic.name} is set"
+                raise cannot_tell(error, self._admin, what) from None
+        return found
 
     def gone(self) -> str:
         """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""

@@ -18,7 +18,7 @@ from onefold.verify.expect import Expected, Table, Workload
 from onefold.verify.fates import FATES, Fate
 from onefold.verify.kinds import KINDS, picked
 from onefold.verify.owner import SOURCE_HEADER, Owner
-from onefold.verify.parks import PARKED_HEADER
+from onefold.verify.parks import PARKED_HEADER, ticket_of
 from onefold.verify.placement import partition_of
 from onefold.verify.record import Record, Source, source_of
 from onefold.verify.verdict import Finding
@@ -141,16 +141,23 @@ class Outputs:
         letter, found = expected.dead.get(source), self._letters.get(source, [])
         if letter is None:
             for record, topic in found:
-                text = FATES[expected.fate(source)]
-                yield Finding("extra dead letter", topic, output=_place(record), source=str(source), text=text)
+                key, text = _parked(record.header(PARKED_HEADER)), FATES[expected.fate(source)]
+                yield Finding("extra dead letter", topic, key, output=_place(record), source=str(source), text=text)
             return
         if not found:
-            yield Finding("missing dead letter", f"{source.topic}.dead", source=str(source), text=letter.reason)
+            key = _parked((letter.parked or "").encode())
+            yield Finding("missing dead letter", f"{source.topic}.dead", key, source=str(source), text=letter.reason)
         for record, topic in found[1:]:
             yield Finding("doubled dead letter", topic, output=_place(record), source=str(source))
         for record, topic in found:
             if wrong := _letter_differs(record, letter, f"{source.topic}.dead"):
                 yield Finding("changed dead letter", topic, output=_place(record), source=str(source), text=wrong)
+
+
+def _parked(header: bytes | None) -> dict[str, Any]:
+    """The parked key that the header of a dead letter names, as a finding has it."""
+    ticket = ticket_of(header)
+    return {} if ticket is None else {"key": ticket.key}
 
 
 def judge_copies(expected: Expected) -> Iterator[Finding]:

@@ -199,8 +199,11 @@ class Proved:
 
 
 def check_beginnings(log: Log, work: Workload, positions: Mapping[Place, int]) -> None:
-    """Raises `CannotTell` when the log begins behind these offsets, or tasks and inputs do not have the same partitions."""
+    """Raises `CannotTell` when the log begins behind these offsets, if tasks and inputs do not have the same partitions, and if
+    this login may not ask which topics are compacted: it could not tell then what a missing record proves.
+    """
     changelog = topics_of(work).changelog
+    log.compacted([*work.reads, *work.outputs])
     log.check_partitions((*work.reads, changelog))
     for (topic, partition), start in log.starts().items():
         if start > positions[topic, partition] and topic != changelog:

@@ -19,8 +19,8 @@ from typing import Any
 from onefold.error_codes import Code
 from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.judge import Judge, Progress, seldom
+from onefold.verify.loading import UnknownDomain
 from onefold.verify.verdict import UNKNOWN, VALID, CannotTell, Verdict
-from onefold.verify.workloads import UnknownDomain
 
 
 @seldom()

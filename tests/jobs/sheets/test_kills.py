@@ -25,7 +25,7 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.io import contracts
 from onefold.processor.io.avro_encoder import encoder
 from onefold.verify.objects import open_store as open_judged
-from onefold.verify.workloads.sheet_snapshots import Line, Made, judged
+from onefold.workloads.sheet_snapshots import Line, Made, judged
 from tests.support.command_line import Onefold
 from tests.support.objects import StorePlace
 from tests.support.sheets import QUEUE, SheetLog, prepared

@@ -199,11 +199,11 @@ def test_a_sheet_is_printed(tables: str, store: LocalStore, capsys: pytest.Captu
     assert run(["sheets", "open", "budget"]) == 0
     *table, footer = capsys.readouterr().out.splitlines()
     assert table == [
-        "   A        B             C",
-        "1  item     cost",
-        "2  tea�[7m          1.25",
-        "3                    -10",
-        "4           -2.916666667  #CYCLE!",
+        "   A           B             C",
+        "1  item        cost",
+        "2  tea\\x1b[7m          1.25",
+        "3                       -10",
+        "4              -2.916666667  #CYCLE!",
     ]
     assert footer.startswith("budget after entry 4: the snapshot of entry 2 and 2 entries after it; ")
     assert run(["sheets", "open", "budget", "--formulas", "--range", "b4:$b$9"]) == 0

@@ -111,6 +111,7 @@ def crashed_at_each_step(servers: Servers, words: str, who: Sequence[str]) -> No
 
 
 @pytest.mark.promise("crashes-of-uploads")
+@pytest.mark.slow  # 5 s
 def test_after_a_crash_at_any_step_it_ends_as_without_one(servers: Servers) -> None:
     """The fold, which begins again before anybody else goes on, has the most to do at once in these orders.
 
@@ -120,7 +121,7 @@ def test_after_a_crash_at_any_step_it_ends_as_without_one(servers: Servers) -> N
         crashed_at_each_step(servers, words, EVERYBODY if isinstance(servers.store, LocalStore) else KEEPERS)
 
 
-@pytest.mark.long  # 20 s
+@pytest.mark.matrix  # 20 s; in the orders that crash most, the test above
 @pytest.mark.promise("crashes-of-uploads")
 def test_nor_does_a_crash_in_another_order_change_the_end(folder: Servers) -> None:
     for words in ORDERS.keys() - set(SWEPT):
@@ -155,7 +156,7 @@ def test_after_two_crashes_it_ends_as_without_one(words: str, folder: Servers) -
                 assert end == expected, (words, first, second)
 
 
-@pytest.mark.long  # 24 s
+@pytest.mark.matrix  # 24 s; asleep at each step in one order, the test below
 def test_a_client_that_sleeps_anywhere_while_others_sweep_loses_no_object_of_an_entry(folder: Servers) -> None:
     """Without any patience: in every order; and it, or somebody else, dies at any step after that."""
     for words, order in ORDERS.items():

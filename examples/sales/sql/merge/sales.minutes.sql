@@ -1,4 +1,4 @@
--- A minute is told once and never changes: what is there already is the same row.
+-- A minute has one row that never changes: an existing row is the same row.
 INSERT INTO sales.minutes (shop, minute, orders, cents, mean_cents, topic, partition, "offset")
 SELECT shop, minute, orders, cents, mean_cents, topic, partition, "offset"
 FROM :stage AS stage

@@ -15,7 +15,7 @@ from onefold.processor import loading
 from onefold.processor.io import admin as topics
 from onefold.processor.io.reading import between
 from onefold.stack.child import Child
-from onefold.verify.workloads.trade_feed import TOPIC, Feed, Mix
+from onefold.workloads.trade_feed import TOPIC, Feed, Mix
 
 PIPELINE = "trades"
 PEER = "Kafka Streams"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onefold.config.errors import UserError
+from onefold.error_codes import Code
 from onefold.exit_codes import OK, USAGE
 from onefold.operate import pipelines
 
@@ -20,15 +22,21 @@ def command(
     servers: Annotated[
         bool, typer.Option("--servers", help="Ask Kafka and PostgreSQL as well; nothing is changed there.")
     ] = False,
+    service: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --servers: the service that has these logins, as sink. Each right that it lacks is a mistake. Repeatable."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the mistakes as JSON.")] = False,
 ) -> None:
     """Check a pipeline's declaration, handler, schemas, SQL files and verification model. No server has to run, except with
     --servers.
 
-    Exit code 0: no mistake. 2: mistakes, one sentence each, or a server that cannot be used. 3: Kafka refuses the login, or a
-    service refuses to start with what is there. 69: a server does not answer, or PostgreSQL refuses the login.
+    Exit code 0: no mistake. 2: mistakes, one sentence each, or a server that cannot be used. 3: a server refuses the login, the
+    login lacks rights, or a service refuses to start with what is there. 69: a server does not answer.
 
-    Example: onefold check runner
+    Example: onefold check runner --servers --service sink
     """
     from onefold.operate.check import check_all
 
@@ -37,7 +45,7 @@ def command(
     wrong = any(findings.values())
     if not as_json:
         typer.echo("\n".join(_lines(findings)))  # before the servers, which may not even be named
-    asked = _asked(list(chosen or pipelines.domains())) if servers else None
+    asked = _asked(list(chosen or pipelines.domains()), service or []) if servers else None
     if as_json:
         said = {name: value for name, value in asdict(asked).items() if name != "exit_code"} if asked else {}
         typer.echo(json.dumps({**findings, "servers": said} if servers else findings, indent=1))
@@ -46,11 +54,18 @@ def command(
     raise typer.Exit(USAGE if wrong else asked.exit_code if asked else OK)
 
 
-def _asked(names: list[str]) -> Checked:
+def _asked(names: list[str], services: list[str]) -> Checked:
+    """Raises UserError (exit code 2) for a word that names no service."""
     from onefold.config.settings import load
     from onefold.operate import servers
+    from onefold.operate.acls import Service
 
-    return servers.check(load(), names)
+    known = [service.value for service in Service]
+    if unknown := [word for word in services if word not in known]:
+        raise UserError(
+            Code.ARGUMENT_WRONG, f"--service is {unknown[0]!r}", f"Services are: {', '.join(known)}.", USAGE
+        )
+    return servers.check(load(), names, services=[Service(word) for word in services])
 
 
 def _lines(findings: dict[str, list[str]]) -> list[str]:

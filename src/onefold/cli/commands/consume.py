@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from onefold.config.settings import load
 from onefold.operate.times import WRITTEN, time_ms
+from onefold.printable import printable
 
 
 def command(
@@ -30,10 +31,4 @@ def command(
 
     since_ms = 0 if since is None else time_ms(since, datetime.now(UTC))
     for record in consuming.consume(load(), topic, key=key, since_ms=since_ms, limit=limit, follow=follow):
-        typer.echo(_line(record))
-
-
-def _line(record: dict[str, Any]) -> str:
-    """JSON in which nothing moves the cursor of a terminal: anybody's bytes are in it."""
-    text = json.dumps(record, ensure_ascii=False)
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+        typer.echo(printable(json.dumps(record, ensure_ascii=False)))

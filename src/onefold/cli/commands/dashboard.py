@@ -19,7 +19,7 @@ def command(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     expose: Annotated[
-        bool, typer.Option("--expose", help="Let other machines reach the page, which asks for no password.")
+        bool, typer.Option("--expose", help="Let other machines reach the page without a token.")
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
@@ -35,11 +35,11 @@ def command(
     settings = load()
     from onefold.dashboard import serve  # a web server, which `--help` does not need
 
-    if not serve.is_local(host) and not expose:
+    if not serve.is_local(host) and not expose and not settings.dashboard_token:
         raise UserError(
             Code.EXPOSED,
-            f"{host} can be reached from other machines, and the page asks for no password",
-            "Add --expose if that is meant.",
+            f"{host} can be reached from other machines, and the page asks for no token",
+            "Set ONEFOLD_DASHBOARD_TOKEN_FILE; or add --expose if a proxy asks for a login, or all may see the page.",
             USAGE,
         )
     try:

@@ -29,10 +29,10 @@ from onefold.exit_codes import FAILED, OK
 from onefold.operate import pipelines, positions, producing, verdicts
 from onefold.operate.progress import Progress
 from onefold.stack import control
-from onefold.verify import workloads
+from onefold.verify.loading import workload
 from onefold.verify.verdict import VALID, Verdict
-from onefold.verify.workloads.campaigns import generate as generate_campaigns
-from onefold.verify.workloads.runner import generate as generate_runner
+from onefold.workloads.campaigns import generate as generate_campaigns
+from onefold.workloads.runner import generate as generate_runner
 
 # The seed of the A/B campaign design: three messages, of which the last is the one whose acknowledgement gets lost.
 SEED_SENDS = (
@@ -63,6 +63,9 @@ _NOT_MINE: dict[str, Any] = {
     "objects_endpoint": None,
     "judge_home": None,
     "state_home": None,
+    "kafka_port": 0,
+    "postgres_port": 0,
+    "dashboard_port": 0,
 }
 CAMPAIGNS_SHOWN = (
     "SELECT id, email, subject, date_1, sent_1, date_2, sent_2, computed FROM campaigns.totals ORDER BY id LIMIT 5"
@@ -228,7 +231,7 @@ def _shown() -> list[str]:
 
 
 def _tables() -> set[str]:
-    return {table.name for domain in _shown() for table in workloads.workload(domain).tables}
+    return {table.name for domain in _shown() for table in workload(domain).tables}
 
 
 def _print_how_to_connect(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from onefold.operate import pipelines
 
 if TYPE_CHECKING:
     from onefold.operate import grants
+    from onefold.pipelines import Pipeline
     from onefold.rights import Role
 
 
@@ -45,7 +46,7 @@ def command(
     dsn = settings.postgres()
     given = conninfo_to_dict(dsn)
     statements = grants.statements(chosen, names, str(given.get("dbname") or given.get("user") or "postgres"))
-    absent = _apply(dsn, statements, names) if apply else []
+    absent = _apply(dsn, statements, names, chosen) if apply else []
     if as_json:
         rights = [
             {"role": names[one.role], "service": one.role.value, "rights": [str(right) for right in one.rights]}
@@ -64,7 +65,7 @@ def command(
         )
 
 
-def _apply(dsn: str, statements: list[grants.Statement], names: dict[Role, str]) -> list[str]:
+def _apply(dsn: str, statements: list[grants.Statement], names: dict[Role, str], chosen: list[Pipeline]) -> list[str]:
     import psycopg
 
     from onefold import postgres
@@ -72,6 +73,6 @@ def _apply(dsn: str, statements: list[grants.Statement], names: dict[Role, str])
 
     try:
         with postgres.connect(dsn, "onefold grants") as connection:
-            return grants.apply(connection, statements, names)
+            return grants.apply(connection, statements, names, chosen)
     except psycopg.Error as error:
         raise of_postgres(error, "the rights could not be given") from None

@@ -109,7 +109,7 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
     try:
         options = java_client_options(settings.kafka(), settings.librdkafka, settings.spark_kafka)
     except Misconfigured as error:
-        hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs operating`, a Kafka that asks who you are."
+        hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs kafka-login`."
         raise UserError(Code.KAFKA_SETTING_WRONG, str(error), hint, USAGE) from None
     # In memory where there is such a thing; it is closed by whoever reads it.
     made = os.fdopen(os.memfd_create("login"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,7 +19,6 @@ from onefold.error_codes import Code
 from onefold.exit_codes import FAILED, REFUSED, USAGE
 from onefold.operate.progress import Progress
 from onefold.operate.times import WRITTEN, time_ms
-from onefold.pipelines import PROJECT_VARIABLE, project_file
 from onefold.printable import printable
 from onefold.status_file import LEFT_OUT
 
@@ -78,25 +76,17 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
     """A sink of its own that lands beside. It ends with this process, however that ends."""
     from onefold.stack import homes, inherited
     from onefold.stack.child import Child
-    from onefold.stack.service import Ready, Service
+    from onefold.stack.plan import environment
+    from onefold.stack.service import of_command
 
     instance = f"rebuild-{name}"
-    environment = {
-        **settings.as_environment(),
-        "ONEFOLD_HOME": str(settings.home),
-        "ONEFOLD_BOOTSTRAP_SERVERS": settings.kafka(),
-        "ONEFOLD_POSTGRES_DSN": dsn,
-        "ONEFOLD_METRICS_PORT": "0",  # that of the live one is taken
-        "ONEFOLD_STATUS_FILE": str(_status(settings.home / "logs" / f"{instance}.log")),
-    }
-    if (project := project_file()) is not None:
-        environment[PROJECT_VARIABLE] = str(project.parent)
-    service = Service(
-        name=instance,
-        argv=(sys.executable, "-P", "-m", "onefold.cli.main", "sink", name, "--instance", instance),
-        log=settings.home / "logs" / f"{instance}.log",
-        ready=Ready("done"),
-        environment=environment,
+    log = settings.home / "logs" / f"{instance}.log"
+    service = of_command(
+        instance,
+        ("sink", name, "--instance", instance),
+        log,
+        _status(log),
+        {**environment(settings, settings.kafka(), dsn), "ONEFOLD_METRICS_PORT": "0"},  # that of the live one is taken
         stop_s=_STOP_S,
         inherits=inherited.SINK,
     )

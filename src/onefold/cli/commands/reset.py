@@ -81,7 +81,7 @@ def jobs_of(domain: str, settings: Settings) -> Jobs | None:
     pipeline = pipelines.found()[name]
     if not pipeline.jobs:
         return None
-    extras.require("reset", "jobs")
+    extras.require("reset", "processor")
     from onefold.cli.commands.work import context_of
     from onefold.jobs.starting_over import StartingOver
 

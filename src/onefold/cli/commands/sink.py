@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli import failures, guarantees, metrics
+from onefold.cli import failures, guarantees, logins, metrics
 from onefold.config import logs, private_files
 from onefold.config.guarantee import UNKNOWN_CONTRACTS
 from onefold.config.settings import Settings, load
@@ -43,16 +43,19 @@ def command(
     from onefold.operate import grants
     from onefold.rights import Role
     from onefold.spark_sink import service
+    from onefold.spark_sink.plan import Logins
     from onefold.spark_sink.spark.options import SparkSettings
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     step, map_fails = failures.of_sink(settings)
+    logins.follow(settings)
+    first = Logins(settings.librdkafka, settings.postgres())
     code = service.run(
         chosen,
         bootstrap_servers=settings.kafka(),
-        kafka_options=settings.librdkafka,
+        kafka_options=first.kafka_options,
         spark_kafka=settings.spark_kafka,
-        postgres_dsn=settings.postgres(),
+        postgres_dsn=first.postgres_dsn,
         writer=f"sink-{instance}",
         jars=archives,
         java_home=java_home,
@@ -62,7 +65,10 @@ def command(
         map_fails=map_fails,
         guarantee=guarantees.of_sink(settings, chosen),
         unknown_contracts=UNKNOWN_CONTRACTS in settings.allowed(),
-        lacks=lambda name: grants.lacking(Role.SINK, settings.postgres(), [pipelines.found()[name]], "onefold sink"),
+        lacks=lambda name: grants.lacking(
+            Role.SINK, logins.now(first).postgres_dsn, [pipelines.found()[name]], "onefold sink"
+        ),
+        logins=lambda: logins.now(first),
         interval_s=settings.sink_interval_s,
         spark=SparkSettings(settings.spark_master, settings.spark_options, submitted),
         telemetry=metrics.of("sink", names, settings),

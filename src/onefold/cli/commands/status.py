@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Show the services, how to connect, the lag of each pipeline to the database commit (0: drained) with the oldest
     record's age, open transactions that block records, replicas and jobs. Exits with 69 if a server does not answer, with 3 if
-    Kafka refuses the login, the certificate or the right to describe a topic, or PostgreSQL a right. `onefold ps` is the same.
+    a server refuses the login, the certificate or a right. `onefold ps` is the same.
 
     Example: onefold status --json
     """
@@ -154,6 +154,7 @@ def _problems(settings: Settings) -> dict[str, Trouble | _Problem]:
 
 def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
     from onefold.operate import answering  # imports the clients, which a stack that is down does not need
+    from onefold.postgres import NoLogin
 
     if product == KAFKA:
         trouble = answering.kafka(settings)
@@ -162,6 +163,8 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
         return {}
     code, sentence = problem
     # The rest can be shown, and says what else is unknown.
+    if code is Code.POSTGRES_LOGIN:
+        return {product: _Problem(code, sentence, NoLogin.hint, refused=True)}
     if code is not Code.POSTGRES_RIGHT:
         return {product: _Problem(code, sentence)}
     remedy = "Run the SQL of `onefold grants` as an administrator of the database."

@@ -41,7 +41,7 @@ def command(
     Example: onefold test -k campaigns
     """
     os.chdir(TOP)
-    tier = [*(["--fast", "-p", "randomly"] if fast else []), *(["--all"] if everything else [])]
+    tier = [*(["--fast"] if fast else []), *(["--all"] if everything else [])]
     given = arguments or []
     # It takes this process's place, and with it the terminal and the exit code.
     if mutants:

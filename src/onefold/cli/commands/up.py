@@ -39,12 +39,11 @@ def command(
             f"--only knows {' and '.join(control.INFRASTRUCTURE)}, not {unknown[0]}",
             exit_code=USAGE,
         )
-    judge = ("judge",) if settings.to_audit() else ()
-    extras.require("up", "stack", *(() if wanted else ("processor", "sink", *judge)))
+    extras.require("up", *extras.NEEDS["up"])
     progress = Progress()
     domains = [] if wanted else _sound()
-    if domains and judge:
-        from onefold.operate import auditing  # needs what the judge needs
+    if domains and settings.to_audit():
+        from onefold.operate import auditing  # imports the verifier, which a stack without auditors does not need
 
         auditing.audited(settings, domains)  # a name that is wrong is said before anything starts
     state, started = control.up(settings, domains, wanted, progress)

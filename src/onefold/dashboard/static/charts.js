@@ -16,6 +16,11 @@ const charts = (() => {
   };
 
   const short = new Intl.NumberFormat("en", { notation: "compact" });
+  // Times of day, or days where there are several.
+  const moment = (ticks) => {
+    const part = ticks.at(-1) - ticks[0] > 86400 ? [5, 10] : [11, 16];
+    return (tick) => new Date(tick * 1000).toISOString().slice(...part);
+  };
   const kinds = {
     rate: () => ({
       series: [{}, { stroke: colour("accent"), fill: colour("fill"), width: 1.5, points: { show: false } }],
@@ -47,7 +52,7 @@ const charts = (() => {
       scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
       series: kind.series,
       axes: [
-        { ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, 16)), incrs: [60, 300, 600, 1800, 3600, 10800, 21600] },
+        { ...axis, grid: { show: false }, space: 70, size: 30, values: (_, ticks) => ticks.map(moment(ticks)), incrs: [60, 300, 600, 1800, 3600, 10800, 21600, 86400] },
         { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, values: kind.values },
       ],
     };

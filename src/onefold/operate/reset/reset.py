@@ -21,7 +21,6 @@ is repeated from its beginning then, and until that has been done nobody goes on
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import chain
@@ -50,6 +49,7 @@ from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.io import admin, replays
 from onefold.processor.io.kafka_errors import unanswered
 from onefold.processor.io.static_member import session_ms
+from onefold.waiting import until
 
 #: The steps, for tests that end a reset there. Each is named after it was taken.
 STEPS = ("marked", "topics", "tables", "jobs", "group", "inputs", "changelog", "made")
@@ -297,25 +297,17 @@ class Reset:
 
     def _wait_for_the_end_of_services(self, connection: psycopg.Connection[Any]) -> None:
         """Of a pipeline that is paused: sinks and workers end the batch or the job at hand."""
-        deadline = time.monotonic() + _HANDED_OVER_S
-        while time.monotonic() < deadline and not all(
-            holder.alone for holder in pipeline_lock.holders(connection, self.name)
-        ):
-            time.sleep(_LOOK_AGAIN_S)
+        ended = lambda: all(holder.alone for holder in pipeline_lock.holders(connection, self.name))  # noqa: E731
+        until(ended, _HANDED_OVER_S, _LOOK_AGAIN_S)
 
     def _wait_for_the_end_of(self, who: str, running: Callable[[], list[str]]) -> None:
         """A named member stays in the group until its session is over, also when it was stopped in good order."""
         session = session_ms(self._client, self._settings.session_timeout_ms())
-        deadline = time.monotonic() + 1.5 * session / 1000
-        while found := running():
-            if time.monotonic() > deadline:
-                raise UserError(
-                    Code.STILL_RUNNING,
-                    f"{self.name} has {who}: {', '.join(found)}",
-                    "Stop them, and ask again.",
-                    REFUSED,
-                )
-            time.sleep(_LOOK_AGAIN_S)
+        until(lambda: not running(), 1.5 * session / 1000, _LOOK_AGAIN_S)
+        if found := running():
+            raise UserError(
+                Code.STILL_RUNNING, f"{self.name} has {who}: {', '.join(found)}", "Stop them, and ask again.", REFUSED
+            )
 
     def _replicas(self) -> list[str]:
         """Replicas that are in no group, for they may not, or are of an older version: those with a recent record in the decision
@@ -376,15 +368,10 @@ class Reset:
                         f"topic {topic} could not be deleted: {error.args[0].str()}",
                         "What was deleted before stays deleted; run `onefold reset` again when that is mended.",
                     ) from None
-        deadline = time.monotonic() + _DELETED_S
-        while self._there(there):
-            if time.monotonic() > deadline:
-                raise UserError(
-                    Code.TOPIC_UNDELETED,
-                    f"Kafka has not deleted {', '.join(there)} in {_DELETED_S:.0f} s",
-                    "Run it again.",
-                )
-            time.sleep(_LOOK_AGAIN_S)
+        if not until(lambda: not self._there(there), _DELETED_S, _LOOK_AGAIN_S):
+            raise UserError(
+                Code.TOPIC_UNDELETED, f"Kafka has not deleted {', '.join(there)} in {_DELETED_S:.0f} s", "Run it again."
+            )
 
     def _there(self, topics: Sequence[str]) -> bool:
         """Whether one of them can still be described."""

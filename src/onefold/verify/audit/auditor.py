@@ -21,12 +21,12 @@ from onefold.verify.checkpoints import Checkpoints
 from onefold.verify.expect import Workload
 from onefold.verify.judge import by_topic, seldom
 from onefold.verify.kafka import KAFKA, Kafka
+from onefold.verify.loading import workload
 from onefold.verify.objects import open_store
 from onefold.verify.registry import Registry
 from onefold.verify.snapshot import Snapshot
 from onefold.verify.unjudged import unjudged
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, doubted
-from onefold.verify.workloads import workload
 
 # What is dear is looked at more seldom, so that looks take no more than this share of the time; but not so seldom that a finding
 # comes too late.
@@ -56,7 +56,8 @@ class Standing:
         reason: one sentence.
         code: of what keeps it from seeing everything just now, or "".
         found: what was found since the last time.
-        findings: all that was found, the first ones if it is very much.
+        findings: all that was found, of each row and parked key the first of a kind, and the first ones if it is very much.
+        more: how many other records are wrong in the same way.
         offsets: per topic and partition, up to where everything was read.
         records: how many were read.
         judged: how many output records were compared with the model.
@@ -75,6 +76,7 @@ class Standing:
     code: str = ""
     found: list[Finding] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    more: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     records: int = 0
@@ -135,7 +137,9 @@ class Auditor:
         self._waits = ""
         self._seen: set[tuple[Any, ...]] = set()
         self._doubt = ""  # why the findings prove nothing
-        self._unnamed: list[Finding] = []
+        self._unnamed: list[
+            tuple[Finding, bool]
+        ] = []  # each with whether it is of a record, and not of a row that stays wrong
         self._ask_at = 0.0
         self._leave_at = 0.0
         self._left_records = 0  # how many had been read when it left something
@@ -280,23 +284,28 @@ class Auditor:
     def _name(self, wrong: list[Finding]) -> None:
         following, standing = self._following, self.standing
         if following is not None:
-            self._unnamed += following.findings
+            self._unnamed += [(finding, bool(finding.key or finding.output)) for finding in following.findings]
             following.findings.clear()
-        self._unnamed += wrong
+        self._unnamed += [(finding, False) for finding in wrong]
         if self._unnamed:
             # Of a pipeline that is started over, rows and records go one after the other.
             self._refuse_others()
-        found, self._unnamed = self._unnamed, []
-        new = []
-        for finding in found:
-            known = finding.kind, finding.where, repr(finding.key), finding.output, finding.source
-            if known not in self._seen and len(self._seen) < _FINDINGS_MAX:
-                self._seen.add(known)
-                new.append(finding)
-        standing.found = [*standing.found, *new]
-        standing.findings += new
+        new: dict[tuple[Any, ...], Finding] = {}
+        more = 0
+        for finding, of_record in self._unnamed:
+            known = finding.kind, finding.where, repr(finding.key or (finding.output, finding.source, *finding.columns))
+            if known in self._seen or known in new or len(self._seen) + len(new) >= _FINDINGS_MAX:
+                more += of_record
+            else:
+                new[known] = finding
         if new and following is not None:
-            self._doubt = doubted(standing.findings, following.compacted())
+            # Without an answer they are named the next time, and prove nothing until then.
+            self._doubt = doubted([*standing.findings, *new.values()], following.compacted())
+        self._unnamed = []
+        self._seen.update(new)
+        standing.found = [*standing.found, *new.values()]
+        standing.findings += new.values()
+        standing.more += more
 
     def _refuse_others(self) -> None:
         self._ask_at = time.monotonic() + self._pace.ask_every_s

@@ -60,7 +60,7 @@ def run(
 
 
 def _default() -> str:
-    """The one whose figures are in docs/operating.md; in a project without it the first that has a workload."""
+    """The one whose figures are in docs/performance.md; in a project without it the first that has a workload."""
     found = pipelines.found().pipelines
     able = [name for name, pipeline in found.items() if pipeline.workload]
     if not able:

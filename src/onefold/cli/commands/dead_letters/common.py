@@ -14,6 +14,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.operate.times import WRITTEN, time_ms
+from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import Letter, Wanted
@@ -60,11 +61,6 @@ def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Se
         topic=topic or None,
         places=frozenset(map(place, places)),
     )
-
-
-def printable(text: str) -> str:
-    """On one line, and without what a terminal would obey: it came from anybody's input."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def key_text(key: bytes | None) -> str:

@@ -12,6 +12,7 @@ import typer
 from onefold.cli.commands.dead_letters import common
 from onefold.config.errors import first_line
 from onefold.config.settings import load
+from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.letters import DeadLetters, Letter, Original
@@ -107,7 +108,7 @@ def _lines(
     yield f"reason       {common.wrapped(letter.reason, ' ' * 13).strip()}"
     yield f"key          {common.key_text(original.key).removeprefix('key ')}"
     for name, held in _headers(original):
-        yield f"header       {common.printable(name)} = {common.printable((held or b'').decode(errors='backslashreplace'))}"
+        yield f"header       {printable(name)} = {printable((held or b'').decode(errors='backslashreplace'))}"
     if original.lacks:
         yield f"lacks        {common.wrapped(original.lacks, ' ' * 13).strip()}"
     value, problem = letters.decoded(letter, original.value)

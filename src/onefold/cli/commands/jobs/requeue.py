@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.cli.options import DryRun
-from onefold.config.errors import UserError, first_line, of_processor
+from onefold.config.errors import UserError, of_postgres, of_processor
 from onefold.config.settings import Settings, load
 from onefold.error_codes import Code
-from onefold.exit_codes import FAILED, OK, UNAVAILABLE, USAGE
+from onefold.exit_codes import FAILED, OK, USAGE
 from onefold.operate import pipelines
 from onefold.operate.times import WRITTEN, time_ms
 from onefold.pipelines import Pipeline
@@ -36,7 +36,6 @@ def command(
     """
     import psycopg
 
-    from onefold import postgres
     from onefold.processor.core.errors import ProcessorError
 
     settings = load()
@@ -61,12 +60,8 @@ def command(
             if not as_json:
                 done = f"{missing[queue]:,} {'are missing' if dry_run else 'were requeued'}"
                 typer.echo(f"{queue}: {done if missing[queue] else 'nothing is missing'}")
-    except postgres.Unfit:
-        raise
     except psycopg.Error as error:
-        raise UserError(
-            Code.POSTGRES_SILENT, f"the database does not answer: {first_line(error)}", exit_code=UNAVAILABLE
-        ) from None
+        raise of_postgres(error, "the jobs could not be looked up in PostgreSQL") from None
     except ProcessorError as error:
         raise of_processor(error) from None
     if as_json:

@@ -13,4 +13,4 @@ VERBS = {
     "sweep": "Delete uploads that no record references.",
 }
 #: The extras of Onefold that the command needs.
-NEEDS = ("jobs", "formulas")
+NEEDS = ("processor",)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onefold.config.errors import UserError, first_line
+from onefold.config.errors import UserError, of_postgres
 from onefold.config.settings import load
 from onefold.error_codes import Code
-from onefold.exit_codes import UNAVAILABLE, USAGE
+from onefold.exit_codes import USAGE
+from onefold.printable import printable
 
 if TYPE_CHECKING:
     from onefold.jobs.apps.sheets.cells import Cell, Rect
@@ -83,9 +84,7 @@ def _read(sheet: str, at: int | None, rect: Rect, formulas: bool) -> dict[str, A
             Code.TABLE_MISSING, "the database has no tables of sheets", "Make them with `onefold migrate`."
         ) from None
     except psycopg.OperationalError as error:
-        raise UserError(
-            Code.POSTGRES_SILENT, f"PostgreSQL does not answer: {first_line(error)}", exit_code=UNAVAILABLE
-        ) from None
+        raise of_postgres(error, "the sheet could not be read") from None
     except Missing as error:
         raise UserError(
             Code.OBJECT_MISSING,
@@ -157,10 +156,9 @@ def _any(at: dict[Cell, dict[str, str]], row: int, cols: range) -> bool:
 
 
 def _fitted(cell: dict[str, str] | None) -> str:
-    """The cell's value on a line, without control characters: a foreign text must not move the terminal's cursor."""
     if cell is None:
         return ""
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cell["shown"])
+    text = printable(cell["shown"])
     return text if len(text) <= _TEXT_SHOWN or cell["kind"] == "n" else text[: _TEXT_SHOWN - 1] + "…"
 
 

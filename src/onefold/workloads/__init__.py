@@ -1,0 +1,1 @@
+"""The verification models and generators of the pipelines that Onefold brings. No module here imports what is verified."""
