@@ -1,4 +1,4 @@
-"""What a process of Onefold ends with: one table for all services and commands, which docs/settings.md explains."""
+"""The exit codes of all services and commands, explained in docs/settings.md."""
 
 OK = 0  # done, or stopped as asked
 FAILED = 1  # the work failed; for `verify`: the numbers are wrong

@@ -65,7 +65,7 @@ def since(admin: AdminClient, places: Iterable[Partition], at_ms: int, timeout_s
 
 
 def bounds(consumer: Consumer, place: Partition, timeout_s: float) -> tuple[int, int]:
-    """Ask for start and end of a partition over a consumer that is there already; the end is that of its isolation level."""
+    """Request the start and the end of a partition over an existing consumer, the end by the consumer's isolation level."""
 
     def question(left_s: float) -> tuple[int, int]:
         found: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(*place), timeout=left_s)
@@ -77,7 +77,7 @@ def bounds(consumer: Consumer, place: Partition, timeout_s: float) -> tuple[int,
 
 
 def first_since(consumer: Consumer, places: Iterable[Partition], at_ms: int, timeout_s: float) -> dict[Partition, int]:
-    """`since`, over a consumer that is there already."""
+    """Request the same offsets as `since`, over an existing consumer."""
     asked = [TopicPartition(*place, at_ms) for place in places]
 
     def question(left_s: float) -> dict[Partition, int]:
