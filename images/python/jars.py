@@ -7,7 +7,8 @@ from pathlib import Path
 
 from onefold.stack import jars
 
-# A time in nanoseconds without fractions of a second, because layers keep no fractions and the cache's stamp contains the times.
+# A time in nanoseconds without fractions of a second, because layers keep no fractions and the cache's stamp contains the
+# times.
 MODIFIED = 1_000_000_000
 
 

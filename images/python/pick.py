@@ -1,7 +1,7 @@
 """Select packages, with their versions and hashes, from a lock file: `pick.py only|without <file of names>... < lock`.
 
-A file of names has a package per line, and optionally a reason after #. A name missing in the lock file is an error, because the
-selection would silently lack a package.
+A file of names has a package per line, and optionally a reason after #. A name missing in the lock file is an error, because
+the selection would silently lack a package.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Writes what is in an image as a CycloneDX document, in JSON: `sbom.py [<group of jars>]` prints it.
+"""Print the content of an image as a CycloneDX document in JSON: `sbom.py [<group of jars>]`.
 
-Debian's packages, Python's with those that came with its interpreter, and the jars of `jars.lock`.
+The document lists Debian's packages, all Python packages including the interpreter's own, and the jars of `jars.lock`.
 """
 
 import json
@@ -49,7 +49,7 @@ def _jars(group: str) -> Iterator[Component]:
 
 
 def document(group: str = "") -> dict[str, Any]:
-    """The document. `group`: of the jars in the image; "": it has none."""
+    """The document. `group` is the group of jars in the image; "" for an image without jars."""
     found = [*_debian(), *_python(), *(_jars(group) if group else ())]
     components = {one["bom-ref"]: one for one in found}
     return {

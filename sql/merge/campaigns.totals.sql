@@ -1,5 +1,5 @@
--- campaigns.totals: a row is the staged record with the greatest (changes, offset) of its campaign. Every record has the totals of
--- the whole campaign, so the merge adds nothing, and no replay can count twice.
+-- campaigns.totals: a row is the staged record with the greatest (changes, offset) of its campaign. Every record has the totals
+-- of the whole campaign, so the merge adds nothing, and no replay can count twice.
 INSERT INTO campaigns.totals AS stored
       (id, email, subject, date_1, sent_1, date_2, sent_2, sent_rest, sends, changes, topic, partition, "offset")
 SELECT DISTINCT ON (id)

@@ -1,5 +1,5 @@
--- runner.stats: a row is the staged record with the greatest (sequence_id, offset) of its run. The maximum does not depend on the
--- order or repetition of records.
+-- runner.stats: a row is the staged record with the greatest (sequence_id, offset) of its run. The maximum does not depend on
+-- the order or repetition of records.
 INSERT INTO runner.stats AS stored
       (run_id, user_id, sequence_id, total_meters, total_time_ms, topic, partition, "offset")
 SELECT DISTINCT ON (run_id, user_id)

@@ -1,5 +1,5 @@
--- trades.landed: the latencies of a batch, for messages within an hour of the commit. Any other message comes from a replay or a
--- wrong clock. Rows are deleted after a day.
+-- trades.landed: the latencies of a batch, for messages within an hour of the commit. Any other message comes from a replay or
+-- a wrong clock. Rows are deleted after a day.
 WITH forgotten AS (
     DELETE FROM trades.landed WHERE landed_at < now() - interval '1 day'
 )

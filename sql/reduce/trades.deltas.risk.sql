@@ -1,8 +1,8 @@
 -- The additions of a batch to every level of the hierarchy, including the total. NULL stands for all.
 WITH pairs AS (
-    -- Map: partial sums in each task, by the new leaf and the previous leaf. Values are millionths. Units and remainders are summed
-    -- separately, so that each sum stays far inside 64 bits. The single topic is a grouping column, because Spark would sort all
-    -- records for an aggregate of a text.
+    -- Map: partial sums in each task, by the new leaf and the previous leaf. Values are millionths. Units and remainders are
+    -- summed separately, so that each sum stays far inside 64 bits. The single topic is a grouping column, because Spark would
+    -- sort all records for an aggregate of a text.
     SELECT risk_type, region, trade_desk, previous_risk_type, previous_region, previous_trade_desk, topic,
            sum(value DIV 1000000)          AS units,
            sum(value % 1000000)            AS millionths,
@@ -27,8 +27,8 @@ leaves AS (
     FROM pairs
 ),
 levels AS (
-    -- Reduce: only few rows remain. Each row counts at eight levels, for every subset of omitted names. CUBE would give the same
-    -- sums, because names are never NULL, but Spark would exchange the rows between tasks even with a single task.
+    -- Reduce: only few rows remain. Each row counts at eight levels, for every subset of omitted names. CUBE would give the
+    -- same sums, because names are never NULL, but Spark would exchange the rows between tasks even with a single task.
     SELECT if(without & 4 <> 0, NULL, risk_type) AS risk_type, if(without & 2 <> 0, NULL, region) AS region,
            if(without & 1 <> 0, NULL, trade_desk) AS trade_desk, value, trades, topic, partition, offset
     FROM leaves LATERAL VIEW explode(sequence(0, 7)) choices AS without

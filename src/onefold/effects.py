@@ -6,9 +6,9 @@ place in the order of the subject (`segment`, `entry`). The pipeline declares th
     [tool.onefold.pipelines.orders]
     jobs = {"orders.mails" = "shop.mails:MAILS"}
 
-`MAILS` is an `Effect`, or a function of a `Context` that returns an `Effect`. `onefold work` executes each job at least once, and
-the jobs of the same `log_id` in order. After a worker's crash, a job continues from its last checkpoint. docs/jobs.md describes
-the guarantees.
+`MAILS` is an `Effect`, or a function of a `Context` that returns an `Effect`. `onefold work` executes each job at least once,
+and the jobs of the same `log_id` in order. After a worker's crash, a job continues from its last checkpoint. docs/jobs.md
+describes the guarantees.
 
 `OnceEach` is the base class of effects with a single call and no checkpoints. An effect with checkpoints has all methods of
 `Effect`. The methods get `Job`, `Place` and `Done`, may write to the store `Objects`, and raise `Refuse` for an impossible job.
@@ -51,7 +51,8 @@ class OnceEach:
         return ()
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
-        """Call `do`, and yield its result as the only checkpoint. A worker that continues from the checkpoint does not call `do`.
+        """Call `do`, and yield its result as the only checkpoint. A worker that continues from the checkpoint does not call
+        `do`.
 
         A result that is no JSON data becomes a text, because an error would repeat the executed job.
         """

@@ -1,7 +1,7 @@
-"""The catalogue of error codes: one code for each kind of error, whatever the sentence and the program.
+"""The catalogue of error codes: a code for each kind of error, independent of the sentence and the program.
 
-A test, a script or a runbook refers to the code; the sentence names the objects, and its wording may change. A number is never
-used for another kind. `python -m tests.support.error_codes` makes docs/errors.md of this file.
+Tests, scripts and runbooks refer to the code, because the wording of the sentence may change. A number is never reused for a
+different kind. `python -m tests.support.error_codes` generates docs/errors.md from this file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onefold.exit_codes import FAILED
 
 
 class Code(Enum):
-    """The number and the meaning of a kind of error. The hundreds group the kinds by what a person has to look at."""
+    """The number and the meaning of a kind of error. The hundreds group the kinds by the part that a person must examine."""
 
     # The command line, settings, files and programs of this machine.
     ARGUMENT_WRONG = 101, "An argument or an option of the command is wrong, missing, or does not go with the others."
@@ -187,13 +187,13 @@ class Code(Enum):
 
 
 class CodedError(Exception):
-    """An error with a code. A command that raises it prints the sentence and the hint, and no stack trace.
+    """An error with a code. For this error, a command prints the sentence and the hint, without a stack trace.
 
     Attributes:
-        code: the kind of error.
-        message: one sentence for a person, which is the text of the error.
-        hint: what to do about it, may be empty.
-        exit_code: of a process that cannot go on, of `onefold.exit_codes`.
+        code: The kind of error.
+        message: A sentence for a person, and the text of the error.
+        hint: The remedy, may be empty.
+        exit_code: The exit code from `onefold.exit_codes` of a process ended by the error.
     """
 
     hint = ""
@@ -221,6 +221,6 @@ class CodedError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, for a state or a log line; its name where it is empty. Never a stack trace."""
+    """The first line of an error, for a state or a log line, without a stack trace. An empty error yields its class name."""
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__

@@ -313,7 +313,7 @@ def explain(error: KafkaError, client: AdminClient | Mapping[str, Any]) -> Troub
 
 
 def trouble(settings: Mapping[str, Any]) -> Trouble | None:
-    """Connect a new client with these settings, and return the reason of a failure; None for a working client. Takes seconds."""
+    """Connect a new client with these settings, and return the reason of a failure; None if the client works. Takes seconds."""
     own = {name: value for name, value in settings.items() if name not in ("error_cb", "logger", "log_level")}
     key = tuple(sorted((name, str(value)) for name, value in own.items()))
     with _lock:

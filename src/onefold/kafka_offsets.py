@@ -1,7 +1,7 @@
 """The offsets at which partitions begin and end.
 
 Every function raises `KafkaException` if Kafka does not answer for each of the partitions. While a partition has no leader, the
-function asks again until its time-out; while it is unknown, for a second.
+function retries until its time-out. While a partition is unknown, the function retries for a second.
 """
 
 import time
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 _SPEC: Any = OffsetSpec  # its methods have no annotations
 
-# The errors of a question for offsets that Kafka's own clients repeat. The leader of the partition moves, or the broker has not
-# applied yet that it leads a new one.
+# The errors of a request for offsets after which Kafka's own clients retry. The leader of the partition moves, or a broker has
+# not yet become the leader of a new partition.
 _NO_LEADER = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -32,40 +32,40 @@ _NO_LEADER = (
     KafkaError._NOENT,
     KafkaError._UNKNOWN_PARTITION,
 )
-_ASK_AGAIN_S = 0.1  # as Kafka's own clients, `retry.backoff.ms`
-# A new topic is known to its leader within a second. One that is unknown for longer was deleted.
+_ASK_AGAIN_S = 0.1  # as in Kafka's own clients, `retry.backoff.ms`
+# A new topic becomes known to its leader within a second. A topic unknown for longer is deleted.
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 _UNKNOWN_S = 1.0
 
 
 def partitions(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> list[Partition]:
-    """List the partitions of those topics that exist."""
+    """List the partitions of all existing topics among `topics`."""
     found = admin.list_topics(timeout=timeout_s).topics
     return [(topic, partition) for topic in topics if topic in found for partition in found[topic].partitions]
 
 
 def starts(admin: AdminClient, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
-    """Ask for the first offset that each partition still holds."""
+    """Request the first retained offset of each partition."""
     return _offsets(admin, places, _SPEC.earliest(), timeout_s)
 
 
 def stable_ends(admin: AdminClient, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
-    """Ask for the last stable offsets, which end what a reader of committed records can read."""
+    """Request the last stable offset of each partition, the end for a reader of committed records."""
     return _offsets(admin, places, _SPEC.latest(), timeout_s, IsolationLevel.READ_COMMITTED)
 
 
 def high_watermarks(admin: AdminClient, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
-    """Ask for the ends of the partitions, open transactions included."""
+    """Request the end of each partition, including open transactions."""
     return _offsets(admin, places, _SPEC.latest(), timeout_s)
 
 
 def since(admin: AdminClient, places: Iterable[Partition], at_ms: int, timeout_s: float) -> dict[Partition, int]:
-    """Ask for the first offsets with that timestamp or a later one, in milliseconds since 1970; -1 where no record has one."""
+    """Request the first offset with a timestamp at or after `at_ms`, in milliseconds since 1970; -1 without such a record."""
     return _offsets(admin, places, _SPEC.for_timestamp(at_ms), timeout_s, IsolationLevel.READ_COMMITTED)
 
 
 def bounds(consumer: Consumer, place: Partition, timeout_s: float) -> tuple[int, int]:
-    """Ask for start and end of a partition over a consumer that is there already; the end is that of its isolation level."""
+    """Request the start and the end of a partition over an existing consumer, the end by the consumer's isolation level."""
 
     def question(left_s: float) -> tuple[int, int]:
         found: tuple[int, int] | None = consumer.get_watermark_offsets(TopicPartition(*place), timeout=left_s)
@@ -77,7 +77,7 @@ def bounds(consumer: Consumer, place: Partition, timeout_s: float) -> tuple[int,
 
 
 def first_since(consumer: Consumer, places: Iterable[Partition], at_ms: int, timeout_s: float) -> dict[Partition, int]:
-    """`since`, over a consumer that is there already."""
+    """Request the same offsets as `since`, over an existing consumer."""
     asked = [TopicPartition(*place, at_ms) for place in places]
 
     def question(left_s: float) -> dict[Partition, int]:
@@ -104,7 +104,7 @@ def _offsets(
         try:
             found = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
         except KafkaException as error:
-            # librdkafka says the same of partitions that do not exist.
+            # librdkafka reports the same error for partitions that do not exist.
             if error.args[0].code() == KafkaError._NOENT and not _exist(admin, asked, left_s):
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)) from None
             raise
@@ -122,10 +122,10 @@ def _exist(admin: AdminClient, places: Iterable[TopicPartition], timeout_s: floa
 
 
 def _until_led(question: Callable[[float], T], timeout_s: float) -> T:
-    """Ask again while a partition has no leader.
+    """Retry a request while a partition has no leader.
 
     Args:
-        question: asks once, with a time-out in seconds.
+        question: Send the request once, with a time-out in seconds.
     """
     began = time.monotonic()
     left_s = timeout_s

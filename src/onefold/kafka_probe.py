@@ -1,8 +1,7 @@
-"""Find why a broker's address does not lead to a login (name, port, TLS or protocol), and which release of Kafka answers there.
-Uses sockets alone.
+"""Find the fault of a broker's address before a login (name, port, TLS or protocol), and the broker's release of Kafka.
 
-librdkafka reports a plaintext client at a TLS port, a TLS client at a plaintext port and a dead broker alike. It does not pass on
-what a broker supports.
+The module only uses sockets. librdkafka reports a plaintext client at a TLS port, a TLS client at a plaintext port and a dead
+broker alike, and does not report the broker's supported versions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _CONNECT_S = 2.0
 # ApiVersions and SaslHandshake: the two requests that a broker answers before a login. Key, version, number, no client id.
 _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
 _SASL_HANDSHAKE = struct.pack(">hhih", 17, 1, 2, -1)
-# Version 3 has the features. With a tagged header; the name and the version of the client are required.
+# ApiVersions, version 3, whose response has the features. The request has a tagged header and the client's name and version.
 _SUPPORTED = struct.pack(">hhih", 18, 3, 3, -1) + b"\x00\x08onefold\x021\x00"
 _METADATA_API = 3
 _FEATURES_TAG, _METADATA_FEATURE = 0, b"metadata.version"
@@ -98,7 +97,7 @@ def _talk(settings: Mapping[str, Any], broker: str, host: str, plain: socket.soc
         connection = _trusting(settings).wrap_socket(plain, server_hostname=host) if tls else plain
     except ssl.SSLError as error:
         if _ALERT in (error.reason or ""):
-            return None  # likewise, before TLS 1.3
+            return None  # before TLS 1.3, a broker refuses a missing client certificate during the handshake
         raise
     mechanism = str(settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "PLAIN")
     try:
@@ -191,11 +190,11 @@ def _strings(data: bytes) -> Iterator[str]:
 
 
 class Supported(NamedTuple):
-    """What a broker supports.
+    """The supported versions of a broker.
 
     Attributes:
-        metadata_api: the last version of the request for metadata; 0 of a broker that does not say it, before Kafka 2.4.
-        metadata_level: the last level of the feature `metadata.version`; 0 of a broker without it, before Kafka 3.3.
+        metadata_api: The last version of the metadata request; 0 for a broker before Kafka 2.4, which does not report it.
+        metadata_level: The last level of the feature `metadata.version`; 0 for a broker before Kafka 3.3, without the feature.
     """
 
     metadata_api: int
@@ -203,7 +202,10 @@ class Supported(NamedTuple):
 
 
 def supported(settings: Mapping[str, Any], host: str, port: int) -> Supported | None:
-    """Ask a broker, before a login. None if no broker answers, or if it wants a client certificate that is not in two files."""
+    """Request the supported versions, before a login.
+
+    Returns None if no broker answers, or if the broker wants a client certificate from a source other than two files.
+    """
     try:
         with closing(socket.create_connection((host, port), _CONNECT_S)) as plain:
             plain.settimeout(_CONNECT_S)
@@ -241,7 +243,7 @@ def _read_supported(data: bytes) -> Supported:
 
 
 def _features(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
-    """Each feature with the last level that the broker supports."""
+    """Each feature with the broker's last supported level."""
     count, at = _varint(data, at)
     for _ in range(count - 1):
         size, at = _varint(data, at)
@@ -260,7 +262,7 @@ def _after_tags(data: bytes, at: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of Kafka's protocol in groups of seven bits, and where it ends."""
+    """A number of Kafka's protocol in groups of seven bits, and the offset after the number."""
     value = shift = 0
     while data[at] & 0x80:
         value |= (data[at] & 0x7F) << shift

@@ -1,6 +1,6 @@
 """The reader of a range of each partition, for every service and command.
 
-Kafka's client is imported when Kafka is read.
+The module imports Kafka's client only on the first read.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 #: (topic, partition)
 Partition = tuple[str, int]
 
-# Messages that are made and used within the caches of a core cost a quarter less than 10,000 at once.
+# A small batch of messages fits into the caches of a core, which saves CPU time.
 _BATCH = 500
 _POLL_S = 0.2
 
 
 def consumer(client: Mapping[str, Any], **more: Any) -> Consumer:
-    """Make a consumer for `messages`, of committed records: it reports the ends of partitions, and does not wait there."""
+    """Make a consumer of committed records for `messages`, which reports the ends of partitions without a wait."""
     from onefold import kafka_client
 
     return kafka_client.consumer({**client, "enable.partition.eof": True, "fetch.wait.max.ms": 10, **more})
 
 
 def within(seconds: float) -> Callable[[], float]:
-    """Return a function that gives the seconds that are left of these, and raises `TimeoutError` later."""
+    """Return a function that returns the seconds left until a deadline, and raises `TimeoutError` after the deadline."""
     deadline = time.monotonic() + seconds
 
     def left_s() -> float:
@@ -48,32 +48,32 @@ def messages(
     *,
     held: bool = False,
 ) -> Iterator[tuple[Partition, Message]]:
-    """Read partitions, each in order, up to their ends, or to where a partition ends now.
+    """Read partitions, each in order, up to the given end or up to the partition's present end.
 
     Args:
-        consumer: as `consumer` makes it.
-        positions: where each partition begins, which may be `OFFSET_BEGINNING`. `messages` moves each position behind the records
-            and markers that it has read.
-        ends: `messages` removes a partition when nothing more of it is to come. The caller may remove one earlier.
-        left_s: the time-out of the next call; it raises when the time is over.
-        failed: called with the error of a partition, which is removed then. None: the error is raised.
-        held: a partition ends at its end only: an open transaction may hold the rest.
+        consumer: A consumer from `consumer`.
+        positions: The first offset of each partition, possibly `OFFSET_BEGINNING`. `messages` advances each position past the
+            read records and markers.
+        ends: The end of each partition. `messages` removes a finished partition. The caller may remove a partition earlier.
+        left_s: Return the time-out of the next call, or raise after the deadline.
+        failed: Called with the error of a partition, after its removal. If None, the error is raised.
+        held: Whether to wait at the partition's present end for the given end, because an open transaction may block reads.
 
     Raises:
-        KafkaException: Kafka refuses, without `failed`.
+        KafkaException: Kafka reports an error of a partition, and `failed` is None.
     """
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
     places = [TopicPartition(*place, start) for place, start in positions.items()]
     consumer.assign(places)
     consumer.resume(places)  # an earlier call may have paused them
-    # To ask each message for its partition costs as much as all else here: a restore reads one partition.
+    # A restore reads a single partition. A query of each message's partition would cost much CPU time.
     only = next(iter(ends)) if len(places) == 1 else None
     while ends:
-        # librdkafka's consume waits until it has all that it may return, or the time is over: so for the first one only.
+        # librdkafka's consume waits for the full number of messages or the time-out, so only the first message is waited for.
         found = consumer.consume(1, min(_POLL_S, left_s()))
         found += consumer.consume(_BATCH, 0) if found else []
-        # Records that were fetched before the assignment come first, if at all.
+        # Records fetched before the assignment can only come first.
         one = only if found and _partition_of(found[0]) == only else None
         for message in found:
             place, offset, error = one or _partition_of(message), message.offset(), message.error()

@@ -1,8 +1,9 @@
 """Pauses of single pipelines: `onefold pause` writes a pause, `onefold resume` ends the pause, and every service follows.
 
-Each pipeline has its own topic of pauses, compacted and with a single partition. A record is a pause, and an empty record is its
-end. Pauses are in Kafka, because processors, sinks and workers all have a connection to Kafka, but a processor has none to
-PostgreSQL. The topic's name begins with the pipeline's name, so the rights for the pipeline's topics include the topic of pauses.
+Each pipeline has its own topic of pauses, compacted and with a single partition. A record is a pause, and an empty record is
+its end. Pauses are in Kafka, because processors, sinks and workers all have a connection to Kafka, but a processor has none to
+PostgreSQL. The topic's name begins with the pipeline's name, so the rights for the pipeline's topics include the topic of
+pauses.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ class Switches:
 
 
 def _is_useless(client: Mapping[str, Any]) -> bool:
-    """Whether the client can use no broker. A service then need not wait for the pauses, and reports the reason at its start."""
+    """Whether the client can use no broker. A service then does not wait for the pauses, and its start reports the reason."""
     trouble = kafka_client.trouble(client)
     return trouble is not None and not trouble.partial
 

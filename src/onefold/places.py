@@ -1,16 +1,16 @@
-"""Where the package has its data folders (avro, sql, docs), and whether it runs from a checkout. The standard library only."""
+"""The package's data folders (avro, sql, docs), in a wheel or in a checkout. The module imports only the standard library."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-#: The folder above `src` in a checkout; means nothing where a wheel is installed.
+#: The folder above `src` in a checkout. Without meaning for an installed wheel.
 TOP = PACKAGE.parents[1]
 CHECKOUT = PACKAGE.parent.name == "src" and (TOP / "tests").is_dir()
 
 
 def data(name: str) -> Path:
-    """A data folder: a wheel has it in the package, a checkout at the top."""
+    """A data folder, in the package of a wheel, or at the top of a checkout."""
     packed = PACKAGE / name
     return packed if packed.is_dir() else TOP / name

@@ -1,7 +1,8 @@
-"""The one door to PostgreSQL: it opens every session of every service, with all settings on which reading and writing rest.
+"""The sessions of all services in PostgreSQL, with all settings necessary for correct reads and writes.
 
-A role, a database, the environment of libpq and a login trigger may each set something else. So the settings are made in the
-session itself, and the session must be one: a connection pooler lends its sessions to several clients in turn.
+A role, a database, the environment of libpq and a login trigger may each change settings. The module therefore makes the
+settings in the session itself. The session must be a real PostgreSQL session, because a connection pooler shares sessions among
+clients.
 """
 
 from __future__ import annotations
@@ -26,48 +27,48 @@ from psycopg.conninfo import conninfo_to_dict
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import REFUSED, USAGE
 
-#: How long a server may take to open a session, in seconds; libpq knows no shorter time than 2.
+#: The time-out for opening a session, in seconds. libpq's minimum is 2.
 CONNECT_S = 5.0
-#: How long a statement of a command may be held up by others, in seconds.
+#: The time in seconds for which locks or standbys may block a command's statement.
 PATIENCE_S = 15.0
-# After so many seconds without an answer another session asks what keeps the statement.
+# After this time in seconds without a response, a second session queries the reason.
 _LOOK_S = 5.0
-# For that question. Its answer takes milliseconds.
+# The time-out of the query for the reason, which takes milliseconds.
 _ASK_S = 3.0
 
 RV = TypeVar("RV")
 
-#: What values look like, what names mean and what a transaction is: of every session.
+#: The settings of every session, for the form of values, the meaning of names, and transactions.
 SETTINGS = {
-    # COPY sends and receives bytes that were encoded by us.
+    # Onefold encodes and decodes the bytes of COPY.
     "client_encoding": "UTF8",
-    # psycopg reads dates in ISO only, and intervals in PostgreSQL's own form only. `explain` and `rebuild` compare texts.
+    # psycopg only reads ISO dates and intervals in PostgreSQL's own form. `explain` and `rebuild` compare texts.
     "DateStyle": "ISO, MDY",
     "IntervalStyle": "postgres",
     "TimeZone": "UTC",
-    # A float is written with the digits that tell it from every other one.
+    # The shortest exact form of floats.
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "standard_conforming_strings": "on",
-    # Merges and schema files name what they mean relative to this path, and so do texts of regclass.
+    # Names in merges and in schema files, and texts of regclass, are relative to this path.
     "search_path": '"$user", public',
     "quote_all_identifiers": "off",
     "array_nulls": "on",
     "transform_null_equals": "off",
     "row_security": "on",
-    # The compare-and-swap of the ledger waits for the other transaction, and then reads what that has committed.
+    # The compare-and-swap of the ledger waits for a concurrent transaction, and then reads the committed row.
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
-    # A role's time limits are of its people's questions. Those of a service are its own.
+    # A role's time limits are for queries by people. Services have their own limits.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "transaction_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
-    "client_connection_check_interval": "5s",  # the server notices a dead client while it works or waits for it
-    # And one whose machine is gone while the session is idle, within some 15 s: by the defaults of most systems that takes two
-    # hours, in which its locks keep others away. A process that is frozen is none: its system answers.
+    "client_connection_check_interval": "5s",  # the server detects a dead client while a statement runs or waits
+    # The server detects the loss of an idle client's machine within about 15 s. With most systems' defaults, the locks of the
+    # session would stay for two hours. A paused process still counts as alive, because its system responds.
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "2",
@@ -75,7 +76,7 @@ SETTINGS = {
 }
 READ_ONLY = {"default_transaction_read_only": "on"}
 
-# The same from our side: a server that vanished without a word is given up after about 15 s.
+# The client's side: a lost server is detected after about 15 s.
 _NETWORK: dict[str, Any] = {
     "tcp_user_timeout": 15_000,
     "keepalives_idle": 5,
@@ -83,10 +84,10 @@ _NETWORK: dict[str, Any] = {
     "keepalives_count": 2,
 }
 
-# A role's limit must not end the statement that makes the settings, nor the look at a session. A start's options count more
-# than those of a role.
+# A role's limit must not end the statement with the settings, nor the query for the reason. Options at the start of a session
+# override the role's settings.
 _UNLIMITED = "-c statement_timeout=0"
-# A setting that is ours alone. The server has its value only when our own start of the session has reached it.
+# A custom setting with a random value. The server has the value only if the options of this start reached the server.
 _MARK = "onefold.session"
 _SET_UP = """
 SELECT current_setting(%s, true), current_setting('server_encoding'),
@@ -95,24 +96,24 @@ SELECT current_setting(%s, true), current_setting('server_encoding'),
         WHERE current_setting(%s, true) = %s                -- a pooler's session is somebody else's too
           AND current_setting(wanted.name, true) IS NOT NULL) -- PostgreSQL 15 and 16 have no transaction_timeout
 """
-# Between the severity, which is in the server's language, and what a server says to a session that it does not open. Of what
-# the network says libpq has no severity.
+# The separator between the severity, in the server's language, and the server's message for a refused session. libpq's messages
+# for network errors have no severity.
 _SAID_BY_THE_SERVER = ":  "
-# What a server says of a missing right to connect. libpq hides the SQLSTATE of a session that does not open, so a server that
-# speaks another language is not understood.
+# The server's message for a missing right to connect, recognized only in English. libpq hides the SQLSTATE of a refused
+# session.
 _NO_CONNECT = "permission denied for database"
-# What libpq says of every certificate that it refuses.
+# libpq's message for every refused certificate.
 _NO_TRUST = "certificate verify failed"
-# What libpq and a server that speaks English say of a login. libpq hides the SQLSTATE here, too.
+# The messages of libpq and of an English server about a refused login. libpq hides the SQLSTATE here, too.
 _NO_LOGIN = re.compile(
     r"authentication failed for user|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
     r"|role \".*\" does not exist|no password supplied|valid client certificate|certificate verify failed"
     r"|does not match host name|SSL was required|SSL error: .* alert |certificate file|private key file"
 )
-# In libpq's sentences about TLS, where somebody answers.
+# Words in libpq's messages about TLS, which come only from a responding server.
 _TLS = ("SSL", "certificate")
 _SSL_REQUEST = struct.pack(">II", 8, 80877103)  # from PostgreSQL's protocol
-# How PgBouncer refuses the options of a session that it does not pass on.
+# PgBouncer's message for options that PgBouncer does not forward.
 _REFUSED_BY_POOLER = "unsupported startup parameter"
 
 _ACTIVITY = """
@@ -129,7 +130,7 @@ _COMMENTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*", re.DOTALL)
 
 
 class Unfit(CodedError, psycopg.Error):
-    """This database, or what stands before it, cannot be used."""
+    """The database, or a pooler in front of the database, cannot be used."""
 
     exit_code = USAGE
 
@@ -139,7 +140,7 @@ class Unfit(CodedError, psycopg.Error):
 
 
 class NoConnect(Unfit):
-    """The role of the DSN may not open a session in this database."""
+    """The role of the DSN has no right to open a session in the database."""
 
     exit_code = REFUSED
 
@@ -150,9 +151,9 @@ class NoConnect(Unfit):
 
 
 class NoLogin(CodedError, psycopg.OperationalError):
-    """PostgreSQL does not let the client in, or the client does not trust PostgreSQL. The text is libpq's.
+    """PostgreSQL refuses the login, or the client refuses PostgreSQL's certificate. The text is libpq's message.
 
-    A session of a service that was let in before may be let in again: a password is renewed on one side first.
+    For a service with an earlier successful login, the refusal may be temporary: a new password is set on one side first.
     """
 
     exit_code = REFUSED
@@ -163,29 +164,31 @@ class NoLogin(CodedError, psycopg.OperationalError):
 
 
 class HeldUp(psycopg.OperationalError):
-    """Others hold up a statement for too long; the text is one sentence. Whether a COMMIT was done is unknown: what waits for a
-    standby has been written, and is seen when that is back.
+    """Locks or standbys block a statement for too long. The text is a sentence.
+
+    The outcome of a COMMIT is then unknown: a COMMIT that waits for a standby is already written, and becomes visible after the
+    standby's return.
     """
 
     code = Code.POSTGRES_HELD_UP
 
     @property
     def unknown(self) -> bool:
-        """Whether it may have been done all the same. The transaction of any other statement is rolled back."""
+        """Whether the statement may still succeed. Only for a COMMIT, because any other transaction is rolled back."""
         return str(self).startswith("COMMIT ")
 
 
-#: Called with what keeps a statement, again and again, and with "" when that has ended. What it raises ends the session.
+#: Called repeatedly with the reason of a blocked statement, and with "" at its end. An exception closes the session.
 Held = Callable[[str], None]
 
 
 class WatchedSession(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose statements end, one way or another: a server that is silent is asked in another session what it does.
+    """A connection whose statements always end: without a response, a second session queries the state of the statement.
 
     Attributes:
-        dsn: where it asks; "": the statement has `_ASK_S` seconds.
-        patience_s: how long others may hold up a statement; None: as long as the server lives.
-        held: see `Held`.
+        dsn: The DSN for the second session; "" for a time-out of `_ASK_S` seconds instead.
+        patience_s: The time for which locks or standbys may block a statement; None for no limit while the server responds.
+        held: See `Held`.
     """
 
     dsn = ""
@@ -195,16 +198,18 @@ class WatchedSession(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: PQGen[RV], *args: Any, **more: Any) -> RV:
         """Wait for the server.
 
+        Both errors close the session.
+
         Raises:
-            HeldUp: others hold up the statement for too long.
-            psycopg.OperationalError: the server does not answer. After either the session is closed.
+            HeldUp: Locks or standbys block the statement for too long.
+            psycopg.OperationalError: The server does not respond.
         """
         if not self.dsn:
             return super().wait(gen, timeout=_ASK_S)
         return super().wait(self._watched(gen), *args, **more)
 
     def _watched(self, gen: PQGen[RV]) -> PQGen[RV]:
-        """The steps of `gen`, with a look at the server whenever it has been silent for too long."""
+        """The steps of `gen`, with a query for the reason after each long time without a response."""
         look = _Look(self)
         try:
             wanted = next(gen)
@@ -224,16 +229,16 @@ class WatchedSession(psycopg.Connection[tuple[Any, ...]]):
 
 
 class _Look:
-    """What the server does about one statement."""
+    """The observation of a single statement."""
 
     def __init__(self, session: WatchedSession) -> None:
         self._session = session
-        self._free = self._heard = time.monotonic()  # `_free`: until then nobody is known to have held it up
+        self._free = self._heard = time.monotonic()  # `_free`: the last time at which the statement was not blocked
         self._every_s = _LOOK_S if session.patience_s is None else min(_LOOK_S, session.patience_s)
         self._said = self._silent = False
 
     def after(self, answered: bool) -> None:
-        """Raises psycopg.OperationalError when there is nothing left to wait for."""
+        """Query the reason if a response is overdue. Raises psycopg.OperationalError if the wait has become useless."""
         now = time.monotonic()
         if answered:
             self._heard = now
@@ -242,7 +247,7 @@ class _Look:
             self._heard = time.monotonic()
 
     def end(self) -> None:
-        """The statement has ended."""
+        """Report the end of the blockage, if a blockage was reported."""
         if self._said and self._session.held is not None:
             self._session.held("")
 
@@ -257,7 +262,7 @@ class _Look:
                     f"the answer of PostgreSQL's process {session.info.backend_pid} was lost"
                 )
         except psycopg.OperationalError:
-            # The answer may be on its way; a busy machine may be late with the other session.
+            # Raise only at the second failure: the response may be in transit, or a busy machine may delay the second session.
             if self._silent:
                 raise
             self._silent = True
@@ -265,7 +270,7 @@ class _Look:
         self._silent = False
         if not reason:
             self._free = now
-            self.end()  # the server works at it again
+            self.end()  # the statement runs again
             self._said = False
         if reason and session.held is not None:
             self._said = True
@@ -284,11 +289,11 @@ def connect(
     held: Held | None = None,
     connect_s: float = CONNECT_S,
 ) -> WatchedSession:
-    """A session with `SETTINGS`, and with `settings` over them.
+    """Open a session with `SETTINGS`, overridden by `settings`.
 
     Args:
-        application: what the server's own views show it as.
-        patience_s, held: see `WatchedSession`.
+        application: The application name in the server's views.
+        patience_s, held: See `WatchedSession`.
 
     Raises:
         Unfit: the database has another encoding than UTF8, or a pooler stands before it.
@@ -313,7 +318,7 @@ def connect(
 async def connect_async(
     dsn: str, application: str, *, settings: Mapping[str, str] | None = None, connect_s: float = CONNECT_S
 ) -> AsyncConnection[tuple[Any, ...]]:
-    """The same for an event loop, which has time limits of its own."""
+    """Open a session as in `connect`, but for an event loop, with the caller's own time limits."""
     mark = secrets.token_hex(8)
     with _naming_the_reason(dsn):
         made = await AsyncConnection.connect(
@@ -332,28 +337,28 @@ async def connect_async(
 
 
 def hang_up(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Close the socket of a connection, from any thread, so that whoever waits for an answer gets an error."""
+    """Close the socket of a connection, from any thread, so that a thread waiting for a response gets an error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
 
 
 def keeps(dsn: str, pid: int) -> str | None:
-    """What keeps the statement of a session, in one sentence; "" while the server works at it, None when it does nothing.
+    """The reason of a session's blocked statement, in a sentence; "" for a running statement, None for an idle session.
 
     Raises:
-        psycopg.OperationalError: the server does not answer.
+        psycopg.OperationalError: The server does not respond.
     """
     try:
         with closing(WatchedSession.connect(dsn, autocommit=True, **_start(dsn, "onefold looks", "", _ASK_S))) as asked:
-            # ALTER ROLE ... SET role: whoever is of another role does not see what the login's sessions do.
+            # After ALTER ROLE ... SET role, the session has a different role and would not see the statements of its own login.
             asked.execute("SET ROLE NONE")
             found = asked.execute(_ACTIVITY, (pid,)).fetchone()
             return None if found is None else _sentence(*found)
     except psycopg.Error as error:
         reason = _first_line(error)
         if error.sqlstate is not None or _SAID_BY_THE_SERVER in reason:
-            return ""  # it answers, and only to this session not: too many clients
-    # Outside of the handler: an error that is kept would keep the connection open that was not made.
+            return ""  # the server responds, but refuses this session, for instance after too many connections
+    # Raise outside of the handler, so that a stored error does not keep the failed connection open.
     raise psycopg.OperationalError(f"PostgreSQL does not answer any more: {reason}")
 
 
@@ -376,7 +381,7 @@ def _sentence(
 
 
 def _start(dsn: str, application: str, mark: str, connect_s: float) -> dict[str, Any]:
-    """What libpq starts a session with. Options of the user's are kept, for what they set is not always ours."""
+    """libpq's parameters for a session. The user's own options stay, because they may have further settings."""
     given = str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS") or "")
     marked = f"-c {_MARK}={mark}" if mark else ""
     return {
@@ -394,7 +399,7 @@ def _values(settings: Mapping[str, str] | None, mark: str) -> tuple[Any, ...]:
 
 
 def _check(found: tuple[Any, ...] | None, mark: str, info: psycopg.ConnectionInfo) -> None:
-    """Is it a session of ours alone, with a database that holds all texts?"""
+    """Check for a real PostgreSQL session with a UTF8 database. Raises `Unfit`."""
     assert found is not None, "a SELECT without FROM has one row"
     if found[0] != mark:
         raise _pooled(f"{info.host}:{info.port}")
@@ -431,7 +436,7 @@ def _naming_the_reason(dsn: str) -> Iterator[None]:
 
 
 def _fault_of_certificate(given: Mapping[str, Any]) -> str:
-    """Why the server's certificate is refused, found by another handshake; "" if that finds no fault."""
+    """The fault of the server's refused certificate, found with a second handshake; "" if the handshake finds no fault."""
     authority = str(given.get("sslrootcert") or os.environ.get("PGSSLROOTCERT") or "")
     host, port = given.get("host") or os.environ.get("PGHOST"), given.get("port") or os.environ.get("PGPORT") or 5432
     with suppress(OSError, ValueError):
@@ -448,7 +453,7 @@ def _fault_of_certificate(given: Mapping[str, Any]) -> str:
 
 
 def unopened(error: BaseException) -> str:
-    """What became of a session that was not opened: for a sentence that begins with the server's name."""
+    """The reason of a failed connection, as the end of a sentence with the server as the subject."""
     reason = _first_line(error)
     refused = _SAID_BY_THE_SERVER in reason or any(word in reason for word in _TLS)
     return "opens no session" if refused else "does not answer"

@@ -1,4 +1,4 @@
-"""Texts of anybody, for a terminal and a log. The verifier shows them too, and must not load the codec of the processor."""
+"""Foreign texts for a terminal and a log. The module is separate because the verifier must not load the processor's codec."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 
 
 def printable(text: str, keep: str = "") -> str:
-    """A text in which no character moves the cursor, changes colours or turns the writing around. JSON stays JSON.
+    """Escape each character that moves the cursor, changes colours or the writing direction. JSON stays valid JSON.
 
     Args:
-        keep: characters that stay as they are.
+        keep: The characters to leave unchanged.
     """
-    # JSON has escaped its ASCII characters, except DEL.
+    # In JSON, all ASCII control characters except DEL are already escaped.
     return "".join(
         char if char.isprintable() or char in keep else json.dumps(char)[1:-1] if char > "~" else repr(char)[1:-1]
         for char in text
@@ -19,5 +19,5 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def sentence(text: str) -> str:
-    """A reason, as a sentence."""
+    """A reason as a sentence, with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -28,7 +28,7 @@ class ServiceProcess:
     Attributes:
         stop: set by SIGTERM and SIGINT.
         status: the status file.
-        exit_code: of the process, after the block.
+        exit_code: The exit code of the process, after the block.
     """
 
     def __init__(self, status_file: Path | None) -> None:

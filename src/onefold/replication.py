@@ -1,20 +1,20 @@
-"""How often Kafka keeps what lies in the topics that Onefold makes."""
+"""The replication of the topics created by Onefold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: librdkafka's and Kafka's number for "as the brokers are set".
+#: The number for the brokers' default in librdkafka and Kafka.
 BROKERS_DEFAULT = -1
 
 
 @dataclass(frozen=True)
 class Replication:
-    """Of a new topic. What is None is as the brokers are set. Topics that exist stay as they are.
+    """The replication of a new topic. None is the brokers' default. Existing topics stay unchanged.
 
     Attributes:
-        factor: replicas of each partition.
-        in_sync: replicas that must have a record before Kafka acknowledges it, `min.insync.replicas`.
+        factor: The replicas of each partition.
+        in_sync: The replicas that must have a record before Kafka's acknowledgement, `min.insync.replicas`.
     """
 
     factor: int | None = None
@@ -22,7 +22,7 @@ class Replication:
 
     @property
     def replicas(self) -> int:
-        """The factor as Kafka takes it."""
+        """The factor as a number for Kafka."""
         return BROKERS_DEFAULT if self.factor is None else self.factor
 
     @property
@@ -31,5 +31,5 @@ class Replication:
         return {} if self.in_sync is None else {"min.insync.replicas": str(self.in_sync)}
 
 
-#: As the brokers are set.
+#: The brokers' defaults.
 AS_BROKERS = Replication()

@@ -1,6 +1,6 @@
-"""The rights in PostgreSQL that each role needs. `onefold grants` prints them, and a service names those that it lacks.
+"""The rights of each role in PostgreSQL. `onefold grants` prints the rights, and a service reports its missing rights.
 
-A declared right is one that the database refuses to do without (tests/integration/test_grants.py).
+Every declared right is necessary: without the right, PostgreSQL refuses a statement (tests/integration/test_grants.py).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import psycopg
 
 ENGINE = "onefold"
-#: In the place of a table's name: each table and view of the schema.
+#: The table name for all tables and views of the schema.
 ALL_TABLES = "*"
 #: The end of each sentence about a missing right.
 REMEDY = "`onefold grants` prints the SQL that gives it"
-# Of the rights in a sentence; the same command gives all.
+# The number of rights in a sentence. The remedy is the same for all rights.
 _SHOWN = 3
 
 
 class DatabaseRole(Enum):
-    """A role of PostgreSQL that services take on. The value names it in options and documents."""
+    """A PostgreSQL role of services. The value is the role's name in options and documents."""
 
     OWNER = "owner"
     SINK = "sink"
@@ -31,13 +31,13 @@ class DatabaseRole(Enum):
 
 
 class Right(NamedTuple):
-    """One right.
+    """A privilege on a database, a schema, a table or a sequence.
 
     Attributes:
-        privilege: as PostgreSQL calls it.
-        schema: "": the right is on the database.
-        table: `ALL_TABLES`, or "": the right is on the schema.
-        sequence: `table` is the name of a sequence.
+        privilege: PostgreSQL's name of the privilege.
+        schema: The schema; "" for a right on the database.
+        table: The table, or `ALL_TABLES`; "" for a right on the schema.
+        sequence: Whether `table` is the name of a sequence.
     """
 
     privilege: str
@@ -60,7 +60,7 @@ _DATABASE: Mapping[DatabaseRole, tuple[str, ...]] = {
     DatabaseRole.OWNER: ("CONNECT", "CREATE", "TEMPORARY"),  # `rebuild` compares in temporary tables
     DatabaseRole.SINK: ("CONNECT", "TEMPORARY"),  # the staged rows
 }
-# By role what it does with the tables of the schema onefold. The owner owns them.
+# The privileges of each role on the tables of the schema onefold. The owner owns the tables.
 _ENGINE: Mapping[DatabaseRole, Mapping[str, tuple[str, ...]]] = {
     DatabaseRole.OWNER: {},
     DatabaseRole.SINK: {
@@ -98,7 +98,7 @@ ORDER BY wanted.place, class.relname
 
 
 def of_engine(role: DatabaseRole) -> list[Right]:
-    """List the rights that a role needs whatever the pipelines are: on the database and on the schema onefold."""
+    """List a role's rights on the database and on the schema onefold, independent of the pipelines."""
     tables = _ENGINE[role]
     return [
         *(Right(privilege) for privilege in _DATABASE.get(role, ("CONNECT",))),
@@ -108,7 +108,7 @@ def of_engine(role: DatabaseRole) -> list[Right]:
 
 
 def missing(connection: psycopg.Connection[Any], rights: Iterable[Right]) -> list[Right]:
-    """List the rights that the session's role does not have. What does not exist is left out."""
+    """List the missing rights of the session's role, without rights on missing schemas and tables."""
     wanted = list(rights)
     values = (
         [one.privilege for one in wanted],
@@ -119,13 +119,13 @@ def missing(connection: psycopg.Connection[Any], rights: Iterable[Right]) -> lis
 
 
 def role_of(connection: psycopg.Connection[Any]) -> str:
-    """The role whose rights count in this session."""
+    """The current role of the session."""
     (name,) = connection.execute("SELECT current_user").fetchone() or ("",)
     return str(name)
 
 
 def lacking(connection: psycopg.Connection[Any], rights: Iterable[Right]) -> str:
-    """Name the rights that the session's role does not have, in one sentence; "" if it has all."""
+    """The missing rights of the session's role, in a sentence; "" if no right is missing."""
     if not (found := missing(connection, rights)):
         return ""
     shown = ", ".join(map(str, found[:_SHOWN])) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

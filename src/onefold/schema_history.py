@@ -75,7 +75,7 @@ def _names(folder: Path) -> set[str] | None:
 
 
 def differences(was: Any, now: Any) -> list[str]:
-    """The reasons why the schema `now` cannot read all values of the schema `was`, a clause per field; [] if all are readable."""
+    """The reasons why the schema `now` cannot read all values of the schema `was`, a clause per field; [] without a reason."""
     return list(_differences(_expanded(was), _expanded(now), ""))
 
 

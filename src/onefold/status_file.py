@@ -1,6 +1,6 @@
-"""The status file: how a service reports what it is doing to those outside, and how they read it.
+"""The status file, with which a service reports its state to commands and health checks.
 
-The standard library only: a health check reads it every few seconds, in every container.
+The module imports only the standard library, because a health check reads the file every few seconds in every container.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: Of the file's form. A file without one is of the first; a newer one is refused.
+#: The version of the file's format. A file without a version has version 1, and a newer version is refused.
 VERSION = 1
-#: The detail of a service that is no process at all, as that of workers where no pipeline has jobs: it answers nowhere.
+#: The detail of a service without work and without a port for health checks, such as workers if no pipeline has jobs.
 IDLE = "there is nothing to do"
-#: In the detail of a sink, between the name of a pipeline that it does not land and the reason.
+#: The text in a sink's detail between the name of a skipped pipeline and the reason.
 LEFT_OUT = " is left out: "
-# A reader may take a status that is older than a few seconds for a process that hangs.
+# A reader may regard a process with a status older than a few seconds as hanging.
 _REFRESH_S = 0.5
 
 
 class Newer(Exception):
-    """The file is of a newer Onefold; the text is one sentence."""
+    """The file is from a newer Onefold. The text is a sentence."""
 
 
 class Status:
-    """A service's own status file. Without a path it does nothing."""
+    """A service's own status file. Without a path, `write` has no effect."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -34,14 +34,14 @@ class Status:
         self._written_at = 0.0
 
     def write(self, state: str, detail: str) -> None:
-        """Write how it is now. Cheap enough to be called all the time: what has not changed is written twice a second at most.
+        """Write the present state. Frequent calls are cheap: an unchanged state is written at most twice a second.
 
         Args:
             state: starting, running, waiting or stopped.
-            detail: one sentence.
+            detail: A sentence.
 
         Raises:
-            OSError: as on a full disk.
+            OSError: The file cannot be written, for instance on a full disk.
         """
         now = time.time()
         if self._path is None or ((state, detail) == self._last and now - self._written_at < _REFRESH_S):
@@ -51,13 +51,13 @@ class Status:
 
 
 def write(path: Path, state: str, detail: str, updated_at: float) -> None:
-    """Write a status, whole or not at all.
+    """Write a status atomically.
 
     Args:
-        updated_at: unix seconds.
+        updated_at: The time in seconds since 1970.
 
     Raises:
-        OSError: as on a full disk.
+        OSError: The file cannot be written, for instance on a full disk.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(
@@ -67,10 +67,10 @@ def write(path: Path, state: str, detail: str, updated_at: float) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """`state`, `detail` and `updated_at` as they were written last; {} where nothing is, or nothing that makes sense.
+    """The last written `state`, `detail` and `updated_at`; {} for a missing or invalid file.
 
     Raises:
-        Newer: the file's version is not known here.
+        Newer: The file has a newer version.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
-"""What services tell of themselves while they run: the list of all metrics, and the door through which they are told.
+"""The list of all metrics, and the interface with which services report metrics and health.
 
-The standard library only. Only `onefold.config.metrics_server` knows Prometheus: a service is handed a `Telemetry`, which
-keeps nothing unless somebody listens. It is told once a transaction, batch, job or status, never for a record.
+The module imports only the standard library, and only `onefold.config.metrics_server` imports Prometheus. A service gets a
+`Telemetry`, which discards all values without a metrics server. Services report once per transaction, batch, job or status,
+never per record.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """One metric.
+    """The definition of a metric.
 
     Attributes:
-        name: as it is exposed; a counter's ends in `_total`.
-        service: whose it is: processor, sink, worker, dashboard or auditor; "" for all of them.
-        unit: of its value.
-        meaning: one sentence, the help text.
-        labels: of a few values each, which are known when a pipeline is declared: never a key.
+        name: The exposed name. The name of a counter ends in `_total`.
+        service: The service with the metric: processor, sink, worker, dashboard or auditor; "" for all services.
+        unit: The unit of the value.
+        meaning: The help text, a sentence.
+        labels: The labels, each with a few values known from the pipeline's declaration, never a record's key.
     """
 
     name: str
@@ -172,51 +173,50 @@ METRICS = (
 
 
 class Telemetry:
-    """Keeps nothing; what listens overrides it. Safe to share between threads.
+    """The interface for metrics and health. This class discards all values, and a subclass may store them. Thread-safe.
 
     Attributes:
-        listens: whether anybody does: what is only asked for the sake of telling need not be asked.
+        listens: Whether the values are stored. If not, a service need not compute values only for metrics.
     """
 
     listens = False
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """So many more of a counter."""
+        """Add an amount to a counter."""
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """What a gauge is now."""
+        """Set a gauge."""
 
     def took(self, name: str, seconds: float, **labels: str) -> None:
-        """One more duration of a histogram."""
+        """Add a duration to a histogram."""
 
     def stands(self, domain: str, part: str, moved_at: float, why: str) -> None:
-        """How a part of the service is, such as a queue; "" is the domain as a whole.
+        """Report the progress of a part of the service, such as a queue; "" for the pipeline as a whole.
 
         Args:
-            moved_at: monotonic seconds: when it last moved on, or had nothing to do.
-            why: what keeps it, or "".
+            moved_at: The time of the last progress, or the last time without pending work, in monotonic seconds.
+            why: The reason of a stall, or "".
         """
 
     def faulty(self, domain: str, why: str) -> None:
-        """What is wrong with the domain, however well everything moves; "": nothing."""
+        """Report a fault of the pipeline, independent of progress; "" for no fault."""
 
     def paused(self, domain: str, why: str) -> None:
-        """That the domain is paused, in one sentence; "": it is not."""
+        """Report a pause of the pipeline, in a sentence; "" for no pause."""
 
 
-#: For whoever is not listened to.
+#: The telemetry of a service without a metrics server.
 SILENT = Telemetry()
 
 
 class Health:
-    """Whether everything gets on: each part has moved, or had nothing to do, within a bound.
+    """The health of a service: whether each part has made progress, or had no pending work, within a bound.
 
-    That a process runs and answers is no sign of it. Nor does silence pass for health: a part that tells nothing any more
-    has not moved either.
+    A running process that answers requests may still be stalled. A part without further reports also counts as stalled.
 
     Args:
-        stall_s: the bound.
-        clock: monotonic seconds.
+        stall_s: The bound in seconds.
+        clock: The clock, in monotonic seconds.
     """
 
     def __init__(self, stall_s: float, clock: Callable[[], float]) -> None:
@@ -236,7 +236,7 @@ class Health:
         self._faulty[domain] = why
 
     def paused(self, domain: str, why: str) -> None:
-        """See `Telemetry`. What a part did before a pause says nothing after it."""
+        """See `Telemetry`. The end of a pause counts as progress of each part, because a paused part makes no progress."""
         if why:
             self._paused[domain] = why
         elif self._paused.pop(domain, ""):
@@ -245,21 +245,21 @@ class Health:
                     self._parts[part] = self._clock(), before
 
     def pauses(self) -> list[str]:
-        """One sentence for each domain that is paused."""
+        """A sentence for each paused pipeline."""
         return list(self._paused.values())
 
     def quiet_s(self) -> dict[str, float]:
-        """By domain, how long ago its quietest part moved or had nothing to do."""
+        """For each pipeline, the longest time in seconds since the last progress of a part."""
         now = self._clock()
         found: dict[str, float] = {}
         for (domain, _), (moved_at, _) in list(self._parts.items()):
             if domain in self._paused:
-                moved_at = now  # it has nothing to do
+                moved_at = now  # a paused pipeline has no pending work
             found[domain] = max(found.get(domain, 0.0), now - moved_at)
         return found
 
     def trouble(self) -> str:
-        """One sentence for each part that stands still, and each domain that is wrong; "" when there is none."""
+        """A sentence for each stalled part and each pipeline with a fault; "" without any."""
         now = self._clock()
         parts = list(self._parts.items()) or [(("", ""), (self._began_at, "it has not begun"))]
         sentences = [f"{domain}: {why}" for domain, why in list(self._faulty.items()) if why]

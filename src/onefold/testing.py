@@ -8,13 +8,13 @@
     driver.run()
     assert driver.read("parcels.places") == [{"parcel": "P1", "place": "Bern", "at": 2}]
 
-`TopologyDriver` runs the real loop, the real `fold` and the real codec on a log in memory, which commits, aborts, fences and
-leaves gaps as a broker was measured to.
+`TopologyDriver` runs the real loop, the real `fold` and the real codec on a log in memory. The log commits, aborts, fences and
+leaves gaps like a broker.
 
-Time passes when the test says so: `driver.tick(at_ms)`, of a pipeline that declares a `Tick`.
+For a pipeline with a `Tick`, the test controls the time: `driver.tick(at_ms)`.
 
-`STEPS` are the names of the places where `crash_at` can crash it. `Crash` is what it raises there: a handler that raises it
-ends its process, as a segmentation fault would.
+`STEPS` are the names of the steps for `crash_at`. The driver raises `Crash` at the step. A handler that raises `Crash` ends its
+process, like a segmentation fault.
 """
 
 from onefold.processor.core.steps import STEPS

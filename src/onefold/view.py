@@ -1,4 +1,4 @@
-"""Pages of a pipeline's own on the dashboard, where panels are not enough.
+"""A pipeline's own pages on the dashboard, for content beyond panels.
 
     from pathlib import Path
 
@@ -17,12 +17,13 @@
 
     VIEW = View(routes, Path(__file__).parent)
 
-The pipeline declares it: `view = "sales_view:VIEW"`. The routes lie at `/pipelines/sales/view/`, and `folder` has `templates/`
-(Jinja, where `base.html` is the page's frame and `view.html` the frame of a live page) and `static/`, whose files lie at
-`/pipelines/sales/static/`. The module is imported when somebody opens the page. A view that fails is the error of its page alone.
+The pipeline declares the view: `view = "sales_view:VIEW"`. The address of the routes is `/pipelines/sales/view/`. `folder` has
+`templates/` (Jinja, with `base.html` as the frame of a page and `view.html` as the frame of a live page) and `static/`, with
+the address `/pipelines/sales/static/`. The dashboard imports the module at the first request of the page. A failing view
+affects only its own page.
 
-All pages of the dashboard share one event loop: an `async def` that blocks stops every page while it does. A handler that blocks
-is a `def`, which Starlette runs in a thread; in a `read`, which is always `async def`, `asyncio.to_thread` does it.
+All pages of the dashboard share an event loop, so a blocking `async def` stops every page. A blocking handler must be a `def`,
+which Starlette runs in a thread. A `read` is always an `async def`, and must use `asyncio.to_thread` for blocking calls.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """What a page should show cannot be read: the reason, and the HTTP status of the answer."""
+    """The content of a page cannot be read: the reason, and the HTTP status of the response."""
 
     def __init__(self, reason: str, status: int = 503) -> None:
         super().__init__(reason)
@@ -53,24 +54,25 @@ class Unreadable(Exception):
 
 
 class Page(Protocol):
-    """What the routes of a view are given.
+    """The interface of the dashboard for the routes of a view.
 
     Attributes:
-        path: the address that they lie below.
+        path: The base address of the routes.
     """
 
     path: str
 
     def snapshot(self) -> AbstractAsyncContextManager[AsyncConnection[tuple[Any, ...]]]:
-        """A connection inside of a read-only transaction: all that is read in the block is of one moment. The role is
-        `onefold_reader`, and a statement has four seconds.
+        """Open a connection in a read-only transaction, with a consistent snapshot of the database for the block.
+
+        The role is `onefold_reader`, and the time-out of a statement is four seconds.
         """
 
     def connect(self) -> Connection[tuple[Any, ...]]:
-        """A connection for a thread, with the same role and limits, in autocommit mode: it blocks. The caller closes it."""
+        """Open a blocking connection for a thread, with the same role and limits, in autocommit mode. The caller closes it."""
 
     def frame(self, template: str, status: int = 200, **names: Any) -> Response:
-        """The answer: a template of the view with these names, `title` among them."""
+        """The response: a template of the view with these names, including `title`."""
 
     def text(self, template: str, **names: Any) -> str:
         """A template of the view with these names, as a part for `live`."""
@@ -84,11 +86,11 @@ class Page(Protocol):
         """A stream of parts of the page, for `data-stream` of a template that extends `view.html`.
 
         Args:
-            key: all viewers of an equal key share one reading a second.
-            read: gets the value that it returned last, or None, and returns the present one; the same object if nothing changed.
-                After ten seconds the page says that it hangs.
-            render: gets the value (None before the first) and the reason why the last reading failed, or "". It returns HTML by
-                the id of the element that it replaces; only parts that changed are sent.
+            key: All viewers with an equal key share a call of `read` per second.
+            read: Return the present value, or the previous value itself if unchanged. The argument is the previous value, or
+                None. After ten seconds, the page reports a hanging read.
+            render: Return HTML by the id of the element to replace. The arguments are the value (None before the first) and the
+                reason of a failed read, or "". The stream only sends changed parts.
         """
 
 
@@ -97,8 +99,8 @@ class View:
     """The pages of a pipeline.
 
     Attributes:
-        routes: called once, returns the routes; Starlette's handlers get requests.
-        folder: has `templates/` and, if the pages need files, `static/`.
+        routes: Return the routes. Called once; Starlette's handlers get requests.
+        folder: The folder of `templates/` and, if the pages need files, `static/`.
     """
 
     routes: Callable[[Page], Sequence[BaseRoute]]

@@ -161,7 +161,7 @@ def mean(total: int | Decimal, count: int, digits: int) -> Decimal:
     """`total / count`, with `digits` digits behind the point, rounded once from the exact quotient: to the nearest, and in the
     middle to the even digit, as banks do.
 
-    The total has to be exact as well. Whole numbers of the smallest unit are exact, for example cents; each addition rounds a
+    The total must also be exact. An integer of the smallest unit is exact, for example of cents. Each addition rounds a
     `Decimal` to 28 digits, and nearly always rounds a float.
     """
     rounded = round(Fraction(total) / count * 10**digits)

@@ -1,4 +1,4 @@
-"""The HTTP server of a service's /metrics, for Prometheus, and /healthz.
+"""The HTTP server of a service's /metrics, for Prometheus, /healthz and /livez.
 
 Services import this module only with a configured port, because the Prometheus client belongs to the services' extras.
 """
@@ -108,7 +108,7 @@ class Exposed(Telemetry):
 
 
 def serve(told: Exposed, host: str, port: int, names: Collection[str] = (), token: str = "") -> str:
-    """Serve /metrics and /healthz on `host`:`port` from a new thread until the process ends. Returns the address.
+    """Serve /metrics, /healthz and /livez on `host`:`port` from a new thread until the process ends. Returns the address.
 
     Args:
         names: The allowed host names besides localhost (`onefold.config.allowed_hosts`).

@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     )
     dashboard_token: str | None = Field(
         None,
-        validate_default=True,  # for what the file holds
+        validate_default=True,  # for the token in the file
         description="a token that the dashboard and services ask for before they answer; unset: they ask for none",
     )
     dashboard_dsn: str | None = Field(None, description="postgresql://... of a login for the dashboard alone")
@@ -215,7 +215,7 @@ class Settings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: Any, info: ValidationInfo) -> Any:
-        # A shell unsets a variable, also one of a file, for one command with `ONEFOLD_POSTGRES_DSN= onefold ...`.
+        # A shell unsets a variable, also from a file, for one command with `ONEFOLD_POSTGRES_DSN= onefold ...`.
         # docker-compose.yml passes an unset variable as an empty value.
         field = cls.model_fields[info.field_name or ""]
         return field.get_default(call_default_factory=True, validated_data=info.data) if value == "" else value

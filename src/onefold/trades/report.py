@@ -15,7 +15,8 @@ from pygal.style import CleanStyle
 
 from onefold.trades.evaluation import WINDOW_S, EvaluationRun, Landing, throughput
 
-# pygal installs an import hook without `find_spec`. Python warns about the hook at each import, and pytest fails on the warning.
+# pygal installs an import hook without `find_spec`. Python warns about the hook at each import, and pytest fails on the
+# warning.
 sys.meta_path[:] = [hook for hook in sys.meta_path if hasattr(hook, "find_spec")]
 
 #: The figures from the seed's description.

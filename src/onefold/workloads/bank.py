@@ -1,11 +1,12 @@
 """Verification model of `bank`: accounts, requests to pay, and the path of every cent.
 
-The rules of the model: an account begins with the balance of its first opening, and ends with its first later closing. Payer and
-number identify a request, and a request is decided once. A number 1024 or more below the payer's highest number is inadmissible,
-because an earlier decision is unknown. A number more than a million above is also inadmissible. If the payer's account is not
-open or has less than the amount, the request is refused. Else the amount is subtracted from the payer, and becomes a deposit for
-the payee. A deposit for an account that is not open becomes a return for the payer. A return is added to any account. Amounts
-are above 0 and opening balances at least 0. Both have at most two digits after the point and are below 10^16.
+The rules of the model: an account begins with the balance of its first opening, and ends with its first later closing. Payer
+and number identify a request, and a request is decided once. A number 1024 or more below the payer's highest number is
+inadmissible, because an earlier decision is unknown. A number more than a million above is also inadmissible. If the payer's
+account is not open or has less than the amount, the request is refused. Else the amount is subtracted from the payer, and
+becomes a deposit for the payee. A deposit for an account that is not open becomes a return for the payer. A return is added to
+any account. Amounts are above 0 and opening balances at least 0. Both have at most two digits after the point and are below
+10^16.
 
 The generated input has some hundred accounts with transfers between them. Some requests are late or repeated, also with a
 different amount. Some exceed the balance, come from an account that is not open, or go to a closed or unknown account.

@@ -1,9 +1,9 @@
 """Verification model of `campaigns`: sends of A/B campaigns, and the expected totals.
 
-The rules of the model: a campaign and the instant of a date identify a send. Among all records of a send, the greatest (version,
-sent, email, subject) is effective. A send of 0 mails is withdrawn: its row stays, but the send counts nowhere. The counting
-sends, by date, fill slot 1, slot 2, and a sum of the rest. A campaign has the email and subject of its last counting send, or
-else of its last send. A campaign has at most 1,000 sends.
+The rules of the model: a campaign and the instant of a date identify a send. Among all records of a send, the greatest
+(version, sent, email, subject) is effective. A send of 0 mails is withdrawn: its row stays, but the send counts nowhere. The
+counting sends, by date, fill slot 1, slot 2, and a sum of the rest. A campaign has the email and subject of its last counting
+send, or else of its last send. A campaign has at most 1,000 sends.
 
 The generated input has campaigns with one to four sends an hour apart, repeated records, records in any order, and dates in
 every form. Counts are corrected upwards, or downwards with a version, and some sends are moved to a new date.

@@ -1,7 +1,7 @@
 """Hostile inputs, made from a good record: broken inputs for the dead-letter topic, and unusual but valid inputs.
 
-Every case is a function of a random source and a good JSON value of the topic. The results of `BROKEN` must be rejected, and the
-results of `ODD` accepted. Tests check `decode` for every case.
+Every case is a function of a random source and a good JSON value of the topic. The results of `BROKEN` must be rejected, and
+the results of `ODD` accepted. Tests check `decode` for every case.
 """
 
 import functools

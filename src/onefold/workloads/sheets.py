@@ -1,16 +1,16 @@
-"""Verification model of `sheets`: the expected log of each sheet, the expected snapshots, and the expected decisions on uploads.
+"""Verification model of `sheets`: the expected logs, the expected snapshots, and the expected decisions on uploads.
 
-The rules of the model: a sheet's log is a list of lines, numbered from 1. Each edit and each import appends a line. As soon as a
-hundred lines follow the last snapshot line, the next line is a snapshot line, with a job. Lines 1 to 1000 are segment 0, the
+The rules of the model: a sheet's log is a list of lines, numbered from 1. Each edit and each import appends a line. As soon as
+a hundred lines follow the last snapshot line, the next line is a snapshot line, with a job. Lines 1 to 1000 are segment 0, the
 next thousand segment 1, and so on.
 
 The first report of a finished snapshot for a snapshot line is accepted. The sheet shows the highest reported line and its root.
 Any further report is inadmissible if its line is above the shown line, or if its line is the shown line and its root differs.
 All remaining reports change nothing.
 
-The first request completes or discards an object. A first completion gives an import, and a job to keep the object. Each discard
-gives a job, numbered among the object's jobs, to keep a completed object or else to delete the object. Each completion of a
-discarded object is refused. A completion of a completed object changes nothing.
+The first request completes or discards an object. A first completion gives an import, and a job to keep the object. Each
+discard gives a job, numbered among the object's jobs, to keep a completed object or else to delete the object. Each completion
+of a discarded object is refused. A completion of a completed object changes nothing.
 
 A sheet's name has 1 to 64 ASCII letters, digits, `_`, `.` and `-`. The name of an object or a root has at least two parts of
 lower-case letters and digits, separated by `/`, and at most 128 characters. A cell has up to three capitals, at most XFD, and a

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from onefold.jobs.apps.sheets.cells import Cell
 from onefold.jobs.protocols import Place
 
-# The upper bound of a chunk; a longer line becomes its own chunk. An edited cell costs the write of a chunk, and a displayed cell
-# costs the read of a chunk. With 64 KiB, each is a single request, and a million cells are some hundreds of objects.
+# The upper bound of a chunk; a longer line becomes its own chunk. An edited cell costs the write of a chunk, and a displayed
+# cell costs the read of a chunk. With 64 KiB, each is a single request, and a million cells are some hundreds of objects.
 CHUNK_BYTES = 64 * 1024
 # A page is then about 40 KB, and a root of 100 pages covers 1.6 GB.
 PAGE_CHUNKS = 256

@@ -1,9 +1,9 @@
 """Formulas, evaluated on reading a sheet. The log stores only the formula.
 
-Every value is a decimal of up to 60 digits, so sums of the log's numbers are exact. Quotients and longer products are rounded to
-60 digits. A result with more than 29 digits before the point exceeds a cell and is #VALUE!, as is arithmetic with a text. SUM
-ignores texts in references. An empty cell is 0. Errors are values: a formula with an error yields the leftmost error. All cells
-of a cycle are #CYCLE!, and so are formulas with these cells.
+Every value is a decimal of up to 60 digits, so sums of the log's numbers are exact. Quotients and longer products are rounded
+to 60 digits. A result with more than 29 digits before the point exceeds a cell and is #VALUE!, as is arithmetic with a text.
+SUM ignores texts in references. An empty cell is 0. Errors are values: a formula with an error yields the leftmost error. All
+cells of a cycle are #CYCLE!, and so are formulas with these cells.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """The chunks of the next snapshot, merged from the old snapshot's chunks and the changes since, in bounded memory.
 
-Each chunk of the old snapshot has a *territory*: the cells from its first cell up to the first cell of the next chunk. The first
-territory begins at the beginning of the sheet, and the last territory ends at the end of the sheet. For a territory without a
-change, the new snapshot lists the old chunk unread. For every changed territory, the merge overlays the changes on the chunk's
-lines and cuts the result into chunks.
+Each chunk of the old snapshot has a *territory*: the cells from its first cell up to the first cell of the next chunk. The
+first territory begins at the beginning of the sheet, and the last territory ends at the end of the sheet. For a territory
+without a change, the new snapshot lists the old chunk unread. For every changed territory, the merge overlays the changes on
+the chunk's lines and cuts the result into chunks.
 
 Equal old snapshots and changes yield equal chunks, even after an interruption: a cut depends only on the lines since the last
 cut, never on a checkpoint.

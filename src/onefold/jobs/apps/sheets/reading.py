@@ -89,7 +89,7 @@ class SheetAtEntry:
             yield from (found for found in self._lines(chunk) if rect.holds(found[0]))
 
     def _chunks(self, rect: Rect) -> Iterator[Chunk]:
-        """The chunks that may have cells of the rectangle. Each page is read once, up to the first chunk after the rectangle."""
+        """The chunks that may have cells of the rectangle. Each page is read once, up to the page with the first later chunk."""
         for number, name in enumerate(self._root.pages if self._root else ()):
             if number == len(self._pages):
                 self._pages.append(read_page(self.counted, name))

@@ -9,9 +9,9 @@ Each call may be repeated, and may stop at any point. No decision depends on a c
 - The client sets the marker before writing the object, so every unreferenced object has a marker.
 - Garbage collection deletes no object. Garbage collection sends a discard request to the log, and the log's job keeps an object
   referenced by an entry.
-- A worker removes only markers of objects referenced by an entry. A discarded object keeps its marker, because a slow client may
-  write the object after the deletion, and the next garbage collection then finds the object. Each discarded upload thus leaves
-  an empty marker object in the store, and a small state in the log.
+- A worker removes only markers of objects referenced by an entry. A discarded object keeps its marker, because a slow client
+  may write the object after the deletion, and the next garbage collection then finds the object. Each discarded upload thus
+  leaves an empty marker object in the store, and a small state in the log.
 
 The age of a marker only decides how early garbage collection sends the discard request. If the request comes too early, the
 client must upload again under a new request name.
