@@ -18,17 +18,17 @@ SAYS = """
 import structlog
 from onefold.cli.console import console
 from onefold.config import logs
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 console().print("[bold red]styled")
-progress = Progress()
+progress = StageProgress()
 progress.say("a stage: 1 of 2"); progress.done("a stage"); progress.clear()
 logs.configure("human")
 structlog.get_logger().warning("logged", reason="none")
 """
 # What `up` says while it waits, twenty times a second: of many services, and then of fewer.
 WAITS = """
-from onefold.operate.progress import Progress
-progress = Progress()
+from onefold.operate.progress import StageProgress
+progress = StageProgress()
 names = [f"processor-pipeline-{number}" for number in range(9)]
 for _ in range(20): progress.say("waiting for: " + ", ".join(names))
 progress.done("one is ready")
@@ -38,9 +38,9 @@ progress.clear()
 """
 CLEARS = """
 import os
-from onefold.operate.progress import Progress
+from onefold.operate.progress import StageProgress
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-progress = Progress()
+progress = StageProgress()
 progress.say("reading: 1"); progress.clear(); progress.say("reading: 1")
 """
 

@@ -59,5 +59,5 @@ def test_the_line_that_says_the_new_name_is_on_stderr(capsys: pytest.CaptureFixt
     assert main.run(["ps", "--help"]) == OK
     told = capsys.readouterr()
     assert told.out.startswith("Usage: onefold status ")
-    assert "`onefold ps`" in told.out
+    assert "`onefold ps`" in " ".join(told.out.split())
     assert told.err == ""

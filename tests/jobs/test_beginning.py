@@ -155,7 +155,7 @@ def test_what_a_requeue_writes_with_asks_for_its_session(
     monkeypatch.setattr(work, "context_of", lambda pipeline, settings, client: context)
     monkeypatch.setattr(pending, "PostgresPending", Session)
     monkeypatch.setattr(loading, "effect_of", seen.effect_of)
-    monkeypatch.setattr(writer, "Writer", made)
+    monkeypatch.setattr(writer, "RecordWriter", made)
     monkeypatch.setattr(topics, "create", lambda admin, queue, *how: [])
     monkeypatch.setattr(requeue, "intentions", lambda *asked: iter(()))
     assert run(["jobs", "requeue", "sheets", "--since", TODAY]) == 0

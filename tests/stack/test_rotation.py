@@ -185,8 +185,8 @@ def test_last_words_are_written_when_the_supervisor_is_killed(tmp_path: Path) ->
 import signal
 from pathlib import Path
 from onefold.stack.child import Child
-from onefold.stack.service import Ready, Service
-child = Child(Service({service}, death_signal=15))
+from onefold.stack.service import Ready, SupervisedService
+child = Child(SupervisedService({service}, death_signal=15))
 child.start()
 signal.pause()
 """

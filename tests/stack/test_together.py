@@ -52,11 +52,11 @@ def test_all_are_running_or_none_is(first: Any, second: Any, state: str, detail:
 COMMAND = """
 import sys
 from pathlib import Path
-from onefold.stack import service, together
+from onefold.stack import foreground, service
 service.command = lambda script: ("/bin/sh", "-c", script)
 path, codes, *scripts = sys.argv[1:]
 made = [(str(number), (script,)) for number, script in enumerate(scripts)]
-sys.exit(together._run(made, 5.0, Path(path), 7000, [int(code) for code in codes.split()]))
+sys.exit(foreground._run(made, 5.0, Path(path), 7000, [int(code) for code in codes.split()]))
 """
 SAY = """echo '{"state": "running", "detail": "well"}' > "$ONEFOLD_STATUS_FILE"; echo "$$ on $ONEFOLD_METRICS_PORT"; """
 STAY = SAY + "exec sleep 1000"

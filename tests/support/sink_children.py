@@ -26,8 +26,8 @@ pipelines = [Pipeline(name, root, "", None, root / "avro", root / "sql") for nam
 paths = {name: Path(options.pop(name)) for name in ("checkpoint_root", "status_file")}
 if port := options.pop("metrics_port", 0):
     from onefold.config import metrics_server
-    from onefold.spark_sink import standing
-    standing.ASK_EVERY_S = 0.5
+    from onefold.spark_sink import lag_monitor
+    lag_monitor.ASK_EVERY_S = 0.5
     options["telemetry"] = metrics_server.Exposed("sink", [one.name for one in pipelines], options.pop("stall_s"))
     metrics_server.serve(options["telemetry"], "127.0.0.1", port)
 if "spark" in options:
