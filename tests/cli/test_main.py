@@ -87,7 +87,7 @@ def test_a_service_starts_without_what_draws_on_a_terminal(verb: str) -> None:
     ("words", "listed"),
     [
         ([], main.VERBS),
-        (["bench"], ("processor", "peers", "sink", "latency", "hot-hot", "operate")),
+        (["bench"], ("processor", "peers", "sink", "latency", "hot-hot")),
         (["trades"], ("evaluate",)),
     ],
 )

@@ -6,6 +6,7 @@ import inspect
 import io
 import re
 import runpy
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,13 @@ from onefold.config.setting_sources import variable
 from onefold.config.settings import PREFIX, Settings
 from onefold.error_codes import Code
 from tests.lint.source import Source, place
-from tests.support import api, commands, error_codes, promises
+from tests.support import api, commands, error_codes, image_packages, promises
 from tests.support.rooms import LINKED, ROOT
 from tests.support.verbs import COMMANDS
 
 _SETTINGS, _GUARANTEE = "docs/settings.md", "docs/guarantee.md"
+#: Requirements may differ by Python.
+IMAGES_PYTHON = (3, 11)
 _README_LINES = 110  # what a newcomer reads at a sitting
 
 
@@ -176,6 +179,14 @@ def command_page(source: Source) -> Iterator[str]:
         yield "docs/commands.md: make it again with python -m tests.support.commands"
 
 
+def lists_of_images(source: Source) -> Iterator[str]:
+    """The lists of packages in images/python are made from the metadata of packages, for the images' Python."""
+    if sys.version_info[:2] == IMAGES_PYTHON:
+        for name, text in image_packages.lists().items():
+            if source.page(f"images/python/{name}") != text:
+                yield f"images/python/{name}: make it again with python -m tests.support.image_packages"
+
+
 def promised_tests(source: Source) -> Iterator[str]:
     """docs/promises.md is made from the marks of the tests; every test that a page names exists."""
     if source.page("docs/promises.md") != promises.page():
@@ -201,5 +212,6 @@ def error_pages(source: Source) -> Iterator[str]:
 
 RULES = (
     verbs, options, passwords_in_arguments, settings, variables_of_compose, names_in_merges, links_and_files,
-    pages_in_messages, readme, public_names, command_page, promised_tests, error_pages,
+    pages_in_messages, readme, public_names, command_page, lists_of_images, promised_tests,
+    error_pages,
 )  # fmt: skip

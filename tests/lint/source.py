@@ -24,6 +24,7 @@ class Source:
                 *(ROOT / "src" / "onefold" / "cli" / "template").rglob("*.sql"),
                 *(ROOT / "examples").rglob("*.py"),
                 *(ROOT / "images").rglob("*.py"),
+                *(ROOT / "images" / "python").glob("*.txt"),
                 *(ROOT / "src" / "onefold" / "dashboard" / "templates").glob("*.html"),
                 *(ROOT / "src" / "onefold" / "dashboard" / "static").glob("*.*"),
                 ROOT / "docker-compose.yml",

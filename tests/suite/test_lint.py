@@ -111,6 +111,7 @@ def unplanted(source: Source) -> Callable[[Rule], set[str]]:
         (documents.readme, README, "\n" * 200),
         (documents.public_names, "docs/api.md", ""),
         (documents.command_page, "docs/commands.md", ""),
+        (documents.lists_of_images, "images/python/spark.txt", "pyspark\n"),
         (documents.promised_tests, "docs/promises.md", ""),
         (documents.error_pages, "docs/errors.md", ""),
         (documents.error_pages, "src/onefold/operate/dead_letters/letters.py", MODULE),

@@ -10,5 +10,4 @@ VERBS = {
     "sink": "Sink throughput, records a second.",
     "latency": "From produce to a visible row.",
     "hot-hot": "Pause after a kill, with active-active replicas.",
-    "operate": "Duration of verify, explain and rebuild.",
 }
