@@ -13,7 +13,7 @@ import pytest
 
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
-from onefold.stack import jars
+from onefold.stack import jars, java
 from tests.support.coded import raises
 from tests.support.rooms import ROOT
 
@@ -151,3 +151,27 @@ def test_the_image_has_what_fetching_imports(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-c", "import onefold.stack.jars"]
     ran = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, encoding="utf-8", check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.slow  # starts a JVM
+def test_two_versions_of_one_module_are_both_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the real Ivy: broker and Spark each have their own version of Kafka's client."""
+    wanted, shop, folder = [], tmp_path / "shop", tmp_path / "jars"
+    folder.mkdir()
+    for group, version in (("broker", "2.0"), ("spark", "1.0")):
+        place = shop / "org" / "example" / "client" / version
+        place.mkdir(parents=True)
+        (place / f"client-{version}.jar").write_bytes(version.encode())
+        wanted.append(jars.Jar(group, hashlib.sha256(version.encode()).hexdigest(), "org.example", "client", version))
+    settings = tmp_path / "settings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="shop"/><resolvers><ibiblio name="shop" m2compatible="true" '
+        f'usepoms="false" root="{shop.as_uri()}/"/></resolvers></ivysettings>',
+        encoding="utf-8",
+    )
+    monkeypatch.setenv(jars.SETTINGS_VARIABLE, str(settings))
+    jars.fetch(wanted, folder, java.locate(tmp_path / "cache").executable, lambda done, total: None)
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.jar")} == {
+        "client-1.0.jar": "1.0",
+        "client-2.0.jar": "2.0",
+    }
