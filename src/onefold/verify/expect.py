@@ -18,7 +18,7 @@ of the state key, and its value is the same. Headers name the original, its time
 Exactly one copy must exist, with a fate of its own.
 
 Memory grows with the rows, the dead letters, the repartitioned records still without a copy, and the unsigned copies of old
-releases. The fate of an input record takes one byte; no content of records is held.
+releases. Each input record takes one byte, for its fate.
 """
 
 import functools
