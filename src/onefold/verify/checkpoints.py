@@ -111,7 +111,7 @@ class Checkpoints:
         return ""
 
     def _evict(self, latest: VerifierCheckpoint) -> None:
-        """Delete old checkpoints. A verifier with a different fingerprint, different topics or receipts has files of its own."""
+        """Delete old checkpoints. A verifier with a different fingerprint, topics or receipts has files of its own."""
         there = [*self._folder.glob(f"*{_SUFFIX}")]
         heads = self._heads()
         ours = [path for head, path in heads if _same_judge(head, latest)]

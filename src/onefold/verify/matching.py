@@ -211,7 +211,7 @@ class Matching:
                 yield table, found
 
     def _is_late(self, table: Table) -> bool:
-        """Return whether the input behind a change of the table's rows is unknown: changes are not noted, or rows change later."""
+        """Return whether the input behind a change of a row is unknown: changes are not noted, or rows change later."""
         if table.name in self._noting and table.name not in self._late:
             self._settle()
         return table.name not in self._noting or table.name in self._late
@@ -487,7 +487,7 @@ def _are_numbers(differs: dict[str, tuple[Any, Any]]) -> bool:
 
 
 def growth(value: Any, before: Any) -> Any:
-    """Return the increment of a number; `UNTOLD` for an inexact increment, or for NULL."""
+    """Return the increment of a number; `UNTOLD` for an inexact increment, or for a new NULL."""
     if value is None or isinstance(value, float) or isinstance(before, float):
         return UNTOLD
     if before is None:
