@@ -139,7 +139,7 @@ class Workload:
             letters.
         not_judged: everything not compared, each with the reason: output topics and tables without a table in the model, and
             fields and columns as `topic.field` and `table.column`.
-        apart: without effect; accepted for models of earlier versions.
+        apart: without effect; accepted with a warning, for models of earlier versions.
     """
 
     name: str

@@ -168,7 +168,7 @@ def model(
         tables: the tables to compare. Columns are the fields of the topic's schema, unless the table names its columns.
         views: the views that must show the content of a table.
         tick: takes a tick and puts rows, if the topology declares a tick.
-        apart: without effect; accepted for models of earlier versions.
+        apart: without effect; accepted with a warning, for models of earlier versions.
         tombstones: the handling of a null value, as in the topology: "reject", "ignore" or "event".
         delete: for "event", takes the state key of a tombstone, as text, and puts rows; or a dict with a function for each
             input topic.
@@ -177,8 +177,8 @@ def model(
         on_dead_letter: the handling of later events of a key after a rejected one, as in the topology: "pass" or "park".
 
     Raises:
-        ValueError: the topics in `apply`, `key` or `delete` are not exactly `inputs`; `tombstones` is none of the three, or
-            "event" without a `delete`; or `on_dead_letter` is neither "pass" nor "park".
+        ValueError: the topics in `apply`, `key` or `delete` are not exactly `inputs`; `tombstones` is none of the three;
+            `delete` is missing for "event", or present without "event"; or `on_dead_letter` is neither "pass" nor "park".
     """
     applies = apply if isinstance(apply, Mapping) else dict.fromkeys(inputs, apply)
     keys = key if isinstance(key, Mapping) else dict.fromkeys(inputs, key)

@@ -1,4 +1,4 @@
-"""The verifier's queries in the database. Of a large table, a continuous verifier reads only new rows, some keys or blocks."""
+"""The verifier's queries in the database. A continuous verifier reads only new rows, some keys or blocks of a large table."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Self

@@ -83,7 +83,7 @@ class WriterIdentity:
         )
 
     def is_of_another(self, record: ReadRecord) -> bool:
-        """Return whether to skip an input record: a copy or a replay by a different pipeline of the cluster, or a copy or a drop
+        """Return whether to skip an input record: a copy or a replay by a different pipeline of the cluster; a copy or a drop
         from before the last reset.
         """
         signed = self._signed(record)

@@ -150,10 +150,8 @@ class Auditor:
     ) -> AuditStatus:
         """Run until `stop` or `enough` returns True, a topic is deleted or recreated, or an unexpected error occurs.
 
-        Args:
-            told: called after each turn, and repeatedly during the initial read.
-            stop: waits the given seconds, and returns whether to stop.
-            enough: returns whether to end with the present status.
+        `told` is called after each turn, and repeatedly during the initial read. `stop` waits the given seconds, and returns
+        whether to stop. `enough` returns whether to end with the present status.
         """
         self._told = told
         while True:
