@@ -272,8 +272,8 @@ fastavro.read.LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _decimal
 
 
 class _Cost(NamedTuple):
-    """The cost of a value outside of arrays and maps: the maximum number of its values, the rest of the number allowed by its
-    bytes, and its depth.
+    """The cost of a value outside of arrays and maps: its maximum number of values, how many more values its bytes allow, and
+    its depth.
     """
 
     most: int

@@ -4,7 +4,7 @@
 
     SELECT account, balance FROM bank.accounts WHERE balance < 0
 
-The query runs on a live database, so the rule must hold in every snapshot, with any output records still unwritten.
+The query runs on a live database, so the rule must hold in every snapshot, whichever output records are still unwritten.
 """
 
 from collections.abc import Iterator, Mapping

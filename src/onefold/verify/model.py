@@ -177,8 +177,8 @@ def model(
         on_dead_letter: the handling of later events of a key after a rejected one, as in the topology: "pass" or "park".
 
     Raises:
-        ValueError: the topics in `apply`, `key` or `delete` are not exactly `inputs`; `tombstones` is none of the three;
-            `delete` is missing for "event", or present without "event"; or `on_dead_letter` is neither "pass" nor "park".
+        ValueError: the topics in `apply`, `key` or `delete` are not exactly `inputs`, or `tombstones` or `on_dead_letter` has
+            an unknown value. The error is also raised for "event" without `delete`, and for `delete` without "event".
     """
     applies = apply if isinstance(apply, Mapping) else dict.fromkeys(inputs, apply)
     keys = key if isinstance(key, Mapping) else dict.fromkeys(inputs, key)

@@ -1,6 +1,6 @@
 """The recorded merge order of several inputs.
 
-Results may depend on the order between two topics: the record of the last change of a row, and often its values. So the
+The order between two topics affects results: which record changed a row last, and often the values of the row. So the
 verifier needs the order of the processor. The processor writes the order to the topic `<pipeline>.order`, in the transaction
 that commits the results. Each transaction has one record, with runs [topic, first offset, last offset + 1). The verifier checks
 whether the results agree with the order.
@@ -92,7 +92,7 @@ class Order:
         return {place: waiting[0].offset for place, waiting in self._waiting.items() if waiting}
 
     def unordered(self, but: Set[Place] = frozenset()) -> str:
-        """Return a sentence about records still without an order, apart from some partitions; else ""."""
+        """Return a sentence about records that still wait for their turn, except in the partitions `but`; else ""."""
         for (topic, partition), offset in sorted(self.held().items()):
             if (topic, partition) not in but:
                 return f"the recorded merge order of {topic}/{partition} is missing from offset {offset} on"

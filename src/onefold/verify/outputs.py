@@ -2,7 +2,7 @@
 
 An output record must conform to its schema, and its header must name an accepted input record. All records of one row come from
 one task, which reads its partition in order. So the sources of one row must strictly increase. Otherwise, the record is a
-doubled output, as after a repeated write by an aborted transaction or a zombie.
+doubled output. A repeated write after an abort, or by a zombie, would show as a doubled output.
 
 Memory: one entry for each row, and one for each dead letter.
 """

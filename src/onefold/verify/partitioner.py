@@ -33,7 +33,7 @@ def partition_of(key: str, partitions: int) -> int:
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
 
-# The number of first records from an input partition that are evidence for the number of partitions at that time.
+# The number of first records of an input partition that serve as evidence.
 _EVIDENCE = 100
 # The limit of records in the right place only under a smaller number of partitions; an increase of partitions may leave very
 # many.
@@ -54,8 +54,8 @@ class Layout:
     """Finds records of an output topic outside the partition of their key, even after an increase of partitions.
 
     Kafka does not record the former number of partitions. A smaller number is ruled out by a record in the right partition that
-    would have a different partition under this number. The number is then ruled out from this record's offset in its input
-    partition on.
+    would have a different partition under this number. The number is then ruled out for all later records of the same input
+    partition.
 
     Args:
         partitions: the present number of partitions of the topic.

@@ -33,7 +33,7 @@ class SchemasById:
                 Code.REGISTRY_WRONG, f"the schema registry's address is {url!r}, which is no http or https one"
             )
         self._url = url.rstrip("/")
-        # By id, the schema, or the reason why it is refused.
+        # By id, the schema, or the reason why there is none.
         self._schemas: dict[int, avro.WrittenSchema | str] = {}
 
     def __call__(self, schema_id: int) -> avro.WrittenSchema:

@@ -58,7 +58,7 @@ class Replays:
     _drops: dict[Source, list[Source]] = field(default_factory=dict)
     # For each replayed record and each drop: the record of the dead letter, its own place, and its ticket.
     _turns: list[tuple[Source, Source, ParkTicket | None]] = field(default_factory=list)
-    # The known timestamps and headers. An earlier dead letter has only its key and value left.
+    # The known timestamps and headers. A dead letter in a checkpoint has only its key and value left.
     _sent: dict[Source, Sent] = field(default_factory=dict)
 
     def withdrawn(self, record: ReadRecord, source: Source) -> bool:

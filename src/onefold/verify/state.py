@@ -23,7 +23,7 @@ from onefold.verify.writer_identity import WriterIdentity
 
 # The offsets of each partition to read before the next check for waiting records.
 _STEP = 10_000
-# The limit of rows with a change but no output record yet, and of input records named by output records but not read yet.
+# The limit of rows with a change but no output record yet, and of input records named by output records but not taken yet.
 # Beyond the limit, reading pauses on the side ahead.
 _WAITING_MAX = 200_000
 

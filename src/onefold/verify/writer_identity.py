@@ -7,8 +7,8 @@ any program are ordinary records, whatever their headers say.
 The verifier skips copies and replays by a different pipeline of the same cluster, and copies from before the last reset. Their
 originals are in the input as well.
 
-Old releases wrote no such header. A copy or replay without the header is recognized by the place in a further header, in the
-topic of the record.
+Old releases wrote no such header. A copy or replay without the header is recognized by the place in `SOURCE_HEADER` or
+`REPLAYS_HEADER`, in the topic of the record.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from onefold.verify.record import ReadRecord
 
 #: The header with the input record that caused a record, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
-#: A further header of a copy: the timestamp of its original. Feedback records have no such header.
+#: A further header of a copy or a replay: the timestamp of its original. Feedback records have no such header.
 COPY_HEADER = "onefold-timestamp"
 #: The header of a replayed record, with the first place of the record, as text `topic/partition/offset`.
 REPLAYS_HEADER = "onefold-replays"
@@ -32,7 +32,7 @@ _TIME_DIGITS_MAX = 15
 
 @dataclass(frozen=True)
 class WriterIdentity:
-    """A pipeline on a cluster with this id of Kafka's. `life`: the topic id of its changelog, until the next reset; "": any."""
+    """A pipeline on a cluster. `life`: the topic id of its changelog, which a reset changes; "": any."""
 
     cluster_id: str
     pipeline: str
@@ -54,17 +54,17 @@ class WriterIdentity:
         return named if ours and record.header(COPY_HEADER) is not None else None
 
     def is_this_life(self, signature: str) -> bool:
-        """Return whether a signature is of this pipeline since the last reset; with an empty `life`, since any reset."""
+        """Return whether a signature is of this pipeline since the last reset; with an empty `life`, at any time."""
         return signature.startswith(f"{self.cluster_id}/{self.pipeline}/{self.life}")
 
     def replayed(self, record: ReadRecord) -> bytes | None:
-        """Return the first place of an input record replayed by this pipeline, or maybe so without a signature. None: no
-        replay.
+        """Return the first place of an input record, if the record is a replay by this pipeline, or may be an unsigned
+        replay. None: no replay.
         """
         return None if self.wrote(record) is False else self._named(record, REPLAYS_HEADER)
 
     def ticket(self, record: ReadRecord) -> ParkTicket | None:
-        """Return the ticket of a replay or a drop since the last reset. None: neither of both, or no ticket."""
+        """Return the ticket of a replay or a drop since the last reset. None: no replay or drop, or no ticket."""
         signed = self._signed(record)
         if signed is None or not self.is_this_life(signed.decode(errors="replace")) or self.replayed(record) is None:
             return None

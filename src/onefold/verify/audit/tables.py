@@ -50,7 +50,7 @@ class Tables:
         self.cycle_s: float | None = None
 
     def columns(self, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
-        """Yield columns of wrong types: asked once, since rows are unreadable without a column."""
+        """Yield columns of wrong types: asked once, since rows are unreadable if a column is missing."""
         for one in self._tables:
             yield from snapshot.column_types(one.table)
 
