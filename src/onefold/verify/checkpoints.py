@@ -7,7 +7,8 @@ checkpoint only saves reading the log.
 
 The name of a checkpoint file is the digest of its content. If a file is damaged, the verifier takes the previous one. The
 digest does not reveal a forged file, and unpickling a forged file executes its code. So only the verifier may write to the
-folder: the folder has the mode 0700, and a folder writable by more users is refused. Processor and sink need no access.
+folder: the folder has the mode 0700. A folder of a different owner, or writable by more users, is refused. Processor and sink
+need no access.
 """
 
 import hashlib
@@ -192,8 +193,8 @@ class _Kept(NamedTuple):
 
 def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
     """Return the fingerprint of everything behind a verdict, apart from log and tables. Included are the code of the verifier,
-    the model with its imports and the files beside the model, and the schemas. Also included are the adding merges, the
-    existence of a schema registry, Python, and the versions of libraries.
+    the model with its imports and the files beside the model, and the schemas. Also included are the tables that merges
+    may add up, the use of a schema registry, Python's version, and the versions of libraries.
     """
     files = [(file.name, file) for file in (*sorted(_PACKAGE.rglob("*.py")), *sorted(_ONEFOLD.glob("*.py")))]
     libraries = {*LIBRARIES}

@@ -135,8 +135,8 @@ class Fed:
         return OpenFeedback({cause: list(fields) for cause, fields in self._asked.items()}, put_back)
 
     def overdue(self, since: OpenFeedback) -> Iterator[Finding]:
-        """Yield expected records still missing since then, and requeued jobs without an equal job, once each. The caller has
-        taken everything in the log at that moment.
+        """Yield the records of `since` that are still missing, and its requeued jobs without an equal job, once each. The caller
+        has taken everything in the log at that moment.
         """
         yield from self._invented(since.put_back)
         for cause, then in since.asked.items():

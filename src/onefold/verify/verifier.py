@@ -10,7 +10,7 @@
 
 The verdict is unknown, and never valid, if:
 
-    - a topic cannot be read completely, lacks its beginning, or was recreated;
+    - a topic cannot be read completely, or was recreated, or the log has lost records before they were read;
     - a transaction is open, or the pipeline does not drain;
     - input keeps arriving while rows differ;
     - the verification itself fails.
