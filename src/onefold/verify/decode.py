@@ -4,8 +4,8 @@ The decoder is plain Python with the JSON parser of the standard library. So an 
 mismatch, and is not shared.
 
 A value is inadmissible, and must become a dead letter, if it is null, empty or longer than 1 MiB; `expect` has the rules for
-tombstones. The first byte determines the encoding: 0xC3 Avro single-object encoding, 0x00 the Confluent wire format, and any
-further byte JSON.
+tombstones. The first byte determines the encoding: 0xC3 Avro single-object encoding, 0x00 the Confluent wire format, any other
+byte JSON.
 
 JSON
   - The value is UTF-8 without a byte order mark: one object, followed by nothing but white space (space, tab, CR, LF).
