@@ -1,17 +1,16 @@
-"""The judge: what the tables should hold, worked out from the input log by code that shares nothing with the judged.
+"""Verify a pipeline: compute from the input log which rows and records must exist, and compare. Processor and sink share no
+code with the model, the decoders and the rules of the verifier.
 
-workloads/   per domain a seeded generator of input, and a model of the rows that they must give
-decode       which bytes are admissible, and their values
-placement    the partition of a key, and whether records lie there
-expect       records of the input log -> the rows, dead letters and repartitioned copies that must exist
-log          reads topics to a stated end, or gives the reason why it cannot
-outputs      what was written to the output and dead-letter topics, against what was expected
-matching     each output record against the row as its input record made it
-state        all of that, how it is read, and the checkpoints that are made of it
-tables       the rows in Postgres, against what was expected
-verdict      valid, invalid or unknown, with everything found
-judge        all of that in order
-verify       a verdict, from the beginning or from what was proved
-audit/       the same while work goes on, without end
-bench/       how fast the product is on this machine
+- verifier: the entry point: a verdict, from the beginning of the log or from a checkpoint
+- judge: the steps of a verification
+- log: reads topics up to given ends
+- decode: an input record -> its fields, or the reason for a dead letter
+- expect: input records -> the expected rows, dead letters and repartitioned copies
+- outputs: the records in output and dead-letter topics against the expected records
+- matching: each output record against the row as of its input record
+- partitioner: the partition of a key, and records in wrong partitions
+- state: the state of a verification, reading it from topics, and its checkpoints
+- tables: the rows in PostgreSQL against the expected rows
+- verdict: valid, invalid or unknown, with all mismatches
+- audit/: the continuous verification of a running pipeline
 """

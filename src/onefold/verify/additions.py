@@ -1,23 +1,25 @@
-"""Which tables a merge may add up, by its text. A model says so in `Table.adds`; this is for one that does not."""
+"""Find in the text of merges the tables with sums of output records. A model names the columns in `Table.adds`; without `adds`,
+the text of the merge decides.
+"""
 
 import re
 
 from onefold import pipelines
 from onefold.verify.expect import Workload
 
-# Comments and texts, in which nothing is added; and names in quotes, which are kept.
+# Comments and string literals, without additions; and quoted identifiers, which stay in the text.
 _SKIPPED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|(\"(?:[^\"]|\"\")*\")", re.DOTALL)
-# Texts with rules of their own: where they end is not looked for, and such a merge may add.
+# Literals with escape rules of their own. The search does not parse these literals, and such a merge counts as adding.
 _ODD = re.compile(r"\be'|\$\w*\$")
-# A sign between two operands, which is no arrow of JSON; or an aggregate that adds.
+# A sign between two operands, but no JSON arrow; or an aggregate that adds.
 _ADDS = r"(?:[\w)\]\"']\s*(?:\+|-(?!>))|\b(?:sum|count)\s*\()"
-# A row that is there is added to where it is changed, or where it is read.
+# A statement adds to an existing row in a SET clause, or by reading the table.
 _SET = re.compile(rf"\bset\b[^;]*?{_ADDS}")
 _READ = r"(?:\b(?:from|join|table|using)\s+(?:only\s+)?|,\s*){}\b"
 
 
 def may_add(work: Workload) -> list[str]:
-    """The tables of output topics that have no `adds`, and a merge that may add to a row, or none that is known."""
+    """Return the tables of output topics without `adds`, if a merge may add to a row, or no merge is known."""
     pipeline = pipelines.find().pipelines.get(work.name)
     files = [*(pipeline.sql / "merge").glob("*.sql")] if pipeline else []
     texts = {file.stem: file.read_text("utf-8", "replace").lower() for file in files}
@@ -37,7 +39,7 @@ def _may_add(text: str, name: str) -> bool:
 
 
 def _code(text: str) -> str:
-    """The text without comments, and with empty texts; as it is if some of its texts have rules of their own."""
+    """Return the text without comments and with empty string literals; unchanged if a literal has escape rules of its own."""
     if _ODD.search(text):
         return text
     return _SKIPPED.sub(lambda found: found[1] or ("''" if found[0].startswith("'") else " "), text)

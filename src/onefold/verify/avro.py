@@ -1,15 +1,16 @@
-"""Avro bodies, and the schemas that they were written with.
+"""Avro bodies, and their writer schemas.
 
-Which schemas are taken is one rule for judge and judged, since a record is inadmissible when its schema is refused:
-  - the text, with those of the schemas that it refers to, has at most 1 MiB and is an Avro schema; marks of fastavro in it
-    (`__...`) say nothing;
-  - it is no more than 64 levels deep (records, arrays, maps and unions, by name or in place) and not recursive;
-  - an enum has at most 4096 symbols, a union at most 256 branches, the size of a fixed is an integer;
-  - outside of arrays and maps a value is made of at most 10,000 values, and in them of at most four for each byte.
+The processor has the same rules for schemas, because a record with a refused schema is a dead letter:
+  - The text, including the texts of referenced schemas, has at most 1,048,576 characters and is an Avro schema. Attributes of
+    fastavro (`__...`) are ignored.
+  - The schema is at most 64 levels deep (records, arrays, maps and unions, by name or in place) and not recursive.
+  - An enum has at most 4096 symbols, a union at most 256 branches, and the size of a fixed is an integer.
+  - A value has at most 10,000 values outside of arrays and maps. Inside arrays and maps, it has at most four values for each
+    byte.
 
-A number that the writer counts in another unit than the contract is not taken: timestamp-millis for timestamp-micros, or
-for a date. Of other logical types only decimals mean something: from 1 to 256 bytes, and no more digits than the precision
-says. Any of the bytes may repeat the sign: Avro demands no shortest form.
+In the Confluent wire format, a number in a unit other than the schema's is refused: timestamp-millis for timestamp-micros, or
+for a date. Among the remaining logical types, only decimals count: 1 to 256 bytes, and no more digits than the precision.
+Leading bytes may repeat the sign, because Avro requires no shortest form.
 """
 
 import io
@@ -36,9 +37,9 @@ DECIMAL_BYTES_MAX = 256
 SCALE_MAX = 617
 _REASON_MAX = 200
 
-# fastavro finds readers of logical types by name. The judge's have names of their own, and replace nobody else's.
+# fastavro finds readers of logical types by name. Names of the verifier's own replace no existing reader.
 _DECIMAL = "judged-decimal"
-# The sizes of those that are not at least one byte long, and of all others one.
+# The minimum size of each primitive type, in bytes.
 _PRIMITIVES = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 
 _NAMED = ("record", "error", "enum", "fixed")
@@ -55,23 +56,23 @@ _BROKEN = (
     fastavro.read.SchemaResolutionError,
     struct.error,
 )
-#: What is raised for a text that is no schema.
+#: The errors for a text that is no schema.
 NO_SCHEMA = (*_BROKEN, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 
 
 class InvalidSchema(Exception):
-    """A schema or a body that is not taken; the text is the reason."""
+    """A refused schema or body; the text is the reason."""
 
 
 class WrittenSchema(NamedTuple):
-    """A schema of a writer.
+    """A writer schema.
 
     Attributes:
-        wire: parsed, as it is on the wire.
-        meant: parsed, with its decimals for the judge.
-        counted: parsed, with the logical types by which its numbers count something.
-        exact: reads the values of a body, as on the wire, if its bytes are as Avro's specification has them.
-        plain: what `wire` says of a body is what `meant` says, too.
+        wire: parsed, without logical types.
+        meant: parsed, with the verifier's decimals.
+        counted: parsed, with the logical types in `dates`, for their units.
+        exact: reads the values of a body as in `wire`, and refuses bytes that violate Avro's specification.
+        plain: whether `meant` equals `wire`.
     """
 
     wire: Any
@@ -82,8 +83,8 @@ class WrittenSchema(NamedTuple):
 
 
 def written(raw: Any) -> WrittenSchema:
-    """A schema, as JSON has it; raises what fastavro raises for one that is none."""
-    # fastavro checks a decimal's precision and scale, and nothing of a logical type of ours.
+    """Parse a schema in the form of JSON; raises fastavro's errors for an invalid one."""
+    # fastavro validates precision and scale only under its own name for decimals.
     fastavro.parse_schema(_rid(raw, "decimal"))
     wire = fastavro.parse_schema(_rid(raw))
     meant = fastavro.parse_schema(_rid(raw, _DECIMAL))
@@ -92,24 +93,24 @@ def written(raw: Any) -> WrittenSchema:
 
 
 def name_of(name: str, namespace: str) -> str:
-    """A name with its namespace."""
+    """Return a name with its namespace."""
     return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
 def with_named(kind: Any, known: Mapping[str, Any], namespace: str = "") -> Any:
-    """A type with the definitions of those known types that it uses, each where it is used first."""
+    """Return a type with the definitions of the known types in use, each at its first use."""
     return _Filled(known).of(kind, namespace)
 
 
 class _Filled:
-    """Puts definitions into one type. `known`: by their full names, each with all definitions that it needs itself."""
+    """Inserts definitions into one type. `known`: by full name, each with all the definitions it needs."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         self._known = known
         self._there: set[str] = set()
 
     def of(self, kind: Any, namespace: str, *, is_copy: bool = False) -> Any:
-        """`is_copy`: of a definition that is put in. Whatever else is defined twice is no schema, and stays so."""
+        """`is_copy`: the type is an inserted definition. Any further double definition remains an invalid schema."""
         if isinstance(kind, list):
             return [self.of(branch, namespace, is_copy=is_copy) for branch in kind]
         if isinstance(kind, str):
@@ -140,7 +141,7 @@ _SAME: dict[tuple[int, int], tuple[WrittenSchema, WrittenSchema, bool]] = {}
 
 
 def same_units(writer: WrittenSchema, contract: WrittenSchema) -> bool:
-    """Do numbers of both that count something count the same, where a field of one is that of the other, also by an alias?"""
+    """Return whether dates and times have the same units in both schemas, in fields with the same name or alias."""
     pair = id(writer.counted), id(contract.counted)
     if pair not in _SAME:
         tables = dict[str, Any](), dict[str, Any]()
@@ -179,7 +180,7 @@ def _agree(one: Any, two: Any, ones: dict[str, Any], twos: dict[str, Any], seen:
 
 
 def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> WrittenSchema:
-    """A writer's schema from its text, and from those of the schemas whose types it uses; raises `InvalidSchema`."""
+    """Parse a writer schema from its text and the texts of referenced schemas; raises `InvalidSchema`."""
     if (size := len(text) + sum(map(len, referenced.values()))) > TEXT_MAX:
         raise InvalidSchema(f"{size} characters")
     try:
@@ -197,7 +198,7 @@ def schema(text: str, referenced: Mapping[str, str] = MappingProxyType({})) -> W
 
 
 def _define(kind: Any, namespace: str, known: dict[str, Any]) -> None:
-    """Collect the types that have names, by their full names."""
+    """Collect the named types, by full name."""
     if isinstance(kind, list):
         for branch in kind:
             _define(branch, namespace, known)
@@ -214,16 +215,16 @@ def _define(kind: Any, namespace: str, known: dict[str, Any]) -> None:
 
 
 def read(body: bytes, writer: WrittenSchema, reader: Any = None) -> Any:
-    """The value of a body that is exactly one value; raises `InvalidSchema`."""
+    """Return the value of a body with exactly one value; raises `InvalidSchema`."""
     try:
-        # fastavro reads numbers of any length and stops where the record ends.
+        # fastavro accepts numbers of any length and ignores trailing bytes.
         found, end = writer.exact(body, 0)
         if end < len(body):
             raise InvalidSchema("the Avro body goes on behind its value")
         if writer.plain and reader is None:
             return found
         if reader is not None and writer.wire != writer.meant:
-            # A decimal must be one also in a field that the contract lacks, and that is passed over.
+            # A decimal must be valid also in a field that the schema lacks, which the resolving reader skips.
             fastavro.schemaless_reader(io.BytesIO(body), writer.meant, None)
         return fastavro.schemaless_reader(io.BytesIO(body), writer.meant, reader)
     except _BROKEN as error:
@@ -231,8 +232,9 @@ def read(body: bytes, writer: WrittenSchema, reader: Any = None) -> Any:
 
 
 def _rid(raw: Any, decimals: str | None = None, *, units: bool = False) -> Any:
-    """The schema without logical types, decimals excepted where a name for them is given, and `units` if they are asked for, and
-    without fastavro's marks."""
+    """Return the schema without fastavro's attributes and logical types. Decimals stay under the name `decimals`, if given;
+    dates and times stay with `units`.
+    """
     if isinstance(raw, list):
         return [_rid(branch, decimals, units=units) for branch in raw]
     if not isinstance(raw, dict):
@@ -248,7 +250,7 @@ def _rid(raw: Any, decimals: str | None = None, *, units: bool = False) -> Any:
 
 
 def _decimal(data: bytes, writer: Any, reader: Any = None) -> Decimal:
-    """What the bytes mean, exactly; raises ValueError for a decimal that is not taken."""
+    """Return the exact value of the bytes; raises ValueError for a refused decimal."""
     scale, precision = writer.get("scale", 0), writer.get("precision")
     if not 0 < len(data) <= DECIMAL_BYTES_MAX:
         raise ValueError("too long a decimal, or none")
@@ -270,7 +272,9 @@ fastavro.read.LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _decimal
 
 
 class _Cost(NamedTuple):
-    """Of one value outside of arrays and maps: how many values at most, how many fewer than its bytes allow, how deep."""
+    """The cost of a value outside of arrays and maps: its maximum number of values, how many more values its bytes allow, and
+    its depth.
+    """
 
     most: int
     spare: int
@@ -282,13 +286,13 @@ def _of_bytes(number: int) -> _Cost:
 
 
 class _Costs:
-    """What values cost by their types; a name of `None` is being defined."""
+    """Computes the cost of types. A name with the cost `None` is being defined."""
 
     def __init__(self) -> None:
         self._named: dict[str, _Cost | None] = {}
 
     def of(self, kind: Any) -> _Cost:
-        """The cost of a parsed type; raises `InvalidSchema` for a type that costs too much."""
+        """Return the cost of a parsed type; raises `InvalidSchema` for a too expensive type."""
         if isinstance(kind, str):
             return self._by_name(kind)
         if isinstance(kind, list):

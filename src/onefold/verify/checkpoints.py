@@ -1,14 +1,14 @@
-"""What was proved is kept, so that a later verdict reads on from there and not from the beginning of the log: it takes as long as
-what has come since, and needs no more of the log than that.
+"""Checkpoints of the verifier. A later verification reads from a checkpoint instead of from the beginning, and needs no earlier
+records in the log.
 
-A checkpoint is the judge's own state after a verdict *valid*, or that of an auditor that has found everything right, and the
-offsets up to which it had read. It holds for the judge
-that made it and for nothing else: for this code, this model, these contracts, these very topics. Rows are compared whole every
-time, by every verdict; what a checkpoint spares is reading the log again.
+A checkpoint is the verifier's state and offsets after the verdict *valid*, or those of a continuous verifier without
+mismatches. The checkpoint is valid only for the same code, model, schemas and topic ids. Every verdict compares all rows; a
+checkpoint only saves reading the log.
 
-A file of them is named by the digest of its content: a damaged one is left out, and the one before is taken. Nothing can be
-told of a file that was forged, and unpickling it runs what it says. So the folder must be the judge's alone: it is made with
-the mode 0700, and one that others may write to is not used. Processor and sink have no business there.
+The name of a checkpoint file is the digest of its content. If a file is damaged, the verifier takes the previous one. The
+digest does not reveal a forged file, and unpickling a forged file executes its code. So only the verifier may write to the
+folder: the folder has the mode 0700. A folder of a different owner, or writable by more users, is refused. Processor and sink
+need no access.
 """
 
 import hashlib
@@ -37,28 +37,28 @@ from onefold.verify.replays import Receipts
 Place = tuple[str, int]
 
 _VERSION = 1
-# Of a domain: the newest, and one to fall back on when that is damaged.
+# The newest checkpoint of a pipeline, and the previous one in case of damage.
 _KEPT = 2
-# Nobody writes one for so long: who began it was killed.
+# Writing takes less time: the writer of an older draft was killed.
 _DRAFT_S = 3600.0
 _SUFFIX = ".checkpoint"
-# What unpickling raises where a name is not there any more.
+# The errors of unpickling for a missing name.
 _UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
 _PACKAGE = Path(__file__).parent
 _ONEFOLD = Path(pipelines.__file__).parent
-#: The distributions that the verifier reads and decodes records with.
+#: The distributions for reading and decoding records.
 LIBRARIES = ("confluent-kafka", "fastavro")
 
 
 class VerifierCheckpoint(NamedTuple):
-    """What a checkpoint stands for.
+    """The head of a checkpoint.
 
     Attributes:
-        judge: which code, model, libraries and contracts made it (`fingerprint`).
-        topics: the id of each topic that was read.
-        positions: what is read next.
-        receipts: which dead letters had been replayed or dropped, as a digest.
-        records: how many were read, from the beginning of the log.
+        judge: the fingerprint of code, model, libraries and schemas (`fingerprint`).
+        topics: by topic, the topic id.
+        positions: the next offset to read.
+        receipts: a digest of the dead letters replayed or dropped.
+        records: the number of records read, from the beginning of the log.
         made_at: in UTC, ISO 8601.
     """
 
@@ -71,20 +71,20 @@ class VerifierCheckpoint(NamedTuple):
 
 
 class Checkpoints:
-    """Those of one domain, in a folder.
+    """The checkpoints of one pipeline.
 
     Args:
-        folder: for all domains.
+        folder: the folder for all pipelines.
     """
 
     def __init__(self, folder: Path, domain: str) -> None:
         self._folder = folder / domain
 
     def keep(self, checkpoint: VerifierCheckpoint, state: object, environment: Mapping[str, object]) -> str:
-        """Write one. Returns why it could not be written, or "": a verdict is none the worse for that.
+        """Write a checkpoint. Return why writing failed, or "". A failure does not affect the verdict.
 
         Args:
-            environment: objects that are not part of the state but used by it; `newest` puts its reader's in their place.
+            environment: objects used by the state, but saved by name only. `newest` inserts the objects of its caller.
         """
         head = {
             "version": _VERSION,
@@ -96,9 +96,7 @@ class Checkpoints:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if problem := _open_to_others(self._folder):
                 return problem
-            with tempfile.NamedTemporaryFile(
-                dir=self._folder, prefix="draft-", delete=False
-            ) as file:  # for the owner alone
+            with tempfile.NamedTemporaryFile(dir=self._folder, prefix="draft-", delete=False) as file:  # mode 0600
                 draft = Path(file.name)
                 out = _Digesting(file)
                 out.write(json.dumps(head).encode() + b"\n")
@@ -114,7 +112,7 @@ class Checkpoints:
         return ""
 
     def _evict(self, latest: VerifierCheckpoint) -> None:
-        """Delete what is of no use any more. Another judge, one with other receipts for example, has files of its own."""
+        """Delete old checkpoints. A verifier with a different fingerprint, topics or receipts has files of its own."""
         there = [*self._folder.glob(f"*{_SUFFIX}")]
         heads = self._heads()
         ours = [path for head, path in heads if _same_judge(head, latest)]
@@ -127,7 +125,7 @@ class Checkpoints:
                     draft.unlink()
 
     def newest(self, environment: Mapping[str, object]) -> Iterator[tuple[VerifierCheckpoint, "_Kept"]]:
-        """What there is, the newest first. One that is damaged, or of another version, is left out."""
+        """Yield the existing checkpoints, the newest first, without unreadable heads and different versions."""
         if not self._folder.exists() or _open_to_others(self._folder):
             return
         for checkpoint, path in self._heads():
@@ -141,12 +139,12 @@ class Checkpoints:
         ends: Mapping[Place, int],
         environment: Mapping[str, object],
     ) -> tuple[VerifierCheckpoint, Any] | None:
-        """The newest that holds for a judge and a log, and its state.
+        """Return the newest valid checkpoint for a verifier and a log, and its state; or None.
 
         Args:
             judge: the fingerprint, and the ids of the topics.
-            receipts: the dead letters that were replayed or dropped by now.
-            starts: what must still be there of the log is what follows these.
+            receipts: the dead letters replayed or dropped by now.
+            starts: the first offset of each partition in the log.
             ends: of all topics.
         """
         for checkpoint, found in self.newest(environment):
@@ -154,9 +152,9 @@ class Checkpoints:
             if (checkpoint.judge, checkpoint.topics) != judge:
                 continue
             if at.keys() != ends.keys() or any(at[place] > end for place, end in ends.items()):
-                continue  # the log ends before: it is another one, or was cut off
+                continue  # the log ends before the checkpoint: a different or truncated log
             if any(at[place] < start for place, start in starts.items()):
-                continue  # what follows it is gone already
+                continue  # the log starts behind the checkpoint
             state = found.state()
             if state is not None and state.replays.go_on(receipts, state.oracle.expected.dead, at):
                 return checkpoint, state
@@ -174,14 +172,14 @@ class Checkpoints:
 
 
 class _Kept(NamedTuple):
-    """The state of a checkpoint, not read yet."""
+    """The state of a checkpoint, not loaded yet."""
 
     path: Path
     environment: Mapping[str, object]
 
     def state(self) -> Any:
-        """None when it is gone, cannot be read here, or is damaged: then it is deleted, so that it does not count among those
-        that are kept.
+        """Load the state. Return None if the file is missing, unreadable or damaged. A damaged file is deleted, so as not to
+        count among the saved checkpoints.
         """
         with suppress(OSError, KeyError, *_UNREADABLE), self.path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != self.path.name.removesuffix(_SUFFIX):
@@ -194,9 +192,9 @@ class _Kept(NamedTuple):
 
 
 def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
-    """Of everything that a verdict on this domain depends on, but the log and the tables: the verifier's code, that of the model
-    with all that it imports and the files beside it, the contracts, which merges may add, whether there is a schema registry,
-    Python, and the versions of the libraries.
+    """Return the fingerprint of everything behind a verdict, apart from log and tables. Included are the code of the verifier,
+    the model with its imports and the files beside the model, and the schemas. Also included are the tables that merges
+    may add up, the use of a schema registry, Python's version, and the versions of libraries.
     """
     files = [(file.name, file) for file in (*sorted(_PACKAGE.rglob("*.py")), *sorted(_ONEFOLD.glob("*.py")))]
     libraries = {*LIBRARIES}
@@ -218,8 +216,8 @@ def fingerprint(workload: Workload, *, with_registry: bool = False) -> str:
 
 
 def environment_of(workload: Workload, contracts: Mapping[str, object]) -> dict[str, object]:
-    """What a state uses and does not consist of: the workload, its contracts, the kinds of columns, and the functions of which a
-    model is made, which may have no name to find them by.
+    """Return the objects used by a state, but saved by name only: the workload, its schemas, the column types, and the
+    functions of a model, which may have no importable name.
     """
     found: dict[str, object] = {"workload": workload}
     found |= {f"table {table.name}": table for table in workload.tables}
@@ -233,30 +231,30 @@ def environment_of(workload: Workload, contracts: Mapping[str, object]) -> dict[
 
 
 def digest_of(receipts: Receipts) -> str:
-    """Of the dead letters that were replayed or dropped."""
+    """Return a digest of the dead letters replayed or dropped."""
     return hashlib.sha256("\n".join(sorted(map(str, receipts.items()))).encode()).hexdigest()
 
 
 def now() -> str:
-    """The time that a checkpoint is made at."""
+    """Return the present time, as in a checkpoint."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class _Digesting:
-    """A file that is written, and the digest of what was written."""
+    """A file for writing, with the digest of its content."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._digest = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        """Add to it."""
+        """Append data."""
         self._digest.update(data)
         return int(self._file.write(data))
 
     @property
     def digest(self) -> str:
-        """Of all so far."""
+        """The digest of the data so far."""
         return self._digest.hexdigest()
 
 
@@ -283,7 +281,7 @@ def _same_judge(one: VerifierCheckpoint, other: VerifierCheckpoint) -> bool:
 
 
 def _open_to_others(folder: Path) -> str:
-    """Why the folder cannot be trusted, or ""."""
+    """Return why the folder cannot be trusted, or ""."""
     found = folder.stat()
     if found.st_uid != os.geteuid():
         return f"{folder} belongs to another user: `verify` saves no checkpoint there"

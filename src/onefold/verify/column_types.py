@@ -1,6 +1,6 @@
-"""Kinds of columns: what Postgres may call them, how output records spell their values, and when two are the same.
+"""Column types: the PostgreSQL types of a column, the spelling of its values in output records, and the comparison of values.
 
-A column is of the kind that its field has in the contract, unless the workload says otherwise.
+The type of a column is the type of its field in the schema, unless the workload names a different one.
 """
 
 import functools
@@ -24,12 +24,12 @@ def _same(value: Any) -> Any:
 
 
 class ColumnType(NamedTuple):
-    """A kind of column.
+    """A type of columns.
 
     Attributes:
-        types: the Postgres types it may have.
-        from_output: a value as it is in an output record, to the value of a row. Never called with None.
-        comparable: what two values must have in common to be the same; None when they are compared as they are.
+        types: the permitted PostgreSQL types.
+        from_output: converts a value of an output record to a value of a row; never called with None.
+        comparable: converts a value to a form in which equal values are equal; None: values are compared unconverted.
     """
 
     types: tuple[str, ...]
@@ -38,17 +38,17 @@ class ColumnType(NamedTuple):
 
 
 def _read(carrier: str, logical: str) -> Callable[[Any], Any]:
-    """Output records are read as the numbers and texts that are really written."""
+    """Return a converter from the Avro number or text in an output record to a date, time or id."""
     return functools.partial(dates.read, {"type": carrier, "logicalType": logical})
 
 
 def _number(value: Any) -> Any:
-    """NaN is NaN."""
+    """Make NaN equal to NaN."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _number_32(value: Any) -> Any:
-    """Postgres prints a `real` with no more digits than distinguish it from others."""
+    """Round to 32 bits. PostgreSQL prints a `real` with only as many digits as identify the number."""
     try:
         return None if value is None else struct.pack("<f", value)
     except OverflowError:
@@ -62,7 +62,7 @@ _LOCAL = ("timestamp without time zone",)
 _TIME = ("time without time zone",)
 
 KINDS = {
-    # The types of Avro, and its logical types.
+    # Avro's types and logical types.
     "boolean": ColumnType(("boolean",)),
     "int": ColumnType(("integer", "bigint")),
     "long": ColumnType(("bigint",)),
@@ -81,10 +81,10 @@ KINDS = {
     "local-timestamp-millis": ColumnType(_LOCAL, _read("long", "local-timestamp-millis")),
     "local-timestamp-micros": ColumnType(_LOCAL, _read("long", "local-timestamp-micros")),
     "uuid": ColumnType(("uuid",), _read("string", "uuid")),
-    # What a workload may say besides.
+    # Further types for a workload.
     "text": ColumnType(_TEXT),
     "timestamp": ColumnType(_LOCAL, datetime.fromisoformat),
-    # Output records hold these two as whole numbers: of millionths, and of microseconds since 1970.
+    # Output records have both as integers: millionths, and microseconds since 1970.
     "millionths": ColumnType(("numeric",), lambda number: Decimal(number).scaleb(-6)),
     "instant": ColumnType(_MOMENT, lambda number: _EPOCH + timedelta(microseconds=number)),
 }
@@ -93,10 +93,10 @@ KINDS = {
 def picked(
     names: Sequence[str], convert: Sequence[Callable[[Any], Any]]
 ) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """What takes the values of these fields out of an output record, as a row has them. The fields are all there.
+    """Return a function from the fields of an output record to values of a row. The record must have all fields.
 
     Args:
-        convert: of each, its kind's `from_output`.
+        convert: for each field, the `from_output` of its type.
     """
     changed = [(at, to) for at, to in enumerate(convert) if to is not _same]
     taken = taking(names)
@@ -114,8 +114,8 @@ def picked(
 
 
 def taking(places: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """What takes the values at these places of a row, or of these fields, as a tuple."""
-    # Of one place an itemgetter gives no tuple.
+    """Return a function that takes the values at these places of a row, or of these fields, as a tuple."""
+    # An itemgetter with one place returns no tuple.
     if len(places) > 1:
         return operator.itemgetter(*places)
     if not places:
@@ -125,7 +125,7 @@ def taking(places: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def kind_of(schema: Any) -> str:
-    """The kind of a field of this Avro type. Raises `CannotTell` for one that no column can have."""
+    """Return the column type for a field of this Avro type. Raises `CannotTell` for an Avro type without a column type."""
     others = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
     found = others[0] if len(others) == 1 else ""
     carrier, logical = (found["type"], found.get("logicalType")) if isinstance(found, dict) else (found, None)

@@ -1,7 +1,7 @@
-"""Where the transactions of a pipeline end in its inputs, as far as is known.
+"""The known ends of a pipeline's transactions in its inputs.
 
-Of several inputs the topic `<domain>.order` has all ends. Of one input the progress records that were read have some: the
-changelog is compacted.
+With several inputs, the topic `<pipeline>.order` has all ends. With one input, only some progress records are left in the
+compacted changelog.
 """
 
 from array import array
@@ -12,17 +12,17 @@ from onefold.verify.record import Source
 
 
 class Commits:
-    """The ends of transactions, by partition. Memory: two numbers for each input and transaction that was not forgotten."""
+    """The ends of transactions, by partition. Memory: two numbers for each input and transaction, until `forget`."""
 
     def __init__(self) -> None:
-        # Per place the offsets behind the last record of a transaction, and the number of each transaction.
+        # By input partition, the offset behind the last record of each transaction, and the number of the transaction.
         self._ends: dict[tuple[str, int], tuple[array[int], array[int]]] = {}
 
     def add(self, partition: int, number: int, ends: Mapping[str, int]) -> None:
-        """Take the end of a transaction; the numbers of one partition go up.
+        """Add the end of a transaction. The numbers of a partition increase.
 
         Args:
-            ends: by input the offset behind the last record that the transaction, or one before it, has processed.
+            ends: by input, the offset behind the last record processed by the transaction or an earlier one.
         """
         for topic, end in ends.items():
             known, numbers = self._ends.setdefault((topic, partition), (array("q"), array("q")))
@@ -31,7 +31,7 @@ class Commits:
                 numbers.append(number)
 
     def part(self, one: Source, other: Source) -> bool:
-        """Whether it is known that a transaction ended between an input record and a later one of the same partition."""
+        """Return whether a transaction is known to have ended between an input record and a later one of the same partition."""
         ends, numbers = self._ends.get(one[:2], ((), ()))
         at = bisect_right(ends, one.offset)
         if at == len(ends):
@@ -46,7 +46,7 @@ class Commits:
         return numbers[at] if at < len(ends) else None
 
     def forget(self, reached: Mapping[tuple[str, int], int]) -> None:
-        """Nothing is asked any more of inputs below these offsets."""
+        """Forget the ends below these offsets; the caller asks for no input there any more."""
         for place, (ends, numbers) in self._ends.items():
             at = bisect_right(ends, reached.get(place, 0))
             del ends[:at], numbers[:at]

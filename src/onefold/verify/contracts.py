@@ -1,4 +1,4 @@
-"""The contracts of `avro/`, and what they were, as the judge reads them: which topic carries what, and with which first bytes."""
+"""The schemas in `avro/` and their earlier versions: by topic, with their fields, and the first bytes of a record."""
 
 import functools
 import json
@@ -23,8 +23,9 @@ _REASON_MAX = 200
 
 @dataclass(frozen=True, eq=False)
 class VerifiedSchema:
-    """One record schema of `avro/`: its fields, the schema to write and to read with, the ten bytes before its values; and with
-    which schemas values were written before, by their ten bytes."""
+    """A record schema in `avro/`: the fields, the parsed schemas for writing and reading, and the ten bytes before each value.
+    `before` has the earlier versions, by their ten bytes.
+    """
 
     name: str
     fields: dict[str, dict[str, Any]]
@@ -36,7 +37,9 @@ class VerifiedSchema:
 
 
 class Contracts(dict[str, VerifiedSchema]):
-    """Contracts by topic. A topic without one is no verdict on any record: `CannotTell` says which file cannot be read."""
+    """Schemas by topic. For a missing topic, `CannotTell` names the unreadable files, since no record can be verified without
+    its schema.
+    """
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -48,7 +51,7 @@ class Contracts(dict[str, VerifiedSchema]):
 
     @contextmanager
     def noting(self, path: Path) -> Iterator[None]:
-        """What goes wrong with a file is a fault."""
+        """Collect an error in a file as a fault."""
         try:
             yield
         except (OSError, *avro.NO_SCHEMA) as error:
@@ -58,7 +61,7 @@ class Contracts(dict[str, VerifiedSchema]):
 
 @functools.cache
 def contracts(domain: str | None = None) -> Contracts:
-    """The contracts of a pipeline by the topics that carry them; those of all pipelines if None."""
+    """Return the schemas of a pipeline by topic; None: of all pipelines."""
     known = pipelines.find().pipelines
     found = Contracts()
     for pipeline in [known[domain]] if domain is not None and domain in known else known.values():
@@ -70,7 +73,7 @@ def contracts(domain: str | None = None) -> Contracts:
 
 @functools.cache
 def load(folder: Path) -> Contracts:
-    """Read the contracts of a folder: by the topics that carry them, with what they were."""
+    """Read the schemas in a folder, by topic, with their earlier versions."""
     found = Contracts()
     before: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("earlier/*.avsc")):
@@ -86,7 +89,9 @@ def load(folder: Path) -> Contracts:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file, which is one, a list of types, or a protocol. Of a list each has the types before it inside."""
+    """Return the records in a file: of one type, a list of types, or a protocol. In a list, a type includes the definitions of
+    the earlier types it uses.
+    """
     raw = json.loads(path.read_bytes().decode("utf-8-sig"))
     namespace = raw.get("namespace", "") if isinstance(raw, dict) and "protocol" in raw else ""
     if isinstance(raw, dict) and "protocol" in raw:
@@ -108,9 +113,9 @@ def _full_name(raw: dict[str, Any], namespace: str) -> str:
 
 
 def contract_of(raw: dict[str, Any], before: Iterable[dict[str, Any]] = ()) -> VerifiedSchema:
-    """The contract that a file of `avro/` holds, and those that it was `before`."""
+    """Return the schema in a file of `avro/`, with its earlier versions `before`."""
     schema = fastavro.parse_schema(raw)
-    # A type that has a name may be used by that name; here each use is the type itself.
+    # Replace each use of a named type by its definition.
     expanded: Any = fastavro.schema.expand_schema(raw)
     fields = {part["name"]: part for part in expanded["fields"]}
     older = {_prefix_of(fastavro.parse_schema(was)): avro.written(was) for was in before}

@@ -1,14 +1,14 @@
-"""Dates, times, moments and ids, as inputs spell them.
+"""Dates, times, timestamps and ids, in the spellings of inputs.
 
-    date                 `2021-12-01`, or days since 1970
-    time                 `12:00`, `12:00:00`, `12:00:00.5`: up to nine digits, those that the type has no room for being 0;
-                         or an integer of milliseconds or microseconds since midnight
-    moment               a date, `T` or a space, a time, and `Z` or an offset such as `+01:00`; or an integer of milli- or
-                         microseconds since 1970-01-01 UTC. Its value is in UTC.
-    local moment         the same without Z or offset. Its value has no zone.
-    id                   32 hexadecimal digits with hyphens where they belong
+- date: `2021-12-01`, or days since 1970
+- time: `12:00`, `12:00:00`, `12:00:00.5`, with up to nine digits, and zeros beyond the precision of the type; or an integer of
+  milliseconds or microseconds since midnight
+- timestamp: a date, `T` or a space, a time, and `Z` or an offset such as `+01:00`; or an integer of milliseconds or
+  microseconds since 1970-01-01 UTC. The value is in UTC.
+- local timestamp: the same without Z or offset. The value has no zone.
+- id: 32 hexadecimal digits with hyphens in the usual places
 
-All within the years 1 to 9999. fastavro gives values of Python's own classes: they are taken as they are.
+All values are in the years 1 to 9999. Values of Python's classes, as returned by fastavro, stay unchanged.
 """
 
 import re
@@ -34,7 +34,7 @@ _SPELLING = re.compile(
     "(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
-# What a text of each kind has: a day, the mark between day and time, a time, a zone.
+# The parts of each kind in a text: a day, the separator of day and time, a time, a zone.
 _PARTS = {
     "date": (True, False, False, False),
     "time": (False, False, True, False),
@@ -44,12 +44,12 @@ _PARTS = {
 
 
 def knows(schema: dict[str, Any]) -> bool:
-    """Is the type one of these? Avro ignores a logical type that is on another type than its own."""
+    """Return whether the logical type is known here and stands on its own Avro type; Avro ignores a misplaced logical type."""
     return bool(_CARRIERS.get(schema.get("logicalType", ""), "-") == schema["type"])
 
 
 def read(schema: dict[str, Any], value: Any) -> Any:
-    """The value of a text, an integer or a value of fastavro's; raises ValueError or OverflowError for any other."""
+    """Return the value of a text, an integer or a fastavro value; raises ValueError or OverflowError for an invalid one."""
     logical = schema["logicalType"]
     kind, _, unit = logical.rpartition("-") if logical[-6:] in ("millis", "micros") else (logical, "", "micros")
     if type(value) is _CLASSES.get(kind, datetime):
@@ -58,7 +58,7 @@ def read(schema: dict[str, Any], value: Any) -> Any:
         return _id(value) if kind == "uuid" else _text(kind, 6 if unit == "micros" else 3, value)
     if kind == "uuid" or type(value) is not int:
         raise ValueError(value)
-    # An integer that is too large for the type is beyond the years 1 to 9999, or beyond midnight.
+    # An integer too large for the type lies beyond the years 1 to 9999, or beyond midnight.
     return _number(kind, timedelta(microseconds=value) if unit == "micros" else timedelta(milliseconds=value), value)
 
 

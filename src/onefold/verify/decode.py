@@ -1,38 +1,38 @@
-"""Which bytes of an input are admissible, and what they say.
+"""Decode input records, and refuse inadmissible ones.
 
-Plain Python on the standard library's JSON, so that an error of the processor's parser is seen and not shared.
+The decoder is plain Python with the JSON parser of the standard library. So an error in the parser of the processor shows as a
+mismatch, and is not shared.
 
-A value is inadmissible (a dead letter is due) when it is null or empty, or has more than 1 MiB. Its first byte gives
-the spelling: 0xC3 Avro single-object encoding, 0x00 the Confluent wire format, anything else JSON.
+A value is inadmissible, and must become a dead letter, if it is null, empty or longer than 1 MiB; `expect` has the rules for
+tombstones. The first byte determines the encoding: 0xC3 Avro single-object encoding, 0x00 the Confluent wire format, any other
+byte JSON.
 
 JSON
-  - is UTF-8 in every byte (no byte order mark), one object and nothing after it but white space (space, tab, CR, LF);
-  - holds no lone surrogate, neither raw nor as an escape, anywhere; no raw control character in a string; no NaN, no
-    Infinity;
-  - is nested at most 64 deep, the record itself being the first level, also in fields that the contract does not know;
-  - has every field of the contract that has no default. Fields it does not know are ignored. Names are case-sensitive.
-  - An integer is written as an integer (`1.0`, `1e2`, `true`, `"1"` are none; `-0` is 0) and fits its 64 (or 32) bits.
-  - A decimal is a number, or a text that Python's decimal module reads as one, with all the digits that are written.
-  - A double is a number that 64 bits can hold: not one that would be infinite. A float is that number in 32 bits.
-  - A date, a time, a moment (with an offset or Z) and a local moment (without) are texts of ISO 8601, or the integer that
-    Avro has: see `moments`. An id is its text, bytes are base64, a value of an enum is its name.
-  - A text has no NUL. Null is no value for a field that has a default.
-  - Of a field that is there twice the last one holds, but each must be of its type.
-  - A field may have one of its aliases for a name, and not two of its names at once.
+  - The value is UTF-8 without a byte order mark: one object, followed by nothing but white space (space, tab, CR, LF).
+  - Lone surrogates, raw or escaped, raw control characters in strings, NaN and Infinity are inadmissible.
+  - The nesting is at most 64 levels deep, including the record and fields unknown to the schema.
+  - All fields without a default are present. Unknown fields are ignored. Names are case-sensitive.
+  - An integer is spelled as an integer (`1.0`, `1e2`, `true` and `"1"` are inadmissible; `-0` is 0) and fits its 64 or 32 bits.
+  - A decimal is a number, or a text in the syntax of Python's decimal module, with all its digits.
+  - A double is a finite number in 64 bits. A float is the nearest number in 32 bits.
+  - A date, a time, a timestamp (with an offset or Z) and a local timestamp (without) are texts in ISO 8601, or Avro's integers:
+    see `dates`. An id is its text, bytes are base64, an enum value is its name.
+  - A text has no NUL. An explicit null never stands for the default.
+  - The last value of a repeated field counts, but each value must have the type of the field.
+  - A field may have an alias as its name, but not two names in one record.
 
 Avro
-  - starts with C3 01 and the fingerprint of the contract of its topic, or of one that this was before, from
-    `avro/earlier/`: then it is read with that schema and resolved to the contract;
-  - the body is exactly one value as Avro's specification encodes it (`onefold.verify.encoding`): nothing cut off, nothing
-    after it; texts are UTF-8 and have no NUL; doubles are numbers, and neither NaN nor infinite. A decimal has at most 256
-    bytes and the digits of its contract.
+  - The value starts with C3 01 and the fingerprint of the topic's schema, or of an earlier version in `avro/earlier/`. A value
+    of an earlier version is read with the earlier schema and resolved to the present one.
+  - The body is exactly one value in Avro's encoding (`onefold.verify.encoding`), with no byte missing or left over. Texts are
+    UTF-8 and have no NUL; doubles are finite. A decimal has at most 256 bytes, and no more digits than its precision.
 
 Confluent
-  - has the id of an Avro schema that the registry knows, with all schemas that it refers to; the value is read with that
-    schema and resolved to the contract. Without a registry it is inadmissible. Which schemas are taken is in
-    `onefold.verify.avro`.
+  - The value starts with the id of an Avro schema in the registry, which also has all referenced schemas. The value is read
+    with the registered schema and resolved to the topic's schema. Without a registry, the record is inadmissible.
+    `onefold.verify.avro` has the rules for schemas.
 
-What a number may be beyond its type, or what form a date has, is a rule of the domain and is in its model.
+Further rules for numbers and dates belong to the model of a pipeline.
 """
 
 import binascii
@@ -50,16 +50,16 @@ from onefold.verify.json_text import Pairs, Real
 VALUE_BYTES_MAX = 1_048_576
 _CONFLUENT_PREFIX_BYTES = 5
 
-#: Finds the schema of a Confluent schema id; raises `Inadmissible` when there is none.
+#: Returns the schema with a Confluent schema id; raises `Inadmissible` if the schema is missing or refused.
 Registry = Callable[[int], avro.WrittenSchema]
 
 
 class Inadmissible(Exception):
-    """The record cannot be taken; a dead letter is due. The text is the reason."""
+    """The input record must become a dead letter. The text is the reason."""
 
 
 def decode(contract: VerifiedSchema, value: bytes | None, registry: Registry | None = None) -> dict[str, Any]:
-    """The fields of an input record; raises `Inadmissible` when there is anything wrong with them."""
+    """Return the fields of an input record; raises `Inadmissible` for an invalid record."""
     if not value:
         raise Inadmissible("null value" if value is None else "empty value")
     if len(value) > VALUE_BYTES_MAX:
@@ -72,7 +72,7 @@ def decode(contract: VerifiedSchema, value: bytes | None, registry: Registry | N
 
 
 def decode_output(contract: VerifiedSchema, value: bytes | None) -> dict[str, Any]:
-    """The fields of a record that the processor wrote, always in single-object encoding."""
+    """Return the fields of an output record, always in single-object encoding."""
     if not value:
         raise Inadmissible("no value")
     return _from_single_object(contract, value)
@@ -127,10 +127,10 @@ def _from_json(contract: VerifiedSchema, value: bytes) -> dict[str, Any]:
 
 
 class _Misfit(Exception):
-    """The value is not of the type."""
+    """The value does not fit the type."""
 
 
-#: A value as a type has it; raises `_Misfit`. Python's bool is an int; JSON's is not.
+#: Converts a value to its type; raises `_Misfit`. Python's bool is an int; JSON's is not.
 _Fit = Callable[[Any], Any]
 _Fields = Callable[[Iterable[tuple[str, Any]]], dict[str, Any]]
 
@@ -141,7 +141,9 @@ def _fields_of(contract: VerifiedSchema) -> _Fields:
 
 
 def _record(fields: dict[str, dict[str, Any]]) -> _Fields:
-    """What makes a record of names and values; raises `Inadmissible` where they are not those of these fields."""
+    """Return a converter from names and values to a record with these fields. The converter raises `Inadmissible` for wrong
+    names or values.
+    """
     fits = {name: _fit(part["type"]) for name, part in fields.items()}
     aliases = {alias: name for name, part in fields.items() for alias in part.get("aliases", ())}
     known = {written: (name, fits[name]) for written, name in ({name: name for name in fields} | aliases).items()}
@@ -171,7 +173,7 @@ def _record(fields: dict[str, dict[str, Any]]) -> _Fields:
 
 
 def _default(schema: Any, value: Any) -> Any:
-    """A default is of the first type of a union that has it."""
+    """Return the value of a default. In a union, the first matching branch decides the type."""
     return _fit(schema)(defaults.default(schema, value))
 
 
@@ -276,7 +278,7 @@ def _double(value: Any) -> float:
 
 
 def _float(value: Any) -> float:
-    """The nearest number of 32 bits."""
+    """Return the nearest number in 32 bits."""
     try:
         return float(struct.unpack(">f", struct.pack(">f", _double(value)))[0])
     except OverflowError:
@@ -284,7 +286,7 @@ def _float(value: Any) -> float:
 
 
 def _bytes(value: Any) -> bytes:
-    """In JSON base64, as a writer makes it."""
+    """Decode base64 in JSON, in canonical form only."""
     if type(value) is not str:
         return bytes(_only(lambda data: type(data) is bytes)(value))
     try:

@@ -1,11 +1,13 @@
-"""What the defaults of contracts say, as the judge reads them."""
+"""The values of defaults in schemas."""
 
 from decimal import Decimal
 from typing import Any
 
 
 def default(kind: Any, value: Any) -> Any:
-    """What a default says: JSON has bytes as text, a character a byte. Each use of a name in the type is the type itself."""
+    """Return the value of a default. JSON has bytes as text, one character for each byte. In `kind`, each use of a named type
+    must be replaced by its definition.
+    """
     if isinstance(kind, list):
         return default(next((branch for branch in kind if _may_be(branch, value)), "null"), value)
     name = kind["type"] if isinstance(kind, dict) else kind
@@ -38,7 +40,7 @@ def _may_be(kind: Any, value: Any) -> bool:
 
 
 def to_read_with(parsed: Any, expanded: Any) -> Any:
-    """A parsed schema for fastavro, which gives a field that was not written its default as it stands: here it is a value."""
+    """Replace the defaults in a parsed schema by values, because fastavro inserts a default unconverted. Return the schema."""
     if isinstance(parsed, list):
         for part, whole in zip(parsed, expanded, strict=True):
             to_read_with(part, whole)

@@ -1,4 +1,4 @@
-"""What a table is made of that no single output record fills: the sums over another table, or what its rows say together."""
+"""Tables derived from the rows of a table, without an output record for each row: sums, and gathered rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Sums:
-    """How the rows of a table of sums come about.
+    """The sums in a table over the rows of a second table.
 
     Attributes:
-        of: the table whose rows are added up, by the columns of the key of the sums.
-        amounts: per column of the sums the column of that table that is added up; "" counts the rows.
-        levels: for every choice of key columns there is a row of the sums over these: NULL stands for all.
+        of: the table of the rows to add up, grouped by the key columns of the sums.
+        amounts: pairs of a column of the sums and the column to add up; "" counts rows.
+        levels: whether there are also sums over each subset of the key columns, with NULL in the remaining key columns.
     """
 
     of: str
@@ -26,13 +26,13 @@ class Sums:
 
 @dataclass(frozen=True)
 class Gathered:
-    """How the rows of a table come about that are gathered from rows of another one, each of which is written once and stays.
+    """The rows in a table that combine rows of a second table. Each row of the second table is written once and never changes.
 
     Attributes:
-        of: that other table.
-        key: of one of its rows, the key of the row that it goes into; None: it goes into none.
-        row: the row with one more of them; None stands for a row that is not there yet. Those of one partition come in the order
-            of offsets, and between partitions there is no order.
+        of: the second table.
+        key: a function from a row of `of` to the key of the combined row; None: the row is left out.
+        row: a function that adds a row of `of` to the combined row (None: not yet existing) and returns the new combined row.
+            Rows of one partition come in the order of offsets; rows of different partitions come in any order.
     """
 
     of: str

@@ -1,22 +1,22 @@
-"""Avro bodies as the specification of Avro's binary encoding allows them, and no others.
+"""Read Avro bodies in strict conformity with Avro's binary encoding.
 
-The judge has this reader of its own. fastavro reads more than the specification allows. Other writers write what fastavro does
-not: arrays and maps in several blocks, and blocks with their size in bytes. All of these are taken:
+fastavro accepts more than the specification, so the verifier has a reader of its own. Writers may use spellings that fastavro
+never writes, such as arrays and maps in several blocks, or blocks with a size in bytes. The reader accepts:
 
-  - a long in at most 10 bytes and 64 bits; an int, and the number of a symbol or of a branch, in at most 5 bytes and 32 bits.
-    The specification demands no shortest form, so the last bytes may hold nothing;
-  - blocks of any number of items, the last one of none. If a block has a size, its items take exactly so many bytes;
+  - a long in at most 10 bytes and 64 bits; an int, and the number of a symbol or a branch, in at most 5 bytes and 32 bits. The
+    specification requires no shortest form, so the last bytes may be zero;
+  - blocks with any number of items, up to an empty block. If a block has a size, its items have exactly this size;
   - a boolean of 0 or 1, texts in UTF-8, any float and any double.
 
-A map that has a key twice is no map.
+A map with a repeated key is refused.
 """
 
 import struct
 from collections.abc import Callable
 from typing import Any
 
-#: `(body, where a value begins) -> the value, and where it ends`. Raises ValueError, LookupError, RecursionError or struct.error
-#: for any other bytes.
+#: `(body, start of a value) -> the value and its end`. Raises ValueError, LookupError, RecursionError or struct.error for
+#: invalid bytes.
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 _LONG, _INT = 64, 32
@@ -24,14 +24,14 @@ _MORE, _SEVEN = 0x80, 0x7F
 
 
 def reader(schema: Any) -> Read:
-    """What reads the values of a parsed schema, whose names are full names. Logical types are none here, and the value of a
-    union does not say of which branch it is.
+    """Return a reader for the values of a parsed schema with full names. Logical types are ignored, and the value of a union
+    does not include its branch.
     """
     return _Readers().of(schema)
 
 
 class _Readers:
-    """Those of a schema, each definition once."""
+    """The readers for the types of a schema, one for each definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, Read] = {}
@@ -119,7 +119,7 @@ def _bytes(body: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _text(body: bytes, at: int) -> tuple[str, int]:
-    # As `_bytes`. Most values are short texts, and a call takes as long as all the rest of one.
+    # The short case of `_bytes`, inlined: most values are short texts, and a call is expensive.
     size = body[at]
     if size < _MORE and not size & 1 and (end := at + 1 + (size >> 1)) <= len(body):
         return body[at + 1 : end].decode(), end
@@ -193,7 +193,7 @@ def _map(item: Read) -> Read:
 
 
 def _block(body: bytes, at: int) -> tuple[int, int, int]:
-    """How many items it has, where they begin, and where they must end; -1 if it does not say so."""
+    """Return the number of items in a block, their start, and their required end; -1: the block has no size."""
     count, at = _number(body, at)
     if count >= 0:
         return count, at, -1
@@ -202,7 +202,7 @@ def _block(body: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _next(body: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """The block behind one whose items end at `at`, and must end at `end`."""
+    """Read the head of the next block. The previous block ends at `at`, and must end at `end`."""
     if end not in (-1, at):
         raise ValueError("the items of a block are not of its size")
     return _block(body, at)

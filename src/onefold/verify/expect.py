@@ -1,24 +1,24 @@
-"""From the records of the input log to what must exist: rows, dead letters, repartitioned copies. A record at a time.
+"""Compute from the input records, one by one, which rows, dead letters and repartitioned copies must exist.
 
 A record of an input topic has exactly one fate:
 
-    accepted       it changed the rows of its key, or was written on into an input of the pipeline's own
-    ignored        well-formed, but it changes nothing (a duplicate, a late one)
-    repartitioned  well-formed, but misrouted: it takes effect only as its copy in the partition of its key
-    dead           inadmissible, by the contract or by a rule of the domain; or its key is parked (see `parks`)
+- accepted: changed rows of its key, or caused a record in a feedback topic
+- ignored: well-formed, but without a change (a duplicate, a late record)
+- repartitioned: well-formed, but in the wrong partition; only its copy in the right partition is processed
+- dead: inadmissible, by the schema or by a rule of the pipeline; or of a parked key (see `parks`)
 
-An input record with a null value is a tombstone. The workload says what becomes of it: a dead letter, nothing, or that the model
-is told which key it deletes, which is its Kafka key as a text.
+An input record with a null value is a tombstone. By the setting of the workload, a tombstone is a dead letter, is ignored, or
+deletes a key in the model; the Kafka key is the text of the state key.
 
-A tick is a record of the topic `<domain>.ticks`, and has one of these fates but that of a repartitioned one. It is ignored when
-its time is not later than that of the last tick of its partition that was not dead. Its time must agree with Kafka's time of it.
+A tick is a record of the topic `<pipeline>.ticks`. All fates except `repartitioned` are possible. A tick is ignored unless its
+time is later than the last tick of its partition that was not dead. Its time must agree with the record's timestamp in Kafka.
 
-The copy of a misrouted record is a record of the input topic itself, in the partition of its key, with the key's text as
-Kafka key, the same value, and headers that name the original, its time and the pipeline (see `owner`). It must exist exactly
-once, and then has a fate of its own.
+The copy of a repartitioned record is a record of the same input topic, in the partition of its key. Its Kafka key is the text
+of the state key, and its value is the same. Headers name the original, its timestamp and the pipeline (see `writer_identity`).
+Exactly one copy must exist, with a fate of its own.
 
-Memory grows with the rows, the dead letters, the misrouted records still waiting for their copy and the copies of a release that
-signed none, plus one byte an input record (its fate); never with the records' contents.
+Memory grows with the rows, the dead letters, the repartitioned records still without a copy, and the unsigned copies of old
+releases. Each input record takes one byte, for its fate.
 """
 
 import functools
@@ -45,17 +45,17 @@ from onefold.verify.record import ReadRecord, Source, source_of
 from onefold.verify.verdict import CannotTell, Finding
 from onefold.verify.writer_identity import COPY_HEADER, SOURCE_HEADER, WriterIdentity
 
-#: What a tick says: the time, in milliseconds since 1970. It is the same contract in every domain.
+#: The value of a tick, in every pipeline: the time, in milliseconds since 1970.
 TICK = contract_of(
     {"type": "record", "name": "Tick", "namespace": "onefold", "fields": [{"name": "at_ms", "type": "long"}]}
 )
-#: The last millisecond of the year 9999: no tick is later.
+#: The last millisecond of the year 9999, the limit for ticks.
 TICK_MS_MAX = 253_402_300_799_999
-# How far a tick's time may lie from Kafka's time of its record. Brokers too refuse a time that is an hour ahead of theirs by
-# default (message.timestamp.after.max.ms). A tick has the time of its interval's beginning, and an interval is a day at most.
+# The limits for a tick's time relative to its timestamp in Kafka. Brokers by default refuse a timestamp an hour ahead of their
+# clock (message.timestamp.after.max.ms). A tick has the time at the start of its interval, and the longest interval is a day.
 _AHEAD_MS_MAX = 3_600_000
 _BEHIND_MS_MAX = _AHEAD_MS_MAX + 86_400_000
-#: Dead letters hold no more of the original value, or key, than this.
+#: The maximum size of the original value, and of the key, in a dead letter.
 DEAD_LETTER_BYTES_MAX = 65_536
 
 
@@ -64,8 +64,8 @@ class Column:
     """A column of a table.
 
     Attributes:
-        kind: a key of `kinds.KINDS`; empty: that of the schema's field of this name.
-        generated: computed by Postgres from others.
+        kind: a key of `column_types.KINDS`; empty: the type of the field with this name in the schema.
+        generated: whether PostgreSQL computes the column.
     """
 
     name: str
@@ -75,17 +75,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, the output topic that fills it, and its columns.
+    """A table, its output topic, and its columns.
 
     Attributes:
-        only: the columns, where they are not just the fields of the topic's schema.
-        but: columns that differ from those of the same name, or come after them.
-        summed: its rows are made of several records of the topic: no single one has made any of them, and one that is a sum of
-            nothing may be there or not.
-        sums: what the table adds up, which the continuous verifier has to know.
-        adds: columns of which an output record says by how much they grow, and not what they are.
-        kafka_key: the field of an output record that is its Kafka key, or a function of the fields, as the handler names it by
-            `Output(key=...)`; "": the state key of its input record.
+        only: the columns, if different from the fields of the topic's schema.
+        but: columns that replace the columns of the same name, or follow the rest.
+        summed: each row comes from several records of the topic, and no single record has made any row. A row with sums of zero
+            may exist or not.
+        sums: the rule for the rows of a `summed` table, necessary for the continuous verifier.
+        adds: columns whose values in an output record are increments.
+        kafka_key: the field with the Kafka key of an output record, or a function of the fields, if the handler sets
+            `Output(key=...)`; "": the state key of the input record.
     """
 
     name: str
@@ -100,7 +100,9 @@ class Table:
 
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
-        """All of them, each with its kind. Raises `CannotTell` when the contract has no such field, or no flat one."""
+        """All columns, each with its type. Raises `CannotTell` if the schema has no field, or only a nested one, for a column
+        without a type.
+        """
         fields = contracts()[self.topic].fields
         named = {column.name: column for column in self.only or map(Column, fields)}
         named |= {column.name: column for column in self.but}
@@ -115,7 +117,7 @@ class Table:
 
 @dataclass(frozen=True)
 class View:
-    """A view that must show, under these names, what a table holds."""
+    """A view that must show the content of a table, under these names."""
 
     name: str
     table: str
@@ -124,20 +126,20 @@ class View:
 
 @dataclass(frozen=True)
 class Workload:
-    """A pipeline, as the verifier sees it.
+    """A pipeline from the viewpoint of the verifier.
 
     Attributes:
-        fed: the inputs that the pipeline itself writes; its model is then `Feeding`.
-        ticks: its processors write ticks; its model has a `tick` (see `TickingModel`).
-        made: its workers make objects, which are judged as well; its model is then `Making`.
-        queues: the outputs that no table wants, but workers; its model is then `Feeding`, too.
-        tombstones: what becomes of an input record with a null value: "reject", it is a dead letter; "ignore", it changes
-            nothing; "event", the model has a `delete` for it (see `DeletingModel`).
-        on_dead_letter: what becomes of the later events of a key after one was rejected: "pass", the model gets them; "park",
-            they wait as dead letters.
-        not_judged: what nobody compares, each with the reason: output topics and tables that no table of the model is for, and
-            fields and columns that none has, as `topic.field` and `table.column`.
-        apart: without effect; a model of an earlier version may say it.
+        fed: the feedback topics, inputs written by the pipeline itself; they require a `Feeding` model.
+        ticks: whether the processors write ticks; if so, the model has a method `tick` (see `TickingModel`).
+        made: whether workers make objects, which are also verified; if so, the model is `Making`.
+        queues: the outputs for workers, without a table; they require a `Feeding` model.
+        tombstones: the handling of an input record with a null value: "reject" as a dead letter; "ignore"; or "event" for the
+            model's `delete` (see `DeletingModel`).
+        on_dead_letter: the handling of later events of a key after a rejected one: "pass" to the model, or "park" as dead
+            letters.
+        not_judged: everything not compared, each with the reason: output topics and tables without a table in the model, and
+            fields and columns as `topic.field` and `table.column`.
+        apart: without effect; accepted with a warning, for models of earlier versions.
     """
 
     name: str
@@ -170,12 +172,12 @@ class Workload:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every topic whose records change rows: the inputs, and the ticks."""
+        """All topics with records that change rows: the inputs, and the ticks."""
         return (*self.inputs, f"{self.name}.ticks") if self.ticks else self.inputs
 
     @property
     def outputs(self) -> dict[str, Table]:
-        """By output topic the table that has a row for each key of its records."""
+        """By output topic, the table with a row for each key of its records."""
         return {table.topic: table for table in self.tables if not table.summed}
 
     @property
@@ -185,11 +187,11 @@ class Workload:
         return names | {*self.outputs, *self.queues, *self.fed}
 
     def unmentioned(self, written: Iterable[str], fields: Mapping[str, Iterable[str]]) -> Iterator[str]:
-        """Output topics that are not compared, and fields of the others, as `topic.field`.
+        """Yield the output topics not compared, and the fields not compared in the remaining topics, as `topic.field`.
 
         Args:
             written: the pipeline's outputs.
-            fields: of the records of each output.
+            fields: by output, the fields of its records.
         """
         yield from sorted({*written} - self.mentioned)
         for topic in self.outputs:
@@ -200,7 +202,7 @@ class Workload:
 
 
 class ExpectedDeadLetter(NamedTuple):
-    """What must be found in the dead-letter topic. `parked`: the turn that it must name; None: none."""
+    """The expected dead letter of an input record. `parked`: the expected ticket; None: no ticket."""
 
     reason: str
     key: bytes | None
@@ -210,12 +212,12 @@ class ExpectedDeadLetter(NamedTuple):
     parked: str | None = None
 
     def is_cut(self) -> bool:
-        """Whether it may hold less than the record's key and value."""
+        """Return whether the dead letter may hold less than the record's key and value."""
         return self.length > len(self.head or b"") or len(self.key or b"") >= DEAD_LETTER_BYTES_MAX
 
 
 class Copy(NamedTuple):
-    """Of a misrouted record: the partition of its key, its key there, and a digest of its value."""
+    """The copy of a repartitioned record: the right partition, the Kafka key there, and a digest of the value."""
 
     partition: int
     key: bytes
@@ -223,18 +225,18 @@ class Copy(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """When a record was sent, in milliseconds since 1970, None if Kafka does not know it; and the headers of its sender."""
+    """The sender's timestamp of a record in milliseconds since 1970 (None: unknown), and the sender's headers."""
 
     timestamp_ms: int | None
     headers: tuple[tuple[str, bytes | None], ...]
 
     @classmethod
     def of(cls, record: ReadRecord) -> "Sent":
-        """Of a record as its sender gave it."""
+        """Return the timestamp and headers of a record, which must be as its sender gave them."""
         return cls(record.timestamp_ms, tuple(record.headers))
 
     def differing(self, other: "Sent") -> dict[str, tuple[Any, Any]]:
-        """What another record with the same time and headers should have, and has."""
+        """Return the differences of `other`, by name: the expected and the found value."""
         wrong: dict[str, tuple[Any, Any]] = {}
         if self.timestamp_ms != other.timestamp_ms and self.timestamp_ms is not None:
             wrong[COPY_HEADER] = self.timestamp_ms, other.timestamp_ms
@@ -244,7 +246,9 @@ class Sent(NamedTuple):
 
 
 class UnsentCopy(NamedTuple):
-    """A copy that no original asks for yet. `sent`: what it says of its original; None: it is of a release that said nothing."""
+    """A copy without a matching original so far. `sent`: timestamp and headers of the original; None: a copy of an old release,
+    without them.
+    """
 
     lies_at: Source
     original: Source
@@ -254,10 +258,16 @@ class UnsentCopy(NamedTuple):
 
 @dataclass
 class Expected:
-    """What must exist. `uncopied`: misrouted records without a copy. `unsent`: copies that nothing asks for. `unsigned`: records
-    that may be such copies, of a release that signed none, or anybody's. `copied`: those that are. `changed`: what copies have
-    otherwise than their originals. `fed`: what the pipeline must have written into inputs of its own, and has. `mistimed`: ticks
-    that Kafka's time of them contradicts.
+    """The records and rows that must exist.
+
+    Attributes:
+        uncopied: repartitioned records still without a copy.
+        unsent: signed copies still without an original.
+        unsigned: the same without a signature: copies of an old release, or records of any program.
+        copied: the matched unsigned copies.
+        changed: mismatches of copies with the timestamps or headers of their originals.
+        fed: expected and found records in feedback topics and queues.
+        mistimed: ticks in contradiction to their timestamp in Kafka.
     """
 
     model: RowModel
@@ -273,12 +283,14 @@ class Expected:
     mistimed: list[Finding] = field(default_factory=list)
 
     def doubled(self) -> list[tuple[Source, Source]]:
-        """Copies that nothing asks for, each with its original. An unsigned one is known to be a copy when it is there twice."""
+        """Return the copies without an original, each with the original it names. An unsigned record counts as a second copy
+        only if the same copy was matched before.
+        """
         again = [one for one in self.unsigned if one[1:3] in self.copied]
         return [(one.lies_at, one.original) for one in (*self.unsent, *again)]
 
     def is_copied(self, one: UnsentCopy, *, signed: bool) -> bool:
-        """Whether an original that waited for this copy has it now."""
+        """Match a copy with an original that waits for the copy. Return whether there is one."""
         wanted, sent = self.uncopied.get(one.original, (None, None))
         if wanted != one.copy:
             return False
@@ -292,17 +304,18 @@ class Expected:
         return True
 
     def fate(self, source: Source) -> int:
-        """The fate of an input record, `Fate.NONE` when there is none at that place."""
+        """Return the fate of an input record; `Fate.NONE` if no record was read there."""
         fates = self.fates.get(source[:2], b"")
         return fates[source.offset] if 0 <= source.offset < len(fates) else Fate.NONE
 
 
 class Oracle:
-    """Reads the input log and knows what must exist. Records of one partition come in the order of their offsets.
+    """Reads the input log and computes the expected rows and records. Records of one partition come in the order of their
+    offsets.
 
     Args:
         partitions: of each input.
-        queues: by queue its partitions, where these are not as many.
+        queues: by queue, the number of its partitions, if different.
     """
 
     def __init__(
@@ -316,29 +329,29 @@ class Oracle:
         self._workload = workload
         #: The pipeline on its cluster.
         self.owner = owner or WriterIdentity("", workload.name)
-        #: Of each record, whether it counts no more where it lies, because it was a dead letter and was replayed or dropped.
+        #: Returns whether a record no longer counts in its place, as a dead letter that was replayed or dropped.
         self.withdrawn: Callable[[ReadRecord, Source], bool] = lambda record, source: False
-        #: Of each of these, the turn that its dead letter in this life has named; None: it has named none.
+        #: Returns the ticket in the dead letter of a withdrawn record, since the last reset; None: no ticket.
         self.parked: Callable[[Source], ParkTicket | None] = _no_turn
         self._parks = Parks() if workload.on_dead_letter == "park" else None
-        #: Called after each input record that the model took: where it lies, its state key (None: it was a tick), and its fate.
+        #: Called after each input record taken by the model: its place, its state key (None: a tick), and its fate.
         self.changed: Callable[[Source, str | None, int], None] = _nothing
         self._partitions = partitions
         self._registry = registry
         named = (*workload.inputs, *workload.queues)
         self._contracts = {topic: contracts(workload.name)[topic] for topic in named}
         self._partitions_by_key: dict[str, int] = {}
-        #: The state key of the last record that was well-formed and no tick.
+        #: The state key of the last well-formed record, without ticks.
         self.key = ""
         self._ticks = f"{workload.name}.ticks" if workload.ticks else None
-        # Per partition the time of the last tick.
+        # By partition, the time of the last tick.
         self._ticked: dict[int, int] = {}
         self.expected = Expected(
             workload.model(), fed=Fed({topic: queues.get(topic, partitions) for topic in workload.queues})
         )
 
     def feed(self, record: ReadRecord) -> int:
-        """Take one record of an input topic, or one tick; returns its fate."""
+        """Take an input record, or a tick. Return its fate."""
         source = Source(record.topic, record.partition, record.offset)
         original = source_of(self.owner.copied(record)) if record.headers else None
         is_copy = original is not None and record.header(COPY_HEADER) is not None
@@ -356,7 +369,7 @@ class Oracle:
         return fate
 
     def take_job(self, record: ReadRecord) -> None:
-        """Take one record of a queue, in any order; not what a pipeline that reads the queue puts there, which is no job."""
+        """Take a record of a queue, in any order. A copy or replay by a pipeline that reads the queue is no job."""
         if self.owner.wrote(record) is not None:
             return
         lies_at = f"{record.topic}/{record.partition}/{record.offset}"
@@ -370,7 +383,7 @@ class Oracle:
             self.expected.fed.take(record.topic, lies_at, fields, written, key)
 
     def settled(self) -> Expected:
-        """What must exist after the records so far. More may be fed afterwards."""
+        """Return the expected rows and records after the input so far. More records may follow."""
         expected = self.expected
         expected.model.settle()
         match_late_originals(expected)
@@ -386,7 +399,7 @@ class Oracle:
             return self._drop(ticket)
         deletes = record.value is None and self._workload.tombstones != "reject"
         value = {} if deletes else decode(self._contracts[record.topic], record.value, self._registry)
-        if fed and not deletes:  # nothing that a pipeline writes is null
+        if fed and not deletes:  # pipelines never write null
             self.expected.fed.take(record.topic, str(source), value, source_of(record.header(SOURCE_HEADER)))
         if withdrawn:
             raise Inadmissible(_WITHDRAWN)
@@ -427,7 +440,7 @@ class Oracle:
         return Fate.IGNORED
 
     def _park(self, parks: Parks, record: ReadRecord, source: Source, withdrawn: bool) -> ParkTicket | None:
-        """The turn of a record that is a dead letter. None: its key is not known, or it was withdrawn in an earlier life."""
+        """Return the ticket of a dead letter's record. None: its key is unknown, or it was withdrawn before the last reset."""
         if record.topic == self._ticks:
             return None
         ticket = self.owner.ticket(record) if record.headers else None
@@ -479,14 +492,16 @@ class Oracle:
         return cast(DeletingModel, model).delete(key, source)
 
     def _match_copy(self, record: ReadRecord, lies_at: Source, original: Source) -> None:
-        """A copy may be read before its original: partitions are read side by side. `settled` compares again."""
-        # A release that signed no copies may have given them no time either.
+        """Match a copy with its original, or note the copy for `settled`: partitions are read side by side, so the copy may
+        come first.
+        """
+        # Copies of releases without signatures may also lack a timestamp.
         expected, copy = self.expected, Copy(record.partition, record.key or b"", _digest(record.value))
         copies = expected.unsent if self.owner.wrote(record) else expected.unsigned
         said = record.header(COPY_HEADER)
         sent = None if said is None else Sent.of(self.owner.as_sent(record))
         if sent is not None and said is not None and _ANY_TIME.fullmatch(said):
-            sent = sent._replace(timestamp_ms=int(said))  # also one that no handler takes for a time
+            sent = sent._replace(timestamp_ms=int(said))  # even a number too long for a time
         one = UnsentCopy(lies_at, original, copy, sent)
         if not expected.is_copied(one, signed=copies is expected.unsent):
             copies.append(one)
@@ -500,7 +515,7 @@ class Oracle:
 
 
 _WITHDRAWN = "the record was replayed or dropped, and does not count where it lies"
-# As Kafka has times of records, in 64 bits.
+# A record's timestamp in Kafka has 64 bits.
 _ANY_TIME = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -513,14 +528,14 @@ def _no_turn(source: Source) -> ParkTicket | None:
 
 
 def match_late_originals(expected: Expected) -> None:
-    """Copies that were read before their originals are no more unsent than these are uncopied."""
+    """Match the copies that were read before their originals."""
     for copies in (expected.unsent, expected.unsigned):
         early, copies[:] = copies[:], []
         copies += [one for one in early if not expected.is_copied(one, signed=copies is expected.unsent)]
 
 
 def _deleted(record: ReadRecord) -> str:
-    """What a tombstone deletes: its Kafka key is the text of the state key."""
+    """Return the state key to delete: the Kafka key of a tombstone, as text."""
     if record.key is None:
         raise Inadmissible("null value, and no key")
     try:

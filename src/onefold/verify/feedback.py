@@ -1,10 +1,10 @@
-"""What the pipeline writes into inputs of its own and into queues: an accepted input must have asked for every record, once.
+"""Compare the records in feedback topics and queues with the records that accepted inputs ask for, once each.
 
-The model says what an input makes the pipeline write into them, and the record that was written names that input. Both come in
-any order: a record may be read before the one that caused it, which lies in another partition. What matches is forgotten.
+The model returns the records that an input makes the pipeline write, and a written record names this input. Both come in any
+order, because they lie in different partitions. Matched records are forgotten.
 
-Nobody else may write to an input that the pipeline feeds, so a record there that names no input is somebody's invention. A
-queue has workers, who put a job back: a record there that names no input must say the same as one that does.
+Only the pipeline may write to a feedback topic, so a record without the name of an input is a phantom. Workers may requeue a
+job, so a record without this name in a queue must equal a matched job.
 """
 
 from collections import Counter
@@ -19,26 +19,26 @@ from onefold.verify.verdict import Check, Finding
 #: A topic, and the input record that makes the pipeline write to it.
 _Cause = tuple[str, Source]
 Fields = Mapping[str, Any]
-#: A topic, where the record lies there, and its fields as text.
+#: A topic, the place of the record, and its fields as text.
 _PutBack = tuple[str, str, str]
 
-#: Beside the fields of a job, none of which has such a name.
+#: The name of the Kafka key among the fields of a job; no field has this name.
 KEY = "Kafka key"
 
 
 class OpenFeedback(NamedTuple):
-    """What is open at a moment: records that were asked for and are not there, and jobs that were put back."""
+    """The state at a moment: expected records not yet found, and requeued jobs."""
 
     asked: dict[_Cause, list[Fields]]
     put_back: list[_PutBack]
 
 
 class Fed:
-    """What must have been written into these topics, against what was. Memory: what has not met its match, and a byte for each
-    offset of an input that caused something; of queues every job, so that those which were put back can be told.
+    """Matches expected with found records in feedback topics and queues. Memory: unmatched records, a byte for each offset of
+    an input with a match, and all jobs, to recognize requeued ones.
 
     Args:
-        queues: and the partitions of each.
+        queues: by queue, the number of its partitions.
     """
 
     def __init__(self, queues: Mapping[str, int] = MappingProxyType({})) -> None:
@@ -53,7 +53,7 @@ class Fed:
         self._counts_written: Counter[str] = Counter()
 
     def ask(self, topic: str, fields: Fields, source: Source, key: str = "") -> None:
-        """The input record at `source` makes the pipeline write this; a job under this Kafka key."""
+        """Expect a record from the input record at `source`; for a job, with this Kafka key."""
         if topic in self._jobs:
             fields = {**fields, KEY: key}
         self._counts_asked[topic] += 1
@@ -66,7 +66,7 @@ class Fed:
         self._asked.setdefault((topic, source), []).append(fields)
 
     def take(self, topic: str, lies_at: str, fields: Fields, source: Source | None, key: str = "") -> None:
-        """A record of the topic, and the input record that it names; a job, and its Kafka key."""
+        """Take a record of the topic, and the input record it names; for a job, with its Kafka key."""
         if source is None and topic in self._jobs:
             self._put_back.append((topic, lies_at, _text(fields)))
             return
@@ -89,7 +89,7 @@ class Fed:
             self._written.setdefault((topic, source), []).append((lies_at, fields))
 
     def unreadable(self, topic: str, lies_at: str, reason: str) -> None:
-        """A record of the topic that breaks its contract."""
+        """Note a record that violates the schema of the topic."""
         self._findings.append(Finding("unreadable output", topic, output=lies_at, text=reason))
 
     def _meet(self, topic: str, source: Source, fields: Fields) -> None:
@@ -100,12 +100,12 @@ class Fed:
         met[source[2]] = 1
 
     def checks(self) -> list[Check]:
-        """How many records each topic should have, and has."""
+        """Return how many records each topic should have, and has."""
         topics = sorted({*self._counts_asked, *self._counts_written})
         return [Check(topic, self._counts_asked[topic], self._counts_written[topic]) for topic in topics]
 
     def findings(self) -> Iterator[Finding]:
-        """Everything wrong, now that all input has been read."""
+        """Yield all mismatches, after all input was read."""
         self._findings += self.misplaced()
         yield from self._findings
         asked = {cause: list(fields) for cause, fields in self._asked.items()}
@@ -116,12 +116,12 @@ class Fed:
             yield from _missing(cause, missing)
 
     def misplaced(self) -> Iterator[Finding]:
-        """Jobs that do not lie in the partition of their Kafka key. It is said once."""
+        """Yield jobs outside the partition of their Kafka key, once each."""
         for topic, layout in self._layouts.items():
             yield from misplaced(topic, layout.misplaced())
 
     def known(self, is_applied: Callable[[Source], bool]) -> Iterator[Finding]:
-        """Everything wrong with the records of which the input record that they name was applied. It is said once."""
+        """Yield the mismatches of records with an applied input record, once each."""
         yield from self._findings
         self._findings.clear()
         for cause in [cause for cause in self._written if is_applied(cause[1])]:
@@ -130,12 +130,14 @@ class Fed:
                 del self._asked[cause]
 
     def open(self) -> OpenFeedback:
-        """What is open now; jobs that were put back are handed over."""
+        """Return the state at this moment, and hand over the requeued jobs."""
         put_back, self._put_back = self._put_back, []
         return OpenFeedback({cause: list(fields) for cause, fields in self._asked.items()}, put_back)
 
     def overdue(self, since: OpenFeedback) -> Iterator[Finding]:
-        """What was open then and still is, now that all that was in the log then has been taken. It is said once."""
+        """Yield the records of `since` that are still missing, and its requeued jobs without an equal job, once each. The caller
+        has taken everything in the log at that moment.
+        """
         yield from self._invented(since.put_back)
         for cause, then in since.asked.items():
             still = self._asked.get(cause, [])
@@ -147,7 +149,7 @@ class Fed:
             yield from _missing(cause, missing)
 
     def _wrong(self, cause: _Cause, written: list[tuple[str, Fields]], asked: list[Fields]) -> Iterator[Finding]:
-        """Records that their cause does not ask for. Each of them stands for one that is asked for, which is taken away."""
+        """Yield records unequal to the expected ones. Each wrong record removes one expected record from `asked`."""
         topic, source = cause
         for lies_at, fields in written:
             met = self._met.get((topic, *source[:2]), bytearray())[source[2] :]
@@ -183,5 +185,5 @@ def _place(source: Source) -> str:
 
 
 def _text(fields: Fields) -> str:
-    """The same for the same fields. Both come from the same decoder, so numbers are spelled alike."""
+    """Return an equal text for equal fields. Both come from the same decoder, so numbers have the same spelling."""
     return repr(sorted((name, value) for name, value in fields.items() if name != KEY))

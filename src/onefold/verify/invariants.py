@@ -1,10 +1,10 @@
-"""What must hold of a pipeline's tables at every moment, and not only when all has landed: queries that the pipeline brings.
+"""Invariants: queries of a pipeline about its tables that must return no row at any moment, even while the sink lags.
 
-`sql/invariant/<pipeline>.<name>.sql` is one query that gives the rows which break the rule, and none as long as it holds:
+`sql/invariant/<pipeline>.<name>.sql` is a query for the rows in violation of the rule:
 
     SELECT account, balance FROM bank.accounts WHERE balance < 0
 
-It is asked while work goes on, so it has to be true in every snapshot, whatever has not landed yet.
+The query runs on a live database, so the rule must hold in every snapshot, whichever output records are still unwritten.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,15 +17,15 @@ from psycopg.rows import dict_row
 
 from onefold import pipelines
 
-#: The folder of a pipeline's sql/ with these queries.
+#: The folder of these queries in a pipeline's sql/.
 FOLDER = "invariant"
-# Rows that are told of one query: enough to see what is wrong.
+# The rows reported for a query: enough to see the fault.
 _ROWS_MAX = 20
 
 
 @dataclass(frozen=True)
 class Invariant:
-    """A rule: the name of its file, as `bank.total`, and its query as the file has it: PostgreSQL says what is no UTF-8."""
+    """A rule: the name of its file, such as `bank.total`, and its query as bytes, for PostgreSQL to report invalid UTF-8."""
 
     name: str
     query: bytes
@@ -33,7 +33,7 @@ class Invariant:
 
 @dataclass(frozen=True)
 class Broken:
-    """A row that breaks a rule, or why the rule cannot be asked for."""
+    """A row in violation of a rule, or the reason why the query fails."""
 
     name: str
     row: Mapping[str, Any]
@@ -45,17 +45,17 @@ class Broken:
 
 
 def invariants(domain: str) -> tuple[Invariant, ...]:
-    """Those of a pipeline, by name. Raises `pipelines.Faulty` when there is no such pipeline."""
+    """Return the invariants of a pipeline, by name. Raises `pipelines.InvalidDeclaration` for an unknown pipeline."""
     folder = pipelines.find()[domain].sql / FOLDER
     return tuple(Invariant(path.stem, path.read_bytes()) for path in sorted(folder.glob(f"{domain}.*.sql")))
 
 
 def broken(connection: "psycopg.Connection[Any]", rules: tuple[Invariant, ...]) -> Iterator[Broken]:
-    """The rows that break them, each rule asked within the connection's own snapshot.
+    """Yield the rows in violation, with each query in the connection's own snapshot.
 
     Raises:
-        psycopg.OperationalError, psycopg.InterfaceError: the database is away. What is wrong with a query itself is `Broken`, as
-            nothing holds then.
+        psycopg.OperationalError, psycopg.InterfaceError: the database is unavailable. An error in a query is a `Broken`,
+        because the rule is then unproved.
     """
     for rule in rules:
         try:

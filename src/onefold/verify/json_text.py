@@ -1,6 +1,6 @@
-"""JSON as it is written: every field, also the repeated ones, and every digit.
+"""Parse JSON with repeated fields and with all digits.
 
-By the standard library's parser, so that an error of the processor's is seen and not shared.
+The parser is the standard library's, so an error in the parser of the processor shows as a mismatch, and is not shared.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from onefold.verify.avro import DEPTH_MAX
 
-# Python refuses to read integers of more than 4300 digits, with the same error as for malformed text.
+# For integers of more than 4300 digits, Python raises the same error as for malformed text.
 _DIGITS_SAFE = 4300
 
 _WHITE_SPACE = " \t\n\r"
@@ -18,11 +18,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Malformed(Exception):
-    """The text cannot be taken; this one is the reason."""
+    """The text is invalid; the message is the reason."""
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object with every field that was written, also the repeated ones; its class distinguishes it from an array."""
+    """A JSON object with all its fields, including repeated ones; the class distinguishes an object from an array."""
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -30,12 +30,12 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _long_integer(digits: str) -> int:
-    # Far outside 64 bits and doubles either way; how far is of no interest.
+    # 400 digits are beyond 64 bits and doubles already.
     return int(digits[:400])
 
 
 class Real(str):
-    """A number with a point or an exponent, as it is written: which number it is depends on the contract's type."""
+    """A number with a point or an exponent, as text: the type in the schema determines the number."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ def _reader(**more: Any) -> Callable[[str], Any]:
     decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_constant=_no_constant, parse_float=Real, **more)
 
     def read(text: str) -> Any:
-        # As `decoder.decode`, which looks for white space twice with a pattern.
+        # Faster than `decoder.decode`, which searches white space by a pattern, twice.
         text = text.strip(_WHITE_SPACE)
         value, end = decoder.raw_decode(text)
         if end < len(text):
@@ -59,7 +59,7 @@ _READ_LONG = _reader(parse_int=_long_integer)
 
 
 def read(value: bytes) -> Any:
-    """The value that a text says; raises `Malformed`."""
+    """Return the value of a text; raises `Malformed`."""
     try:
         text = value.decode("utf-8")
         if value.count(b"{") + value.count(b"[") > DEPTH_MAX and depth(text) > DEPTH_MAX:
@@ -73,10 +73,10 @@ def read(value: bytes) -> Any:
 
 
 def depth(text: str) -> int:
-    """How deep the brackets outside of strings go. Exact for well-formed text, which is all that matters.
+    """Return the nesting depth of the brackets outside of strings, exact for well-formed text only.
 
-    Without its escapes, the text alternates at each quote: outside, a string, outside. Each step
-    is one pass over the text, whatever it holds.
+    Without its escapes, the text alternates at each quote between outside and inside of a string. Each step is one pass over
+    the text, whatever the content.
     """
     deepest = level = 0
     unescaped = text.replace("\\\\", "").replace('\\"', "")
@@ -90,7 +90,7 @@ def depth(text: str) -> int:
 
 
 def _no_surrogates(value: Any) -> None:
-    """JSON escapes can spell half a character; neither UTF-8 nor Postgres can hold one."""
+    """Refuse a lone surrogate, which JSON can escape; UTF-8 and PostgreSQL cannot hold a lone surrogate."""
     if isinstance(value, str) and _SURROGATE.search(value):
         raise Malformed("a lone surrogate")
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The judge of one domain: reads what is in the log, waits until the pipeline has drained, and compares."""
+"""The verifier of one pipeline: reads the log, waits until the pipeline has drained, and compares."""
 
 import gc
 import time
@@ -37,19 +37,18 @@ from onefold.verify.verdict import (
     doubted,
 )
 
-#: Called with what is being done, and how many records were read so far.
+#: Called with the present activity, and the number of records read.
 Progress = Callable[[str, int], None]
 
-# Between two checks of a pipeline that has not drained.
+# The interval between checks of a pipeline that has not drained.
 CHECK_AGAIN_S = 0.1
-# What a judge makes, it keeps, or it is in no cycle: to look for cycles as often as Python does takes a fifth of its time, and
-# half of an auditor's.
+# The verifier's objects stay alive or are in no cycle, so garbage collection at Python's default intervals wastes time.
 _CYCLES = (100_000, 50, 100)
 
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Look for cycles of objects seldom, until the end."""
+    """Collect garbage rarely within the context."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*_CYCLES)
     try:
@@ -59,17 +58,17 @@ def seldom() -> Iterator[None]:
 
 
 class Verifier:
-    """Judges a domain. Close it after use; everything here may raise `CannotTell`.
+    """Verifies a pipeline. Close after use. Every method may raise `CannotTell`.
 
     Args:
-        domain: such as `runner`.
+        domain: the pipeline, such as `runner`.
         client: librdkafka settings that reach the broker.
         dsn: of the database.
-        progress: called with what is going on.
-        schema_registry_url: where to look up the schemas of inputs in the Confluent wire format; None: nowhere.
-        objects: where the object store is, and its server, for domains whose workers make objects; "": there is none.
-        kafka: how the log is read.
-        kept: the checkpoints to go on from, and to add to; None: there are none.
+        progress: called with the present activity.
+        schema_registry_url: the schema registry for inputs in the Confluent wire format; None: no registry.
+        objects: the address and the server of the object store, for pipelines with objects; "": no store.
+        kafka: how to read Kafka.
+        kept: the checkpoints to continue from and to add to; None: no checkpoints.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Verifier:
         self._progress = progress
         self._topics = topics = topics_of(self._work)
         with DatabaseSnapshot(dsn) as snapshot:
-            snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
+            snapshot.ledger(self._work.name)  # before hours of reading: the ledger may belong to a decision log
         self._log = kafka.log(client, topics.all)
         registry = SchemasById(schema_registry_url) if schema_registry_url else None
         topic_ids = {topic: self._log.topics[topic].topic_id for topic in self._work.reads}
@@ -102,8 +101,8 @@ class Verifier:
         self._has_begun = False
 
     def go_on(self, verdict: Verdict) -> None:
-        """Go on from the newest checkpoint that holds for this judge, these topics and this log; if none does, stay at the
-        beginning.
+        """Continue from the newest valid checkpoint for this verifier, these topics and this log; without a valid checkpoint,
+        stay at the beginning.
         """
         found = self._proved.find(self._state.replays.receipts)
         if found is not None:
@@ -115,12 +114,12 @@ class Verifier:
             verdict.proved, verdict.proved_at = checkpoint.records, checkpoint.made_at
 
     def keep(self) -> str:
-        """Keep what was proved; says why it could not, or ""."""
+        """Save a checkpoint. Return why saving failed, or ""."""
         self._state.matching.forget(self._log.positions)
         return self._proved.keep(self._state, self._log.positions)
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._log.close()
 
     def run(self, verdict: Verdict, timeout_s: float) -> None:
@@ -153,7 +152,7 @@ class Verifier:
             time.sleep(CHECK_AGAIN_S)
 
     def read(self, ends: dict[Place, int]) -> None:
-        """Take everything before these offsets that was not taken before."""
+        """Take all records before these offsets that were not taken yet."""
         if not self._has_begun:
             progress = read_progress(self._state, self._work, self._log, self._kafka, self._client)
             self._log.go_on(self._log.positions | progress)
@@ -174,11 +173,11 @@ class Verifier:
             self._state.take_written(record, self._topics)
 
     def holdup(self, ends: dict[Place, int]) -> str:
-        """What has not drained yet, in one sentence; nothing when all has."""
+        """Return what has not drained yet, in one sentence; "" after draining."""
         return self._undrained(ends) or (self._unordered() if self._state.order else "")
 
     def _undrained(self, ends: dict[Place, int]) -> str:
-        # Asked in this order, records that arrive between the two answers do not pass for an open transaction.
+        # High watermarks first: a record that arrives in between must not look like an open transaction.
         high, stable = self._log.high_ends(), self._log.stable_ends()
         for topic, partition in self._log.places:
             if high[topic, partition] > stable[topic, partition]:
@@ -190,8 +189,8 @@ class Verifier:
         return self._unlanded(ends) or self._unmade()
 
     def _unordered(self) -> str:
-        """Records that were processed in an order that nobody wrote down, as by a version of the pipeline with one input. The
-        processor has counted them, and has not counted what it passed over.
+        """Return a sentence about records processed without a recorded order, for example by an earlier version of the pipeline
+        with one input. The processor has counted these records, but not the records it passed over.
         """
         order = self._state.order
         assert order is not None
@@ -204,7 +203,7 @@ class Verifier:
         return order.left_over(passed_over=uncounted() <= 0)
 
     def _unmade(self) -> str:
-        """What a worker has still to make."""
+        """Return which object is still to be made by a worker, in one sentence."""
         return cast(Making, self._state.oracle.expected.model).unmade() if self._store is not None else ""
 
     def _unlanded(self, ends: dict[Place, int]) -> str:
@@ -240,7 +239,7 @@ class Verifier:
         return self._state.order.findings(drained=drained) if self._state.order else []
 
     def _beyond(self, snapshot: DatabaseSnapshot) -> list[Finding]:
-        """Where sink or processor claim more than there is. Asked afterwards, the topics end nowhere before."""
+        """Find ledger offsets or progress beyond the end of a topic. The ends are read last, so no end is too early."""
         landed = {place: offset for place, (offset, _) in snapshot.ledger(self._work.name).items()}
         ends = self._log.high_ends()
         return [*beyond_ledger(landed, ends), *beyond_progress(self._state.reached, ends)]
@@ -248,7 +247,7 @@ class Verifier:
     def _conclude(
         self, verdict: Verdict, snapshot: DatabaseSnapshot, checks: list[Check], expected: Expected
     ) -> list[Finding]:
-        """What is wrong beside the tables; and the checks and counts of the verdict."""
+        """Return the mismatches outside of the tables, and fill in the checks and counts of the verdict."""
         outputs = self._state.outputs
         rules = invariants(self._work.name)
         unkept = list(snapshot.invariants(rules))
@@ -277,7 +276,7 @@ class Verifier:
 
 
 def by_topic(ends: dict[Place, int]) -> dict[str, dict[int, int]]:
-    """Offsets as a verdict has them."""
+    """Return offsets in the form of a verdict."""
     offsets: dict[str, dict[int, int]] = {}
     for (topic, partition), end in sorted(ends.items()):
         offsets.setdefault(topic, {})[partition] = end

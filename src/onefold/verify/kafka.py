@@ -1,4 +1,4 @@
-"""How the verifier asks Kafka."""
+"""The verifier's access to Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onefold.verify.writer_identity import WriterIdentity
 
 
 class Kafka(NamedTuple):
-    """How a judge asks Kafka: for topics, and for the receipts of replayed and dropped dead letters."""
+    """The functions for reading topics, and the receipts of replayed and dropped dead letters."""
 
     log: Callable[[dict[str, Any], Iterable[str]], Log] = Log
     receipts: Callable[[dict[str, Any], WriterIdentity, Mapping[str, str]], Receipts] = read_replays

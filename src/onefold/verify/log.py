@@ -1,8 +1,8 @@
-"""Reading topics from the beginning to a stated end, and no less.
+"""Read topics from the beginning up to given ends, completely.
 
-Always read_committed. The end of a partition is its last stable offset; a partition has been read when the consumer's
-position reaches it, which is past control records and aborted records too. Where the high watermark stays above the
-last stable offset a transaction is open, and what is behind it nobody can judge.
+The consumer reads committed records only (read_committed). The end of a partition is its last stable offset. A partition is
+read completely when the consumer's position reaches the end, behind control records and aborted records. If the high watermark
+stays above the last stable offset, a transaction is open, and the records behind it cannot be verified.
 """
 
 import time
@@ -29,29 +29,29 @@ from onefold.verify.verdict import CannotTell
 #: (topic, partition)
 Place = tuple[str, int]
 
-# A broker that is there answers these in milliseconds; one that restarts is back within seconds.
+# An available broker answers in milliseconds; a restarting broker is back within seconds.
 _ANSWER_S = 15.0
-# Without any record or end of a partition for so long, no more will come.
+# After this time without a record or the end of a partition, no more will come.
 _NO_PROGRESS_S = 30.0
 _BATCH = 2000
-# Records from the end that are looked through first, and how many times as many after that.
+# The number of records from the end to read first, and the factor for further attempts.
 _LAST, _MORE = 1_000, 100
 
 
 @dataclass(frozen=True)
 class TopicIdentity:
-    """A topic's identity and how many partitions it has."""
+    """The id of a topic, and the number of its partitions."""
 
     topic_id: str
     partitions: int
 
 
 class Log:
-    """Some topics, read side by side. Close it after use.
+    """Reads some topics side by side. Close after use.
 
     Args:
-        answer_s: how long a broker may take for an answer.
-        batch: how many records are taken from the client at once.
+        answer_s: the time limit for an answer of the broker.
+        batch: the number of records to take from the client at once.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class Log:
         self.topics = self._describe(list(topics))
         self.places: list[Place] = [(name, p) for name, topic in self.topics.items() for p in range(topic.partitions)]
         self.positions: dict[Place, int] = dict.fromkeys(self.places, 0)
-        #: How many were read.
+        #: The number of records read.
         self.records = 0
         self._consumer = kafka_client.consumer({**client, "enable.partition.eof": True, "fetch.wait.max.ms": 50})
-        # Given to the consumer by the first read: one that is told to begin at two places, one after the other, was seen to begin
-        # at the first, on a machine that was very busy.
+        # Assigned by the first read, and only once: after two assignments in a row, the consumer may start at the first
+        # offsets.
         self._begin_at = [TopicPartition(name, p, OFFSET_BEGINNING) for name, p in self.places]
 
     def check_partitions(self, topics: Iterable[str]) -> None:
-        """Raises `CannotTell` when these topics do not have the same number of partitions."""
+        """Check that these topics have the same number of partitions; raises `CannotTell`."""
         counts = {topic: self.topics[topic].partitions for topic in topics}
         fewest = min(counts, key=lambda topic: counts[topic])
         for topic, count in counts.items():
@@ -89,8 +89,8 @@ class Log:
                 )
 
     def check_states(self, pipeline: str, progress: Mapping[str, Any], topic: str) -> None:
-        """Raises `CannotTell` when a progress record names another number of partitions than an input, `topic`, has. Records
-        that were written before this field name none.
+        """Check that a progress record names the number of partitions of an input, `topic`; raises `CannotTell`. Older progress
+        records name no number.
         """
         states, now = progress.get("partitions"), self.topics[topic].partitions
         if states not in (None, now):
@@ -101,41 +101,42 @@ class Log:
             )
 
     def go_on(self, positions: dict[Place, int]) -> None:
-        """Read from these offsets on, instead of from the beginning; before anything was read."""
+        """Read from these offsets on, instead of from the beginning; only before the first read."""
         self.positions = dict(positions)
         self._begin_at = [TopicPartition(name, p, at) for (name, p), at in positions.items()]
 
     def hold(self, places: Iterable[Place], held: bool) -> None:
-        """Read no more of these for now, or again."""
+        """Pause or resume reading these partitions."""
         change = self._consumer.pause if held else self._consumer.resume
         change([TopicPartition(name, p) for name, p in places])
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._consumer.close()
 
     def starts(self) -> dict[Place, int]:
-        """The first offset that each partition still has."""
+        """Return the first offset of each partition still in the log."""
         return self._offsets(kafka_offsets.starts)
 
     def stable_ends(self) -> dict[Place, int]:
-        """The offset up to which each partition can be read now."""
+        """Return the last stable offset of each partition."""
         return self._offsets(kafka_offsets.stable_ends)
 
     def high_ends(self) -> dict[Place, int]:
-        """The end of each partition, open transactions included."""
+        """Return the high watermark of each partition, behind open transactions."""
         return self._offsets(kafka_offsets.high_watermarks)
 
     def read(
         self, ends: dict[Place, int], take: Callable[[ReadRecord], None], alive: Callable[[], object] = lambda: None
     ) -> None:
-        """Hand over every record before `ends` (and maybe a few after), once; again only the one for which `take` raised.
+        """Hand over every record before `ends` (and maybe a few after), once each; only a record with an error in `take` comes
+        again.
 
         Args:
-            alive: called again and again while records come.
+            alive: called repeatedly while records come.
 
         Raises:
-            CannotTell: a partition gives no more records although its end is not reached.
+            CannotTell: a partition returns no more records before its end.
         """
         if self._begin_at:
             self._consumer.assign(self._begin_at)
@@ -149,7 +150,7 @@ class Log:
                 for message in messages:
                     self._take(message, take)
             except BaseException:
-                # The client is past what else it has handed over: whoever reads on would leave that out.
+                # The client's position is after the whole batch, so the next read must start at the first record not taken.
                 self._begin_at = [
                     TopicPartition(name, p, at or OFFSET_BEGINNING) for (name, p), at in positions.items()
                 ]
@@ -178,7 +179,7 @@ class Log:
         place, positions = (topic, partition), self.positions
         if error is not None:
             positions[place] = max(offset, positions[place])
-        elif offset >= positions[place]:  # the others were handed over before; twice they would pass for doubled
+        elif offset >= positions[place]:  # a repeated record would look like a doubled output
             headers: Any = message.headers() or _NO_HEADERS
             self.records += 1
             clock, timestamp_ms = message.timestamp()
@@ -187,7 +188,9 @@ class Log:
             positions[place] = offset + 1
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics from whose middle Kafka may delete records. Raises `CannotTell`, also without the right to ask."""
+        """Return the topics with compaction, where Kafka may delete records in the middle. Raises `CannotTell`, also for a
+        missing right.
+        """
         named = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in dict.fromkeys(topics)]
         answers = kafka_ask.describe_configs(self._admin, named, self._answer_s)()
         found = []
@@ -206,7 +209,7 @@ class Log:
         return found
 
     def gone(self) -> str:
-        """The name of a topic that was deleted, or is another one by now; "" when all are what they were. Raises `CannotTell`."""
+        """Return the name of a topic that was deleted or recreated; "" if all topics are unchanged. Raises `CannotTell`."""
         asked = kafka_ask.describe_topics(self._admin, [*self.topics], self._answer_s)()
         for name, topic in self.topics.items():
             try:
@@ -251,7 +254,7 @@ class Log:
 
 
 def cannot_tell(error: KafkaException, admin: kafka_client.Admin, what: str) -> CannotTell:
-    """Why a call failed: what has failed and Kafka's own words, or why the cluster is out of reach."""
+    """Return why a call failed: the call and Kafka's message, or why the cluster is unreachable."""
     found = kafka_client.explain(error.args[0], admin)
     if found:
         return CannotTell(found.code, found.sentence)
@@ -266,8 +269,8 @@ def read_last(
     take: Callable[[ReadRecord], None],
     is_known: Callable[[int], bool],
 ) -> None:
-    """Hand over the last records before `ends` of a topic's partitions: more and more of them, until of each partition it is
-    known what was looked for, or all were handed over. Some are handed over again then. Raises `CannotTell`.
+    """Hand over the last records before `ends` of a topic's partitions. The number of records grows until `is_known` is true
+    for each partition, or until the whole partition was read. Records may be handed over repeatedly. Raises `CannotTell`.
     """
     back = _LAST
     while True:

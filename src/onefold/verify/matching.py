@@ -1,13 +1,14 @@
-"""Each output record against the row as its input record made it.
+"""Compare each output record with the row as of its input record.
 
-Topics are read side by side, so the model is ahead of the output records of one row and behind those of another. A change of a
-row waits until its output record is read; an output record waits until the model takes the input record that it names. Of several
-changes of a row in one transaction the processor may write the last one alone: a change is dropped when a later one of the same
-row was written. It is missing if `commits` knows that its transaction had ended by then. What waits of a row in the end is
-an output record that is missing.
+Topics are read side by side, so the model is ahead of the output records of one row and behind those of the next. A change of a
+row waits for its output record. An output record waits until the model takes the input record that it names.
 
-Memory: what waits. A model whose rows do not note their changes (`models.TrackedRows`) has only the last change of each row: an
-output record that is read when the row has changed again is counted as not compared.
+After several changes of a row in one transaction, the processor may write only the last change. So a change is dropped when a
+later change of the same row was written. The dropped change is missing if its transaction is known to have ended in between
+(`commits`). The changes that still wait at the end are missing output records.
+
+Memory: the waiting changes and records. A model without `models.TrackedRows` has only the last change of each row: an output
+record read after a further change of the row counts as not compared.
 """
 
 from collections import Counter, deque
@@ -35,8 +36,12 @@ _EXACT = Context(prec=150_000)
 
 
 class Change(NamedTuple):
-    """What an input record made of a row. `values`: None: it removed the row. `key`: the state key of the input; None: it was a
-    tick. `before`: the values before; None: there was no row, or they are not known.
+    """The change of a row by an input record.
+
+    Attributes:
+        values: the new values; None: the row was removed.
+        key: the state key of the input; None: a tick.
+        before: the values before; None: no row, or unknown.
     """
 
     source: Source
@@ -46,8 +51,12 @@ class Change(NamedTuple):
 
 
 class Early(NamedTuple):
-    """An output record whose input the model has not taken. `named`: the Kafka key that the table names, if it does. `is_later`:
-    whether its row had an output record. `version`: of `Matching.versions`.
+    """An output record read before the model takes its input.
+
+    Attributes:
+        named: the Kafka key by the rule of the table; None: the table has no rule.
+        is_later: whether the row had an earlier output record.
+        version: the result of `Matching.versions`.
     """
 
     table: Table
@@ -64,9 +73,9 @@ class Matching:
     """Compares the output records of a workload's tables.
 
     Args:
-        partitions: of each topic.
-        model: has the rows.
-        fate: of an input record; `Fate.NONE` while the model has not taken it.
+        partitions: by topic, the number of partitions.
+        model: the model with the rows.
+        fate: returns the fate of an input record; `Fate.NONE` until the model has taken the record.
     """
 
     def __init__(
@@ -77,41 +86,41 @@ class Matching:
         self._fate = fate
         self._states = partitions[workload.inputs[0]]
         self._layouts = {table.topic: Layout(partitions[table.topic]) for table in self._tables}
-        # The topics with as many partitions as the inputs.
+        # The topics with the same number of partitions as the inputs.
         self._alike = {table.topic for table in self._tables if partitions[table.topic] == self._states}
         self._changes: dict[str, dict[Key, deque[Change]]] = {table.name: {} for table in self._tables}
-        #: How many changes wait for an output record.
+        #: The number of changes that wait for an output record.
         self.ahead = 0
         self._early: dict[Source, list[Early]] = {}
-        #: Where transactions of the processor end.
+        #: The known ends of the processor's transactions.
         self.commits = Commits()
-        # The last changes of a row in their transactions whose output record was not read before that of a later transaction.
+        # The last changes of a row in their transactions, without an output record before the one of a later transaction.
         self._unwritten: dict[tuple[str, Key, Source], Change] = {}
-        # Per row and output partition what was written last of tables with columns that grow; None: it is not known.
+        # For tables with increments: by row and output partition, the last written values; None: unknown.
         may = may_add(workload)
         self._grown: dict[str, dict[Key, dict[int, Values | None]]] = {
             table.name: {} for table in self._tables if table.adds or table.name in may
         }
-        # By table without `adds`, how many output records may say by how much the row grows, as for a merge that adds them up.
+        # By table without `adds`, the number of output records that fit as increments, for a merge that adds them up.
         self._growing = Counter[str]()
-        # Tables whose rows the model changes later than with their input, or replaces as a whole.
+        # Tables with rows that the model changes after their input, or replaces as a whole.
         self._late = set[str]()
-        # By table and row, the first output record of the row, where it is wrong: unless older ones lie in another partition.
+        # By table and row, a wrong first output record. The record may be right if older records lie in a different partition.
         self._first_wrong: dict[tuple[str, Key], Finding] = {}
-        #: How many output records were compared, and how many could not be.
+        #: The number of output records compared, and the number not comparable.
         self.compared = self.passed_over = 0
-        #: What is wrong with them.
+        #: The mismatches of the output records.
         self.findings: list[Finding] = []
         self._prepare()
 
     def _prepare(self) -> None:
-        """Functions and what is looked up often, which are no state."""
+        """Set functions and lookups, which are no part of the state."""
         self._told = {table.name: told_of(table) for table in self._tables}
         self._named = {table.name: _naming(table) for table in self._tables}
         self._seen = dict(self._model.rows)
         self._noting = {table.name for table in self._tables if hasattr(self._seen[table.name], "changed")}
-        #: Makes of an output record what `judged` is given back when the record was compared, with the right values of the row;
-        #: None: these are not known.
+        #: `versions` makes an object of an output record. `judged` gets this object back after the comparison, with the right
+        #: values of the row; None: unknown values.
         self.versions: Callable[[Table, Key, dict[str, Any], LastOutput, LastOutput | None], Any] | None = None
         self.judged: Callable[[Table, Key, Any, Values | None], None] | None = None
 
@@ -127,11 +136,11 @@ class Matching:
 
     @property
     def is_tracked(self) -> bool:
-        """Whether the model notes all its changes: if not, output records are to be read before their inputs."""
+        """Whether the model notes all its changes. If not, output records must be read before their inputs."""
         return len(self._noting) == len(self._tables)
 
     def undeclared(self) -> str:
-        """That the model may leave out which columns a merge adds up, in one sentence; or ""."""
+        """Return a sentence if `adds` may lack columns that a merge adds up; or ""."""
         for table in self._tables:
             if many := self._growing[table.name]:
                 return (
@@ -141,18 +150,18 @@ class Matching:
         return ""
 
     def take_doubtful(self) -> list[Finding]:
-        """Output records that are wrong as the first of their row, now that nothing is ahead of them. They are given once."""
+        """Return wrong first output records of a row, once each. The caller has read all earlier records."""
         found = [*self._first_wrong.values()]
         self._first_wrong.clear()
         return found
 
     @property
     def behind(self) -> int:
-        """How many input records were named by output records and not taken."""
+        """The number of input records named by output records and not taken yet."""
         return len(self._early)
 
     def changed(self, source: Source, key: str | None, fate: int) -> None:
-        """Take what the input record at `source` has changed in the model's rows; it has this fate."""
+        """Take the changes in the model's rows by the input record at `source`, which has this fate."""
         early: dict[tuple[str, Key], list[Early]] = {}
         for one in self._early.pop(source, ()) if self._early else ():
             early.setdefault((one.table.name, one.row), []).append(one)
@@ -191,18 +200,18 @@ class Matching:
                 self._phantom(one, fate)
 
     def _rows(self) -> Iterator[tuple[Table, Any]]:
-        """The rows of the tables whose changes are noted."""
+        """Yield the tables with noted changes, and their rows."""
         rows = self._model.rows
         for table in self._tables:
             found = rows[table.name]
             if found is not self._seen[table.name]:
                 self._seen[table.name] = found
-                self._late.add(table.name)  # what has changed with it, nobody noted
+                self._late.add(table.name)  # changes by the replacement are not noted
             if table.name in self._noting:
                 yield table, found
 
     def _is_late(self, table: Table) -> bool:
-        """Whether it is unknown which input has changed a row of the table, and to what: no notes, or rows follow later."""
+        """Return whether the input behind a change of a row is unknown: changes are not noted, or rows change later."""
         if table.name in self._noting and table.name not in self._late:
             self._settle()
         return table.name not in self._noting or table.name in self._late
@@ -228,10 +237,10 @@ class Matching:
         """Take an output record; the arguments are those of `outputs.Heard`."""
         source = written.source
         if self._unwritten:
-            self._unwritten.pop((table.name, row, source), None)  # it lies in a partition that was read later
+            self._unwritten.pop((table.name, row, source), None)  # its partition was read later
         version = self.versions(table, row, fields, written, before) if self.versions and is_last else None
         if is_last and before and before.source.offset >= source.offset and before.source[:2] == source[:2]:
-            return self._judged(table, row, version, None)  # a doubled output, which is named already
+            return self._judged(table, row, version, None)  # a doubled output, named already
         try:
             values = self._told[table.name](fields)
         except (ValueError, ArithmeticError) as error:
@@ -246,9 +255,7 @@ class Matching:
             self._early.setdefault(source, []).append(one)
         elif self._fate(source) != Fate.ACCEPTED:
             self._phantom(one)
-        elif not is_last or self._is_elsewhere(
-            one
-        ):  # its change is gone, if a later record of the row was read before it
+        elif not is_last or self._is_elsewhere(one):  # a later record of the row may have removed the change
             self._layouts[table.topic].take(
                 _text(record.key), written.partition, written.offset, source, row_of(table, row)
             )
@@ -260,7 +267,7 @@ class Matching:
         return None
 
     def _change(self, table: Table, row: Key, source: Source) -> Change | None:
-        """What the input has made of the row. It waits no longer, nor does what was before it."""
+        """Return the change of the row by the input. This change and the earlier ones no longer wait."""
         waiting = self._changes[table.name].get(row)
         if waiting is None:
             return None
@@ -276,7 +283,9 @@ class Matching:
         return None
 
     def _drop(self, table: Table, row: Key, over: Sequence[Change], written: Change) -> None:
-        """Changes of the row wait no longer, for a later one was written. The last one of each transaction before was, too."""
+        """Drop changes of the row, because a later change was written. Note the last change of each earlier transaction as
+        unwritten.
+        """
         self.ahead -= len(over)
         before = over[0].before
         for one, after in pairwise((*over, written)):
@@ -286,7 +295,7 @@ class Matching:
                 before = after.before
 
     def _differs(self, table: Table, before: Values | None, after: Values) -> bool:
-        """Whether an output record of the row tells the two apart."""
+        """Return whether an output record of the row would differ."""
         if before is None:
             return True
         told, names = contracts()[table.topic].fields, tuple(column.name for column in table.columns)
@@ -294,18 +303,18 @@ class Matching:
         return any(name in told and name not in generated for name in differing(table, names, before, after))
 
     def unwritten(self) -> Iterator[Finding]:
-        """The output records that are missing though later ones of their rows were written."""
+        """Yield the missing output records of rows with later output records."""
         for (name, row, _), change in self._unwritten.items():
             table = next(table for table in self._tables if table.name == name)
             yield from self._missing(table, row, change)
 
     def forget(self, reached: Mapping[tuple[str, int], int]) -> None:
-        """Forget what is unwritten, and where transactions end below these offsets: no change there waits any more."""
+        """Forget unwritten changes, and the ends of transactions below these offsets, where no change waits any more."""
         self._unwritten.clear()
         self.commits.forget(reached)
 
     def _judged(self, table: Table, row: Key, version: Any, right: Values | None) -> None:
-        if self.judged is not None and version is not None:  # None: it was read before anybody asked for versions
+        if self.judged is not None and version is not None:  # None: read before `versions` was set
             self.judged(table, row, version, right)
 
     def _compare_with_last(self, one: Early, key: str | None) -> None:
@@ -316,7 +325,7 @@ class Matching:
             self._pass_over(one)
 
     def _is_elsewhere(self, one: Early) -> bool:
-        """Whether the record does not lie in the partition of its Kafka key, as before partitions were added."""
+        """Return whether the record lies outside the partition of its Kafka key, as after an increase of partitions."""
         return partition_of(_text(one.kafka_key), self._layouts[one.table.topic].partitions) != one.written.partition
 
     def _pass_over(self, one: Early) -> None:
@@ -326,18 +335,18 @@ class Matching:
         self._judged(one.table, one.row, one.version, None)
 
     def before(self, reached: Mapping[tuple[str, int], int]) -> None:
-        """Name the output records that wait for an input below these offsets, all of which the model has taken: there is none."""
+        """Name the output records that wait for an input below these offsets: the model has taken all of these inputs."""
         for source in [source for source in self._early if source.offset < reached.get(source[:2], 0)]:
             for one in self._early.pop(source):
                 self._phantom(one)
 
     def beyond(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
-        """An input record at one of these offsets or behind them that is named; None: there is none."""
+        """Return an input record at or behind these offsets that an output record names; None: no such record."""
         return next((source for source in self._early if source.offset >= reached.get(source[:2], 0)), None)
 
     def left(self) -> Iterator[Finding]:
-        """What is wrong now that all topics were read: of each row, the last output record if it is missing; output records that
-        name no input record, and those that do not lie in the partition of their Kafka key.
+        """Yield the mismatches known after all topics were read. Of each row, the last output record may be missing. Output
+        records may name no input record, or lie outside the partition of their Kafka key.
         """
         for table in self._tables:
             for row, waiting in self._changes[table.name].items():
@@ -349,7 +358,9 @@ class Matching:
         yield from found
 
     def missing(self, reached: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
-        """Rows without the output record of an input below these offsets, whose output records were all read. It is said once."""
+        """Yield missing output records of inputs below these offsets, once each. The caller has read all output records of
+        these inputs.
+        """
         for table in self._tables:
             changes = self._changes[table.name]
             for row in [
@@ -365,12 +376,12 @@ class Matching:
 
     def _missing(self, table: Table, row: Key, change: Change) -> Iterator[Finding]:
         if change.values is None or self._is_late(table):
-            return  # what is removed needs no output record, and what changes later may have it with another input
+            return  # a removed row needs no output record, and a row that changes later may have one from a later input
         text = "it was never written"
         yield Finding("missing output", table.topic, row_of(table, row), source=str(change.source), text=text)
 
     def misplaced(self) -> Iterator[Finding]:
-        """Output records that do not lie in the partition of their Kafka key. It is said once."""
+        """Yield output records outside the partition of their Kafka key, once each."""
         for topic, layout in self._layouts.items():
             yield from misplaced(topic, layout.misplaced())
 
@@ -412,14 +423,14 @@ class Matching:
         self._judged(table, one.row, one.version, change.values)
 
     def _differing(self, one: Early, right: Values | None) -> dict[str, tuple[Any, Any]]:
-        """By column what an output record should have and has; nothing where that is not known."""
+        """Return the differences of an output record by column, as expected and found values; empty if unknown."""
         if right is None or one.values == right:
             return {}
         names = tuple(column.name for column in one.table.columns)
         return differing(one.table, names, right, without_untold(right, one.values))
 
     def _is_changed_later(self, one: Early, change: Change) -> bool:
-        """Whether the model changes the row, or others of its table, again after its input."""
+        """Return whether the model changes the row, or any row of its table, after its input."""
         name = one.table.name
         if name not in self._late:
             self._settle()
@@ -429,9 +440,9 @@ class Matching:
         return name in self._late
 
     def _grown_by(self, one: Early, values: Values | None, columns: tuple[str, ...]) -> Values | None:
-        """The values of an output record that says by how much these columns grow, `UNTOLD` for each whose growth is not exact;
-        None: they are not known, as those of the first one in a partition if others lie elsewhere. The first one of a row grows
-        by its `values`.
+        """Return the values of an output record with increments in `columns`, `UNTOLD` for an inexact increment. The increments
+        in the first record of a row are its `values`. None: the values are unknown, as for the first record in a partition if
+        earlier records of the row lie elsewhere.
         """
         table, partition = one.table, one.written.partition
         grown = self._grown[table.name].setdefault(one.row, {})
@@ -451,7 +462,7 @@ class Matching:
         )
 
     def _misplaced(self, one: Early, change: Change) -> dict[str, tuple[Any, Any]]:
-        """The Kafka key, where it is not that of the row. Under the right one, its partition is noted."""
+        """Return a wrong Kafka key, as expected and found key. With the right key, note the partition for `misplaced`."""
         source, partition, table = change.source, one.written.partition, one.table
         is_at_home = partition == source.partition and one.named is None and table.topic in self._alike
         layout = self._layouts[table.topic]
@@ -476,7 +487,7 @@ def _are_numbers(differs: dict[str, tuple[Any, Any]]) -> bool:
 
 
 def growth(value: Any, before: Any) -> Any:
-    """By how much a number has grown; `UNTOLD` where that is not exact, or it became NULL."""
+    """Return the increment of a number; `UNTOLD` for an inexact increment, or for a new NULL."""
     if value is None or isinstance(value, float) or isinstance(before, float):
         return UNTOLD
     if before is None:
@@ -492,7 +503,9 @@ def _naming(table: Table) -> Callable[[dict[str, Any]], str] | None:
 
 
 def told_of(table: Table) -> Callable[[dict[str, Any]], Values]:
-    """What makes a row of the fields of an output record: `UNTOLD` where Postgres computes a column, or no field says it."""
+    """Return a function from the fields of an output record to a row, with `UNTOLD` for a column computed by PostgreSQL or
+    without a field.
+    """
     told = contracts()[table.topic].fields
     columns = [column for column in table.columns if column.name in told and not column.generated]
     read = picked([column.name for column in columns], [KINDS[column.kind].from_output for column in columns])
@@ -507,6 +520,6 @@ def _spread(values: Values, places: list[int]) -> Values:
 
 
 def finding(kind: str, table: Table, key: Key, written: LastOutput, wrong: dict[str, Any], text: str = "") -> Finding:
-    """What is wrong with an output record."""
+    """Return the mismatch of an output record."""
     place = f"{table.topic}/{written.partition}/{written.offset}"
     return Finding(kind, table.topic, row_of(table, key), wrong, place, str(written.source), text)

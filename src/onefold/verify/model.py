@@ -1,4 +1,4 @@
-"""A model in a few lines: what one input makes of the rows. The rest of a workload comes from the contracts.
+"""A verification model from functions: the rows that result from one input. The schemas determine the rest of a workload.
 
     def apply(scan, tables):
         places = tables["parcels.places"]
@@ -6,8 +6,8 @@
         if held is None or scan["at"] > held["at"]:
             places.put(scan)
 
-Inputs come as dicts, in the order of their partition, checked against their contract. Rows are dicts as well. A model that
-has to hold tens of millions of rows, or that adds all of them up at the end, is a class of its own: see `expect.Model`.
+Inputs are dicts, checked against their schema, in the order of their partition. Rows are dicts, too. A model with tens of
+millions of rows, or with sums at the end, is a class of its own: see `models.RowModel`.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +24,8 @@ Fields = Mapping[str, Any]
 
 
 class Rows:
-    """The rows of one table, as far as the inputs go. `expected` is what the verifier compares with. `record` is the input record
-    that is applied: when it was sent, in `timestamp_ms`, and its sender's `headers`.
+    """The rows of one table after the inputs so far. `expected` has the rows for the comparison. `record` is the present input
+    record, with its timestamp in `timestamp_ms` and the sender's `headers`.
     """
 
     def __init__(self, table: Table) -> None:
@@ -38,22 +38,24 @@ class Rows:
         self.changed = False
 
     def get(self, *key: Any) -> dict[str, Any] | None:
-        """What was put for this key last, columns and notes, or None. Changing it changes no row: put it again."""
+        """Return the row of a key as last put, with columns and notes; or None. A change of the dict changes no row: call `put`
+        again.
+        """
         found = self.expected.get(key)
         return None if found is None else dict(zip(self._names, found[0], strict=True)) | self._noted.get(key, {})
 
     def here(self) -> list[dict[str, Any]]:
-        """As `get`, what was put for each key in the partition of the input that is applied, or of the tick; in order of the
-        keys.
+        """Return all rows in the partition of the present input or tick, as `get` does, in the order of the keys. A row is in
+        the partition of its last change.
         """
         keys = sorted(key for key, (_, source) in self.expected.items() if source.partition == self.source.partition)
         return [row for key in keys if (row := self.get(*key)) is not None]
 
     def put(self, fields: Fields) -> None:
-        """The row of its key, new or in the place of the one that was there.
+        """Set the row of its key.
 
-        Fields that are no columns are notes: `get` gives them back, such as the ids that were counted already, and nothing
-        is compared with them.
+        Fields without a column are notes, such as ids counted already: `get` returns the notes, and the verifier does not
+        compare notes.
 
         Raises:
             CannotTell: a column is missing.
@@ -71,23 +73,23 @@ class Rows:
         self.changed = True
 
 
-#: Takes one input, and puts the rows that it changes. What changes none is counted as ignored. Raises
-#: `decode.Inadmissible` when a rule forbids the input, before it puts any.
+#: Takes one input, and puts the changed rows. An input without a changed row counts as ignored. Raises `decode.Inadmissible`
+#: before any change if a rule forbids the input.
 Apply = Callable[[Fields, Mapping[str, Rows]], None]
 
-#: Takes one tick: the milliseconds since 1970, and the tables. It is for the rows of its partition alone, which `Rows.here`
-#: gives; for the rest it is as `Apply`.
+#: Takes one tick: the milliseconds since 1970, and the tables. A tick may change only the rows of its partition, as returned by
+#: `Rows.here`. The rest is as in `Apply`.
 ApplyTick = Callable[[int, Mapping[str, Rows]], None]
 
-#: Takes the state key that a tombstone deletes, as a text, and the tables; for the rest it is as `Apply`.
+#: Takes the state key of a tombstone, as text, and the tables. The rest is as in `Apply`.
 ApplyDelete = Callable[[str, Mapping[str, Rows]], None]
 
-#: The field by which inputs belong together, or a function of the input.
+#: The field with the state key of an input, or a function of the input.
 Key = str | Callable[[Fields], Any]
 
 
 class _Made:
-    """The `expect.Model` that functions make."""
+    """A `models.RowModel` from functions."""
 
     def __init__(
         self,
@@ -106,7 +108,9 @@ class _Made:
         self.record: ReadRecord | None = None
 
     def key(self, value: dict[str, Any], source: Source) -> str:
-        """As the processor has it: the text of what the topology's `key` gives. Raises `CannotTell` without that field."""
+        """Return the state key, as the processor computes it: the text of the topology's `key`. Raises `CannotTell` for a
+        missing field.
+        """
         key = self._key[source.topic]
         if not isinstance(key, str):
             return str(key(value))
@@ -115,15 +119,15 @@ class _Made:
         return str(value[key])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Whether it changed a row."""
+        """Apply an input. Return whether a row changed."""
         return self._changes(source, lambda: self._apply[source.topic](value, self._tables))
 
     def delete(self, key: str, source: Source) -> bool:
-        """Whether it changed a row."""
+        """Apply a tombstone. Return whether a row changed."""
         return self._changes(source, lambda: self._delete[source.topic](key, self._tables))
 
     def tick(self, at_ms: int, source: Source) -> bool:
-        """Whether it changed a row."""
+        """Apply a tick. Return whether a row changed."""
         apply = self._tick
         assert apply is not None, "only a workload with ticks is told them"
         return self._changes(source, lambda: apply(at_ms, self._tables))
@@ -135,7 +139,7 @@ class _Made:
         return any(rows.changed for rows in self._tables.values())
 
     def settle(self) -> None:
-        """Rows are kept up to date all the time."""
+        """Do nothing: rows are always up to date."""
 
 
 def model(
@@ -153,28 +157,28 @@ def model(
     not_judged: Mapping[str, str] | None = None,
     on_dead_letter: str = "pass",
 ) -> Workload:
-    """A workload whose rows `apply` makes.
+    """Make a workload with the rows from `apply`.
 
     Args:
         name: of the pipeline.
-        apply: takes an input and puts rows; or one such function for each input topic, by its name.
+        apply: takes an input and puts rows; or a dict with a function for each input topic.
         inputs: the topics.
-        key: the field by which inputs belong together, as in the topology; or a function of the input; or, where topics
-            differ in it, one of both for each input topic, by its name.
-        tables: what must be compared. Their columns are the fields of their topic's schema, unless they say otherwise.
-        views: what must show the same as a table.
-        tick: takes a tick and puts rows, where the topology declares one.
-        apart: without effect; a model of an earlier version may say it.
-        tombstones: what becomes of a null value, as in the topology: "reject", "ignore" or "event".
-        delete: with "event", takes the state key that a tombstone deletes, as a text, and puts rows; or one such function for
-            each input topic, by its name.
-        not_judged: what of the pipeline no table says, each with the reason: output topics and tables, and fields and columns
-            as `topic.field` and `table.column`. `onefold check` asks for them, and a verdict lists them.
-        on_dead_letter: what becomes of the later events of a key after one was rejected, as in the topology: "pass" or "park".
+        key: the field with the state key, as in the topology, or a function of the input; or a dict with a field or a function
+            for each input topic.
+        tables: the tables to compare. Columns are the fields of the topic's schema, unless the table names its columns.
+        views: the views that must show the content of a table.
+        tick: takes a tick and puts rows, if the topology declares a tick.
+        apart: without effect; accepted with a warning, for models of earlier versions.
+        tombstones: the handling of a null value, as in the topology: "reject", "ignore" or "event".
+        delete: for "event", takes the state key of a tombstone, as text, and puts rows; or a dict with a function for each
+            input topic.
+        not_judged: everything without a comparison, each with the reason: output topics and tables, and fields and columns as
+            `topic.field` and `table.column`. `onefold check` reports missing names, and a verdict lists the names.
+        on_dead_letter: the handling of later events of a key after a rejected one, as in the topology: "pass" or "park".
 
     Raises:
-        ValueError: `apply`, `key` or `delete` names topics, and not just those of `inputs`; or `tombstones` is none of the
-            three, or "event" without a `delete`.
+        ValueError: the topics in `apply`, `key` or `delete` are not exactly `inputs`, or `tombstones` or `on_dead_letter` has
+            an unknown value. The error is also raised for "event" without `delete`, and for `delete` without "event".
     """
     applies = apply if isinstance(apply, Mapping) else dict.fromkeys(inputs, apply)
     keys = key if isinstance(key, Mapping) else dict.fromkeys(inputs, key)

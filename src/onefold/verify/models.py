@@ -1,4 +1,4 @@
-"""What a model of a pipeline gives the judge: which rows there must be, and what else."""
+"""The interfaces of verification models: the expected rows, feedback records, jobs and objects of a pipeline."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -14,17 +14,17 @@ Row = tuple[tuple[Any, ...], Source]
 
 
 class TrackedRows(dict[Key, Row]):
-    """The rows of one table in a model: a dict that notes the keys whose rows are set or removed.
+    """The rows of one table in a model: a dict that notes the keys of set and removed rows.
 
-    With it `verify` reads inputs and outputs side by side. Of a model with plain dicts it reads the output records first, and
-    holds them in memory.
+    With `TrackedRows`, `verify` reads inputs and outputs side by side. For a model with plain dicts, `verify` first reads all
+    output records, and holds these in memory.
     """
 
     __slots__ = ("before", "changed")
 
     def __init__(self, rows: Mapping[Key, Row] = MappingProxyType({})) -> None:
         super().__init__(rows)
-        #: The keys, since they were taken from here; and what their rows were before, None where there was none.
+        #: The keys of changed rows, until the caller clears them; and the rows before, None for a new row.
         self.changed: list[Key] = []
         self.before: dict[Key, Row | None] = {}
 
@@ -33,7 +33,7 @@ class TrackedRows(dict[Key, Row]):
         self.before.setdefault(key, self.get(key))
 
     def __setitem__(self, key: Key, row: Row) -> None:
-        self.changed.append(key)  # as `_note`: a call takes as long as all the rest
+        self.changed.append(key)  # `_note`, inlined: a call is expensive
         self.before.setdefault(key, self.get(key))
         super().__setitem__(key, row)
 
@@ -47,24 +47,24 @@ class TrackedRows(dict[Key, Row]):
         return self
 
     def update(self, *rows: Any, **named: Any) -> None:
-        """Set rows, as of a dict."""
+        """Set rows, as `dict.update` does."""
         for key, row in dict(*rows, **named).items():
             self[key] = row
 
     def setdefault(self, key: Key, row: Any = None) -> Any:
-        """The row; it is set if there is none."""
+        """Return the row of the key. A missing row is set first."""
         if key not in self:
             self[key] = row
         return self[key]
 
     def pop(self, key: Key, *default: Any) -> Any:
-        """Remove the row, and return it."""
+        """Remove the row and return it."""
         if key in self:
             self._note(key)
         return super().pop(key, *default)
 
     def popitem(self) -> tuple[Key, Row]:
-        """Remove the row that was set last, and return its key and itself."""
+        """Remove the row that was set last. Return its key and the row."""
         if self:
             self._note(next(reversed(self)))
         return super().popitem()
@@ -80,7 +80,7 @@ class TrackedRows(dict[Key, Row]):
 
 
 def _restored(kind: type[TrackedRows], rows: dict[Key, Row], attributes: dict[str, Any]) -> TrackedRows:
-    """What a checkpoint has, of a class whose `__init__` may want anything."""
+    """Restore rows from a checkpoint, without `__init__`, which may require arguments in a subclass."""
     found = kind.__new__(kind)
     dict.update(found, rows)
     found.changed, found.before = [], {}
@@ -90,65 +90,68 @@ def _restored(kind: type[TrackedRows], rows: dict[Key, Row], attributes: dict[st
 
 
 class RowModel(Protocol):
-    """What a domain's rows must be. One with an attribute `record` is given there each input record that it takes next, with the
-    time at which it was sent and the headers of its sender.
+    """A model of a pipeline's rows. If the model has an attribute `record`, the verifier sets each input record there before
+    `apply`, with the sender's timestamp and headers.
     """
 
     @property
     def rows(self) -> Mapping[str, Mapping[tuple[Any, ...], tuple[tuple[Any, ...], Source]]]:
-        """`rows[table][key]`: the values by column, and the source that last changed them."""
+        """`rows[table][key]`: the values by column, and the source of the last change."""
 
     def key(self, value: dict[str, Any], source: Source, /) -> str:
-        """The text of the state key of a well-formed value."""
+        """Return the text of the state key of a well-formed value."""
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take one value; False when it changes nothing. Raises `Inadmissible` when a rule forbids it."""
+        """Apply a value. Return False if nothing changes. Raises `Inadmissible` if a rule forbids the value."""
 
     def settle(self) -> None:
-        """Bring `rows` up to date with all that was applied. Output records of a table whose rows change only here are not
-        compared one by one: for that, rows must be right as soon as their input was applied.
+        """Bring `rows` up to date with all applied values. The output records of a table with row changes only in `settle` are
+        not compared one by one: such a comparison needs correct rows directly after `apply`.
         """
 
 
 class TickingModel(RowModel, Protocol):
-    """What is right in a domain with ticks."""
+    """A model of a pipeline with ticks."""
 
     def tick(self, at_ms: int, source: Source) -> bool:
-        """Take one tick, which is for the keys of its partition alone: those whose values had a source in it. False when it
-        changes nothing. Raises `Inadmissible`, before it changes anything, when a rule forbids it.
+        """Apply a tick, which affects only the keys of its partition: keys with a source in this partition. Return False if
+        nothing changes. Raises `Inadmissible` before any change if a rule forbids the tick.
 
         Args:
-            at_ms: the time, in milliseconds since 1970. In one partition it only goes up.
+            at_ms: the time, in milliseconds since 1970. The time only increases in a partition.
             source: of the tick.
         """
 
 
 class DeletingModel(RowModel, Protocol):
-    """What is right in a domain whose tombstones are events."""
+    """A model of a pipeline with tombstones as events."""
 
     def delete(self, key: str, source: Source) -> bool:
-        """Take the tombstone of a state key. False when it changes nothing. Raises `Inadmissible` when a rule forbids it."""
+        """Apply the tombstone of a state key. Return False if nothing changes. Raises `Inadmissible` if a rule forbids the
+        tombstone.
+        """
 
 
 class Feeding(RowModel, Protocol):
-    """A model of a pipeline that feeds itself, or that has queues."""
+    """A model of a pipeline with feedback topics or queues."""
 
     def feeds(self) -> Iterable[tuple[str, Fields] | tuple[str, Fields, str]]:
-        """What the value that was applied last makes the pipeline write into inputs of its own and into its queues: topic, all
-        fields, and for a queue the Kafka key, where it is not the state key. It is asked for after values that changed something.
+        """Return the expected records in feedback topics and queues from the last applied value: the topic and all fields. A
+        queue record also has its Kafka key, if different from the state key. The verifier calls `feeds` only after a value with
+        a change.
         """
 
 
 class Making(RowModel, Protocol):
-    """A model of a pipeline whose workers make objects in a store."""
+    """A model of a pipeline with workers that make objects in a store."""
 
     def unmade(self) -> str:
-        """What was asked for and is not reported to be made, in one sentence; "" when all is."""
+        """Return which requested object is not reported as made yet, in one sentence; "" if none."""
 
     def judge_made(self, store: ObjectReader) -> tuple[list[Check], list[Finding]]:
-        """What was compared in the object store, and what is wrong there."""
+        """Return the checks of the object store, and the mismatches there."""
 
     def follow_made(self, store: ObjectReader) -> Callable[[], Iterable[Finding]]:
-        """What says, whenever it is asked, what is wrong with the objects that were reported since. An error of the store may
-        come out of it; then it is asked again.
+        """Return a function that lists the mismatches of objects reported since its last call. After an error of the store,
+        call the function again.
         """

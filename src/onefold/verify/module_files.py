@@ -1,7 +1,7 @@
-"""What a module is made of: the files of all modules that it imports, also by way of others, and the distributions of libraries.
+"""Find the files of a module and of all its direct and indirect imports, and the distributions of libraries.
 
-Imports are read in the sources, so what else a process has loaded changes nothing. A module that a loaded module holds, or an
-object of it, counts as imported, too: its name may be nowhere in the source.
+The imports come from the source code, so further modules loaded in the process have no influence. A module that a loaded module
+refers to, directly or through an object, also counts as imported, because its name may be missing in the source.
 """
 
 import ast
@@ -18,19 +18,21 @@ from typing import NamedTuple
 
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
-# Its modules import one another, and what the verifier is made of is known.
+# Imports of Onefold's modules are not followed: they import one another, and a fingerprint includes the verifier anyway.
 _ONEFOLD = "onefold"
 
 
 class MadeOf(NamedTuple):
-    """By name the files of modules that are in no distribution, and the distributions of those that are."""
+    """The files of modules outside of distributions, by module name, and the distributions of the remaining modules."""
 
     files: dict[str, Path]
     distributions: set[str]
 
 
 def made_of(module: ModuleType) -> MadeOf:
-    """Of a loaded module. Modules of the same top-level package count as files, wherever the package is installed."""
+    """Find the files and distributions of a loaded module. Modules of the same top-level package count as files, even if
+    installed.
+    """
     files, libraries = dict[str, Path](), set[str]()
     seen, waiting = set[str](), [module.__name__]
     own = {module.__name__.partition(".")[0], _ONEFOLD}
@@ -56,7 +58,7 @@ def made_of(module: ModuleType) -> MadeOf:
 
 
 def imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """The names that a module of a package imports. Some may be names of things in a module."""
+    """Yield the names imported by a module of a package. A name may be an object in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -66,7 +68,7 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where a module is found, without loading a package."""
+    """Find a module without loading a package."""
     if name in sys.modules:
         return getattr(sys.modules[name], "__spec__", None)
     package, _, _ = name.rpartition(".")
@@ -87,7 +89,7 @@ def _imported(name: str, spec: ModuleSpec, path: Path) -> Iterator[str]:
         if not isinstance(value, ModuleType):
             of = value if isinstance(value, FunctionType | type) else type(value)
             yield str(of.__module__)
-        elif value.__name__.rpartition(".")[0] != name:  # a package has each module that anything loads of it
+        elif value.__name__.rpartition(".")[0] != name:  # a package refers to its submodules loaded by any module
             yield value.__name__
 
 
@@ -97,7 +99,7 @@ def _distributions(libraries: Iterable[str]) -> set[str]:
 
 
 def _with_needs(distributions: Iterable[str]) -> set[str]:
-    """And those that they need."""
+    """Add the distributions required by these distributions."""
     found, waiting = set[str](), [*distributions]
     while waiting:
         name = waiting.pop()

@@ -1,9 +1,9 @@
-"""Reading an object store, by the judge's own hand: a folder, or a bucket of S3. It writes nothing.
+"""The verifier's own reader of an object store: a folder, or an S3 bucket. Nothing is written.
 
     file:///var/lib/onefold/objects     a folder
     s3://bucket/prefix                  a prefix of a bucket
 
-An object lies there as `objects/<name>`, and its expiry mark, if it has one, as `marks/<name>`.
+An object is stored as `objects/<name>`, and its expiration marker, if any, as `marks/<name>`.
 """
 
 from collections.abc import Iterator
@@ -19,37 +19,37 @@ OBJECTS, MARKS = "objects/", "marks/"
 
 
 class ObjectReader(Protocol):
-    """What a judge asks of a store."""
+    """An object store, for reading."""
 
     def get(self, name: str) -> bytes | None:
-        """An object's content; None: there is no such object."""
+        """Return an object's content; None: the object does not exist."""
 
     def names(self, prefix: str) -> Iterator[str]:
-        """The names of all objects that begin so."""
+        """Yield the names of all objects with this prefix."""
 
     def marked(self) -> set[str]:
-        """The names of those that have an expiry mark."""
+        """Return the names of objects with an expiration marker."""
 
 
 class Folder:
-    """A folder with one file an object."""
+    """A folder with one file for each object."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def get(self, name: str) -> bytes | None:
-        """An object's content; None: there is no such object."""
+        """Return an object's content; None: the object does not exist."""
         try:
             return (self._folder / OBJECTS / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def names(self, prefix: str) -> Iterator[str]:
-        """The names of all objects that begin so."""
+        """Yield the names of all objects with this prefix."""
         return (name for name in self._below(OBJECTS) if name.startswith(prefix))
 
     def marked(self) -> set[str]:
-        """The names of those that have an expiry mark."""
+        """Return the names of objects with an expiration marker."""
         return set(self._below(MARKS))
 
     def _below(self, kind: str) -> Iterator[str]:
@@ -57,16 +57,16 @@ class Folder:
         return (path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.is_file())
 
 
-# A signature names some region, also where servers have none.
+# A signature requires a region, even for servers without regions.
 _ANY_REGION = "us-east-1"
 
 
 class Bucket:
-    """A prefix of a bucket, of a server that speaks S3. Who asks comes from the environment, as for every such client."""
+    """A prefix of a bucket on an S3 server. The credentials come from the environment, as for every S3 client."""
 
     def __init__(self, bucket: str, prefix: str, endpoint: str | None) -> None:
         try:
-            import boto3  # a judge of pipelines without objects needs no client of S3
+            import boto3  # optional: only pipelines with objects need an S3 client
         except ModuleNotFoundError:
             raise CannotTell(
                 Code.PACKAGE_MISSING,
@@ -78,7 +78,7 @@ class Bucket:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def get(self, name: str) -> bytes | None:
-        """An object's content; None: there is no such object."""
+        """Return an object's content; None: the object does not exist."""
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + OBJECTS + name)
         except self._client.exceptions.NoSuchKey:
@@ -87,11 +87,11 @@ class Bucket:
         return content
 
     def names(self, prefix: str) -> Iterator[str]:
-        """The names of all objects that begin so."""
+        """Yield the names of all objects with this prefix."""
         return self._below(OBJECTS, prefix)
 
     def marked(self) -> set[str]:
-        """The names of those that have an expiry mark."""
+        """Return the names of objects with an expiration marker."""
         return set(self._below(MARKS, ""))
 
     def _below(self, kind: str, prefix: str) -> Iterator[str]:
@@ -103,10 +103,10 @@ class Bucket:
 
 
 def open_store(url: str, endpoint: str | None = None) -> ObjectReader:
-    """The store at `file:///folder` or `s3://bucket/prefix`. Raises `CannotTell` for any other.
+    """Open the store at `file:///folder` or `s3://bucket/prefix`. Raises `CannotTell` for any other address.
 
     Args:
-        endpoint: of a server that speaks S3; None: Amazon's.
+        endpoint: the address of an S3 server; None: Amazon's.
     """
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc:

@@ -1,10 +1,13 @@
-"""The records of several inputs in the order in which the processor folded them, as it wrote it down.
+"""The recorded merge order of several inputs.
 
-What depends on the order between two topics (which record changed a row last, and often its values) can only be judged against
-the order that was. The processor writes it to the topic `<domain>.order`, in the transaction that commits the results: a record
-for each transaction, with runs [topic, first offset, last offset + 1). Whether the *results* agree with it is what the
-judge finds out. Runs of a topic only go on: a record that lies between two of them was never processed. What lies before the
-first run of a topic may have been processed while the pipeline had one input, and no order: only the processor's counts tell.
+The order between two topics affects results: which record changed a row last, and often the values of the row. So the
+verifier needs the order of the processor. The processor writes the order to the topic `<pipeline>.order`, in the transaction
+that commits the results. Each transaction has one record, with runs [topic, first offset, last offset + 1). The verifier checks
+whether the results agree with the order.
+
+The runs of a topic only advance, so a record between two runs was never processed. A record before the first run of a topic may
+have been processed without a recorded order, when the pipeline had one input. Only the counts of the processor show the
+difference.
 """
 
 import json
@@ -20,38 +23,38 @@ Place = tuple[str, int]
 
 
 class Order:
-    """Puts the records of a domain's inputs into that order, partition by partition, as both become known.
+    """Puts the records of a pipeline's inputs into the recorded order, by partition, as records and order become known.
 
     Args:
-        take: gets each record when it is its turn.
-        stops: whether it goes no further than to records between two runs. Only who has read everything knows whether the
-            processor passed over them, or processed them without an order.
+        take: gets each record in its turn.
+        stops: whether to stop at records between two runs. Only after reading everything is it known whether the processor
+            passed over these records, or processed them without an order.
     """
 
     def __init__(self, inputs: Iterable[str], take: Callable[[ReadRecord], object], *, stops: bool = False) -> None:
         self._inputs = tuple(inputs)
         self._stops = stops
-        #: See above.
+        #: Gets each record in its turn.
         self.take = take
         self._waiting: dict[Place, deque[ReadRecord]] = {}
         self._runs: dict[int, deque[tuple[str, int, int]]] = {}
-        # Per place the offset up to which its records have been handed in, and in an order.
+        # By input partition, the offset up to which records were fed, and up to which they have an order.
         self._read: dict[Place, int] = {}
         self._ordered: dict[Place, int] = {}
         self._begun = set[Place]()
-        #: The records between two runs, in which nothing was done with them.
+        #: The records between two runs, which the processor passed over.
         self.skipped: list[Source] = []
 
     def feed(self, record: ReadRecord) -> None:
-        """A record of an input topic; those of one partition come in the order of offsets."""
+        """Take a record of an input topic, in the order of offsets in its partition."""
         place = (record.topic, record.partition)
         self._waiting.setdefault(place, deque()).append(record)
         self._read[place] = record.offset + 1
         self._go_on(record.partition)
 
     def add(self, record: ReadRecord) -> dict[str, int]:
-        """A record of the order topic, which is of one transaction. Returns by input the offset behind what that has processed.
-        Raises `CannotTell` when it makes no sense.
+        """Take a record of the order topic, for one transaction. Return by input the offset behind the records processed by the
+        transaction. Raises `CannotTell` for impossible runs.
         """
         runs, ends = self._runs.setdefault(record.partition, deque()), dict[str, int]()
         for topic, start, end in _decode(record):
@@ -68,38 +71,39 @@ class Order:
         return ends
 
     def go_on(self, take: Callable[[ReadRecord], object], *, stops: bool) -> None:
-        """Hand the records to somebody else from now on."""
+        """Give the records to a different function from now on."""
         self.take, self._stops = take, stops
         for partition in self._runs:
             self._go_on(partition)
 
     def findings(self, *, drained: bool) -> list[Finding]:
-        """The records that the processor passed over.
+        """Return the records that the processor passed over.
 
         Args:
-            drained: the processor has read to the end of the inputs, and its whole order was added: what waits is passed over.
+            drained: the processor has read to the end of the inputs, and its complete order was added, so all waiting records
+                are passed over.
         """
         done = [place for place in sorted(self._begun) if drained and not self._runs[place[1]]]
         waiting = [record for place in done for record in self._waiting.get(place, ())]
         return [*map(_skipped, self.skipped), *(_skipped(Source(*record[:3])) for record in waiting)]
 
     def held(self) -> dict[Place, int]:
-        """Per place the first record that was handed in and not handed on, where there is one."""
+        """By input partition, the first record that still waits for its turn, if any."""
         return {place: waiting[0].offset for place, waiting in self._waiting.items() if waiting}
 
     def unordered(self, but: Set[Place] = frozenset()) -> str:
-        """A sentence about records that were handed in and not handed on, but those of some places; else nothing."""
+        """Return a sentence about records that still wait for their turn, except in the partitions `but`; else ""."""
         for (topic, partition), offset in sorted(self.held().items()):
             if (topic, partition) not in but:
                 return f"the recorded merge order of {topic}/{partition} is missing from offset {offset} on"
         return ""
 
     def pass_over(self, in_order: int) -> list[Finding]:
-        """Name the records that the processor passed over, once, and go on behind them. What was handed in is all that it has
-        read, and its whole order of it was added.
+        """Name the records that the processor passed over, once each, and continue behind them. The records fed are exactly the
+        records read by the processor, and its complete order of them was added.
 
         Args:
-            in_order: how many of the records that wait the processor has counted. If these are more than its order has, it has
+            in_order: how many of the waiting records the processor has counted. If the order has fewer, the processor has
                 processed records without an order, and none is passed over.
         """
         if sum(map(len, self._waiting.values())) == self._in_runs() or not self.begin(in_order):
@@ -115,8 +119,9 @@ class Order:
         return found
 
     def begin(self, in_order: int) -> bool:
-        """Take what lies before the first run of each topic for passed over, if the processor has counted no more of the records
-        that wait than its order has: then it has processed none without an order. Returns whether that is so.
+        """Treat the records before the first run of each topic as passed over. If the processor has counted more of the waiting
+        records than its order has, it has processed records without an order, and none is passed over. Return whether the
+        records are passed over.
         """
         if in_order > self._in_runs():
             return False
@@ -126,7 +131,7 @@ class Order:
         return True
 
     def _in_runs(self) -> int:
-        """How many of the records that wait are in the order."""
+        """Return how many of the waiting records are in the order."""
         return sum(
             start <= record.offset < end
             for partition, runs in self._runs.items()
@@ -135,10 +140,10 @@ class Order:
         )
 
     def left_over(self, *, passed_over: bool = True) -> str:
-        """A sentence about records before every order, or that are in the order and not in the log; else nothing.
+        """Return a sentence about records before any order, or about records in the order but not in the log; else "".
 
         Args:
-            passed_over: whether nothing was done with the records between two runs. If it was, the order of it is missing.
+            passed_over: whether the processor passed over the records between two runs. If not, their order is missing.
         """
         if not passed_over and (skipped := self.findings(drained=True)):
             return (

@@ -1,15 +1,15 @@
-"""What became of input records: one fate each."""
+"""The fates of input records."""
 
 from dataclasses import dataclass
 
 
 class Fate:
-    """One byte an input offset; NONE where no committed record lies (control records, aborted ones)."""
+    """The fate of an input offset, in one byte. NONE: no committed record, but a control record or an aborted record."""
 
     NONE, ACCEPTED, IGNORED, REPARTITIONED, DEAD = range(5)
 
 
-#: What a fate says of a record that names it.
+#: By fate, the explanation for a record that names the input record.
 FATES = {
     Fate.NONE: "there is no such committed input record",
     Fate.ACCEPTED: "that input record is accepted",
@@ -21,7 +21,7 @@ FATES = {
 
 @dataclass
 class FateCounts:
-    """How many input records met which fate."""
+    """The number of input records by fate."""
 
     accepted: int = 0
     ignored: int = 0
@@ -29,7 +29,7 @@ class FateCounts:
     dead: int = 0
 
     def count(self, fate: int) -> None:
-        """One more of this fate."""
+        """Count a record with this fate."""
         if fate == Fate.ACCEPTED:
             self.accepted += 1
         elif fate == Fate.IGNORED:
@@ -41,9 +41,9 @@ class FateCounts:
 
     @property
     def records(self) -> int:
-        """All of them."""
+        """The number of all records."""
         return self.accepted + self.ignored + self.repartitioned + self.dead
 
     def as_stored(self) -> dict[str, int]:
-        """By the names that the changelog and verdicts have for them."""
+        """Return the counts by their names in the changelog and in verdicts."""
         return {"accepted": self.accepted, "ignored": self.ignored, "forwarded": self.repartitioned, "dead": self.dead}

@@ -1,10 +1,10 @@
-"""What the processor wrote, against the input: output records and dead letters.
+"""Compare the processor's output records and dead letters with the input.
 
-An output record must follow its contract, and its header must name an accepted input record. All records of one row
-come from one task, which reads its partition in order: so for one row the sources must go up strictly. One that does
-not is a doubled output. (A record that is written again after an abort, or by a zombie, shows up exactly so.)
+An output record must conform to its schema, and its header must name an accepted input record. All records of one row come from
+one task, which reads its partition in order. So the sources of one row must strictly increase. Otherwise, the record is a
+doubled output. A repeated write after an abort, or by a zombie, would show as a doubled output.
 
-Memory: one entry a row, one entry a dead letter.
+Memory: one entry for each row, and one for each dead letter.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from onefold.verify.writer_identity import SOURCE_HEADER, WriterIdentity
 
 
 class LastOutput(NamedTuple):
-    """The last output record of a row, and the input record that it names."""
+    """The last output record of a row, and the input record named in its header."""
 
     partition: int
     offset: int
@@ -37,10 +37,10 @@ Heard = Callable[[Table, tuple[Any, ...], dict[str, Any], LastOutput, LastOutput
 
 
 class Outputs:
-    """Takes the records of output and dead-letter topics, and knows what is wrong with them.
+    """Takes the records of output and dead-letter topics, and finds mismatches.
 
     Args:
-        partitions: of each topic.
+        partitions: by topic, the number of partitions.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Outputs:
         self._contracts = contracts(workload.name)
         self._letters: dict[Source, list[tuple[ReadRecord, str]]] = {}
         self._dead = {f"{topic}.dead": topic for topic in workload.reads}
-        #: What is wrong with records by themselves.
+        #: The mismatches of records independent of the model.
         self.findings: list[Finding] = []
         self._key_of = _keys_of(self._tables)
         self.last: dict[str, dict[tuple[Any, ...], LastOutput]] = {table.name: {} for table in self._tables.values()}
         self.records: dict[str, int] = dict.fromkeys([*self._tables, *self._dead], 0)
-        #: Called for each record of a row: table, key, fields, where it lies, the last one of the row before, the record, and
-        #: whether it is the last one now.
+        #: Called for each record of a row, with: table, key, fields, place of the record, last record of the row before, the
+        #: record, and whether the record is now the last one.
         self.heard: Heard | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of the tables' kinds: functions are no state."""
+        """Return the state without the functions of column types."""
         return {name: value for name, value in self.__dict__.items() if name != "_key_of"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -73,11 +73,11 @@ class Outputs:
         self._key_of = _keys_of(self._tables)
 
     def feed(self, record: ReadRecord) -> None:
-        """Take one record of an output or dead-letter topic, in the order of offsets within a partition."""
+        """Take a record of an output or dead-letter topic, in the order of offsets in its partition."""
         wrote = self._owner.wrote(record)
         if wrote is False if record.topic in self._dead else wrote is not None:
-            # Another pipeline reads the same input, and has the same topic for its dead letters; or it reads this output, and
-            # puts its copies there. What this one writes into an output names no pipeline.
+            # A second pipeline reads the same input and shares the topic of dead letters; or it reads this output, and puts its
+            # copies there. Output records of this pipeline name no pipeline.
             return
         self.records[record.topic] += 1
         source = source_of(record.header(SOURCE_HEADER))
@@ -112,8 +112,8 @@ class Outputs:
             self.heard(table, key, fields, written, before, record, is_last)
 
     def _is_older(self, record: ReadRecord, source: Source, before: LastOutput) -> bool:
-        """Whether the last record of the row lies in another partition and was written after this one. Partitions are read side
-        by side, and keys move to partitions that were added.
+        """Return whether the last record of the row lies in a different partition and was written after this record. Partitions
+        are read side by side, and an increase of partitions moves keys.
         """
         if before.source[:2] == source[:2]:
             return before.source > source
@@ -121,15 +121,15 @@ class Outputs:
         return before.partition == partition_of(key, self._partitions[record.topic])
 
     def letters(self) -> list[Source]:
-        """The input records that have a dead letter."""
+        """Return the input records with a dead letter."""
         return [*self._letters]
 
     def beyond(self, reached: Mapping[tuple[str, int], int]) -> Source | None:
-        """An input record at one of these offsets or behind them that has a dead letter; None: there is none."""
+        """Return an input record with a dead letter at or behind these offsets; None: no such record."""
         return next((source for source in self._letters if source.offset >= reached.get(source[:2], 0)), None)
 
     def judge(self, expected: Expected) -> Iterator[Finding]:
-        """Everything wrong with what was written, now that all input has been read."""
+        """Yield all mismatches, after all input was read."""
         yield from self.findings
         yield from self._judge_letters(expected)
 
@@ -140,7 +140,7 @@ class Outputs:
             yield from self.judge_letter(source, expected)
 
     def judge_letter(self, source: Source, expected: Expected) -> Iterator[Finding]:
-        """Everything wrong with the dead letters of one input record."""
+        """Yield the mismatches of the dead letters of one input record."""
         letter, found = expected.dead.get(source), self._letters.get(source, [])
         if letter is None:
             for record, topic in found:
@@ -158,13 +158,13 @@ class Outputs:
 
 
 def _parked(header: bytes | None) -> dict[str, Any]:
-    """The parked key that the header of a dead letter names, as a finding has it."""
+    """Return the parked key in the header of a dead letter, as in a mismatch."""
     ticket = ticket_of(header)
     return {} if ticket is None else {"key": ticket.key}
 
 
 def judge_copies(expected: Expected) -> Iterator[Finding]:
-    """Misrouted records without their copy, and copies that are one too many, or have another time or other headers."""
+    """Yield repartitioned records without a copy, and surplus copies, or copies with a wrong timestamp or wrong headers."""
     yield from expected.changed
     for source, (wanted, _) in expected.uncopied.items():
         text = f"it belongs to partition {wanted.partition}, under the key {wanted.key.decode(errors='replace')}"
@@ -177,7 +177,7 @@ def judge_copies(expected: Expected) -> Iterator[Finding]:
 
 
 def _letter_differs(record: ReadRecord, letter: Any, topic: str) -> str:
-    """What a dead letter has wrong, or nothing."""
+    """Return the fault of a dead letter, or ""."""
     if record.topic != topic:
         return f"it belongs into {topic}"
     if record.key != letter.key or record.value != letter.head:
@@ -194,7 +194,7 @@ def _letter_differs(record: ReadRecord, letter: Any, topic: str) -> str:
 
 
 def _keys_of(tables: Mapping[str, Table]) -> dict[str, Callable[[dict[str, Any]], tuple[Any, ...]]]:
-    """Per topic what makes a row's key of an output record."""
+    """Return by topic a function from the fields of an output record to the key of the row."""
     found = {}
     for topic, table in tables.items():
         kinds = {column.name: column.kind for column in table.columns}

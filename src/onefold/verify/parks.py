@@ -1,8 +1,8 @@
-"""Parked keys, for pipelines with `on_dead_letter="park"`: which events of a key wait, and whose turn it is.
+"""Parked keys, for pipelines with `on_dead_letter="park"`: the waiting events of a key, and the next ticket.
 
-A rejected event parks its key. Each later event of the key is a dead letter with the next ticket and changes nothing, until the
-replay of the letter with the first ticket that had no turn, or a record of its drop, is read. A dead letter names its ticket in a
-header, and so do its replay and its drop.
+A rejected event parks its key. Each later event of the key becomes a dead letter with the next ticket, without any change.
+Replays and drops of dead letters count only in the order of the tickets; after the last ticket, the key is no longer parked. A
+dead letter names its ticket in a header, and so do its replay and its drop.
 """
 
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from onefold.verify.record import ReadRecord, Source
 
-#: The header of a dead letter of a parked key, of its replay and of its drop: `number waits|refused place key`.
+#: The header for a parked key, in a dead letter, its replay and its drop: `number waits|refused place key`.
 PARKED_HEADER = "onefold-parked"
-#: The header of a record that stands for no event: the dead letter was dropped.
+#: The header of a record without an event: a dead letter was dropped.
 DROPPED_HEADER = "onefold-dropped"
 
 
 class ParkTicket(NamedTuple):
-    """What the header says: the turn, whether the record itself was rejected, where the record that parked the key lies, and the
-    state key.
+    """A ticket, as in the header: its number, whether the record itself was rejected, the place of the record that parked the
+    key, and the state key.
     """
 
     number: int
@@ -31,7 +31,7 @@ class ParkTicket(NamedTuple):
 
 
 def ticket_of(text: bytes | None) -> ParkTicket | None:
-    """The ticket that a header names; None: it names none."""
+    """Return the ticket in a header; None: no ticket."""
     try:
         number, how, at, key = (text or b"").decode().split(" ", 3)
         return ParkTicket(int(number), how == "refused", at, key)
@@ -40,7 +40,7 @@ def ticket_of(text: bytes | None) -> ParkTicket | None:
 
 
 def is_drop(record: ReadRecord) -> bool:
-    """Whether an input record says that it is no event, but that a dead letter was dropped."""
+    """Return whether an input record is no event, but reports a dropped dead letter."""
     return bool(record.headers) and record.header(DROPPED_HEADER) is not None
 
 
@@ -58,16 +58,16 @@ class Parks:
     _queues: dict[str, _Queue] = field(default_factory=dict)
 
     def is_parked(self, key: str) -> bool:
-        """Whether the events of a key wait."""
+        """Return whether the events of a key wait."""
         return key in self._queues
 
     def is_next(self, key: str, ticket: ParkTicket | None) -> bool:
-        """Whether it is the turn of this ticket of a parked key."""
+        """Return whether a ticket of a parked key is the next one."""
         queue = self._queues[key]
         return ticket is not None and (ticket.at, ticket.number) == (queue.at, queue.next)
 
     def call_next(self, key: str) -> None:
-        """The ticket whose turn it is had its turn."""
+        """Advance to the next ticket of a key, or unpark the key."""
         queue = self._queues[key]
         if queue.next == queue.last:
             del self._queues[key]
@@ -75,7 +75,7 @@ class Parks:
             queue.next += 1
 
     def letter(self, key: str, source: Source, ticket: ParkTicket | None) -> ParkTicket:
-        """What the dead letter of the record at `source` must say.
+        """Return the expected ticket in the dead letter of the record at `source`.
 
         Args:
             ticket: of a replay or a drop.

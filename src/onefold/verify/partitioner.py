@@ -1,6 +1,6 @@
-"""Where a record belongs: Kafka's default partitioner, from its published description.
+"""The right partition of a record: Kafka's default partitioner, from its published description.
 
-The 32-bit MurmurHash2 of the key with Kafka's seed, its sign bit cleared, modulo the number of partitions.
+The partition is the 32-bit MurmurHash2 of the key with Kafka's seed, its sign bit cleared, modulo the number of partitions.
 """
 
 import struct
@@ -16,7 +16,7 @@ _MULTIPLIER = 0x5BD1E995
 
 
 def murmur2(data: bytes) -> int:
-    """The hash, as an unsigned 32-bit number."""
+    """Return the hash, as an unsigned 32-bit number."""
     state = (_SEED ^ len(data)) & _WORD
     whole = len(data) - len(data) % 4
     for word in struct.unpack_from(f"<{whole // 4}I", data):
@@ -29,18 +29,19 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition that holds all records of `key`."""
+    """Return the partition of all records with this key."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
 
-# Records of an input partition by which it is known what a topic's number of partitions was: the first ones.
+# The number of first records of an input partition that serve as evidence.
 _EVIDENCE = 100
-# Records whose place is right only if the topic had fewer partitions; of a topic that did, they may be very many.
+# The limit of records in the right place only under a smaller number of partitions; an increase of partitions may leave very
+# many.
 _DOUBTFUL_MAX = 1_000
 
 
 class Misplaced(NamedTuple):
-    """A record that does not lie in the partition of its key."""
+    """A record outside the partition of its key."""
 
     right: int
     partition: int
@@ -50,29 +51,30 @@ class Misplaced(NamedTuple):
 
 
 class Layout:
-    """Whether the records of an output topic lie in the partitions of their keys, also those from before partitions were added.
+    """Finds records of an output topic outside the partition of their key, even after an increase of partitions.
 
-    Kafka does not tell what the number was. Smaller numbers are ruled out, for the records of an input partition from some offset
-    on, by those that lie right and would have lain elsewhere.
+    Kafka does not record the former number of partitions. A smaller number is ruled out by a record in the right partition that
+    would have a different partition under this number. The number is then ruled out for all later records of the same input
+    partition.
 
     Args:
-        partitions: of the topic now.
+        partitions: the present number of partitions of the topic.
     """
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self._seen: dict[tuple[str, int], int] = {}
-        # By input partition and number of partitions, the first record that the number does not fit.
+        # By input partition and number of partitions, the offset of the first record in contradiction to the number.
         self._ruled_out: dict[tuple[str, int], dict[int, int]] = {}
         self._wrong: list[Misplaced] = []
         self._doubtful: list[tuple[Misplaced, list[int]]] = []
 
     def knows(self, source: Source) -> bool:
-        """Whether enough was seen of this input partition: a record that lies right adds nothing."""
+        """Return whether enough records of this input partition were seen: further right ones are no more evidence."""
         return self._seen.get(source[:2], 0) >= _EVIDENCE
 
     def take(self, key: str, partition: int, offset: int, source: Source, row: dict[str, Any]) -> None:
-        """Take a record that lies at this offset, and the row that it is of."""
+        """Take a record with this offset, and its row."""
         place, number = source[:2], murmur2(key.encode()) & 0x7FFFFFFF
         right = number % self.partitions
         if right == partition:
@@ -86,7 +88,7 @@ class Layout:
             self._doubtful.append((one, fitting))
 
     def misplaced(self) -> list[Misplaced]:
-        """Those that are in the wrong place by all that is known now. They are given once."""
+        """Return the records known by now to be in the wrong partition, once each."""
         found = [*self._wrong, *(one for one, fitting in self._doubtful if not self._may_be(one, fitting))]
         self._wrong.clear()
         self._doubtful = [(one, fitting) for one, fitting in self._doubtful if self._may_be(one, fitting)]
@@ -99,7 +101,7 @@ class Layout:
             ruled_out = self._ruled_out.setdefault(place, {})
             for before in range(1, self.partitions):
                 if number % before == partition:
-                    break  # it may have been this number, and larger ones come later
+                    break  # a possible former number; larger numbers came later
                 ruled_out[before] = min(offset, ruled_out.get(before, offset))
 
     def _may_be(self, one: Misplaced, fitting: list[int]) -> bool:
@@ -108,7 +110,7 @@ class Layout:
 
 
 def misplaced(topic: str, found: Iterable[Misplaced]) -> Iterator[Finding]:
-    """Of records of a topic that do not lie in the partition of their Kafka key."""
+    """Yield the mismatches of records outside the partition of their Kafka key."""
     for one in found:
         wrong, place = {"Kafka partition": (one.right, one.partition)}, f"{topic}/{one.partition}/{one.offset}"
         yield Finding("wrong output", topic, one.row, wrong, place, str(one.source))

@@ -1,10 +1,10 @@
-"""A record as the judge reads it, and where records lie."""
+"""A record as read by the verifier, and the place of a record."""
 
 from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """Where an input record lies."""
+    """The place of an input record."""
 
     topic: str
     partition: int
@@ -15,7 +15,7 @@ class Source(NamedTuple):
 
 
 def source_of(text: bytes | None) -> Source | None:
-    """The source that a header names, or None when it names none."""
+    """Return the source named in a header, or None."""
     try:
         topic, partition, offset = (text or b"").decode().rsplit("/", 2)
         return Source(topic, int(partition), int(offset))
@@ -24,7 +24,7 @@ def source_of(text: bytes | None) -> Source | None:
 
 
 class ReadRecord(NamedTuple):
-    """A record of any topic as it was read. `timestamp_ms`: Kafka's time of it, in milliseconds since 1970; None: not known."""
+    """A record of any topic, as read. `timestamp_ms`: its timestamp in Kafka, in milliseconds since 1970; None: unknown."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class ReadRecord(NamedTuple):
     timestamp_ms: int | None = None
 
     def header(self, name: str) -> bytes | None:
-        """The last header of that name, as Kafka's own clients choose."""
+        """Return the last header with this name, as Kafka's own clients do."""
         for key, value in reversed(self.headers):
             if key == name:
                 return value

@@ -1,4 +1,4 @@
-"""Writer schemas from a Confluent schema registry, by plain HTTP: the judge has a client of its own."""
+"""The verifier's own client of a Confluent schema registry, by plain HTTP."""
 
 import http.client
 import json
@@ -14,17 +14,17 @@ from onefold.verify.verdict import CannotTell
 
 _ANSWER_S = 10.0
 _NOT_FOUND = 404
-# What a registry itself answers for a subject, a version or an id that it does not know; any other 404 is somebody else's.
+# The registry's own error codes for an unknown subject, version or id. Any other 404 comes from a different server.
 _NO_SUCH = (40401, 40402, 40403)
 _REFERENCES_MAX = 256
-# Ids are 32-bit integers with a sign, and never negative: no registry is asked for more.
+# Ids are non-negative signed 32-bit integers; no registry has a larger id.
 _ID_MAX = (1 << 31) - 1
 
 
 class SchemasById:
-    """Finds schemas by their id, each once: a schema never changes under its id.
+    """Finds schemas by id, each once: a schema never changes under its id.
 
-    Nor does the judge ask again for one that is refused or unknown. A run ends, and one answer holds for all of it.
+    A refused or unknown schema stays refused for the whole run.
     """
 
     def __init__(self, url: str) -> None:
@@ -33,11 +33,11 @@ class SchemasById:
                 Code.REGISTRY_WRONG, f"the schema registry's address is {url!r}, which is no http or https one"
             )
         self._url = url.rstrip("/")
-        # A schema, or why there is none.
+        # By id, the schema, or the reason why there is none.
         self._schemas: dict[int, avro.WrittenSchema | str] = {}
 
     def __call__(self, schema_id: int) -> avro.WrittenSchema:
-        """The parsed schema. Raises `Inadmissible` when there is none, `CannotTell` without an answer."""
+        """Return the parsed schema. Raises `Inadmissible` for a missing or refused schema, `CannotTell` without an answer."""
         if schema_id not in self._schemas:
             self._schemas[schema_id] = self._look_up(schema_id)
         found = self._schemas[schema_id]
@@ -57,7 +57,7 @@ class SchemasById:
             return f"schema {schema_id} of the registry is refused: {reason}"
 
     def _follow(self, found: dict[str, Any], above: tuple[str, ...], texts: dict[str, str]) -> None:
-        """Collect the texts of all schemas that one refers to, by their paths. `above`: the paths that led here."""
+        """Collect the texts of all referenced schemas by their paths. `above`: the paths from the first schema to this one."""
         if (kind := found.get("schemaType") or "AVRO") != "AVRO":
             raise avro.InvalidSchema(f"of type {kind}")
         for reference in found.get("references") or ():
@@ -81,7 +81,9 @@ class SchemasById:
             texts[path] = other["schema"]
 
     def _ask(self, path: str) -> dict[str, Any] | None:
-        """What there is at a path, with the text of a schema in it; None when the registry says that there is nothing."""
+        """Return the registry's object at a path, which has the text of a schema; None if the registry reports a missing
+        object.
+        """
         found: Any = None
         try:
             with urllib.request.urlopen(f"{self._url}/{path}", timeout=_ANSWER_S) as answer:  # noqa: S310 - http, checked above

@@ -1,13 +1,12 @@
-"""Dead letters that were replayed or dropped: what the topic `<domain>.replays` says, and what lies in the input.
+"""Verify replayed and dropped dead letters: the receipts in the topic `<pipeline>.replays`, against the records in the input.
 
-A receipt says that the record at some place counts no more where it lies. The judge believes it only together with the dead
-letter of that record; and if it was replayed, together with the replayed record, which names the place in a header, holds the
-same bytes in the same partition, and is there once. Of a dropped one there is none; if its key was parked, one record of the
-input says that it was dropped. The replayed record and the record of the drop name the turn that the receipt has, or none if it
-has none.
+A receipt says that a record no longer counts in its place. The verifier requires the dead letter of this record in addition.
+For a replay, the verifier also requires the replayed record, exactly once, in the same partition and with the same bytes, with
+the place in a header. For a drop, there must be no replayed record; for a parked key, one record in the input reports the drop.
+The replayed record and the record of the drop name the ticket in the receipt, or no ticket.
 
-The receipt of a copy of a repartitioned record names the original and the life in which it was copied. In every later life the
-original is a dead letter, and is not copied again.
+The receipt for a copy of a repartitioned record names the original, and the signature with the changelog's topic id. After a
+reset, the original is a dead letter instead, and is not copied again.
 """
 
 import hashlib
@@ -32,20 +31,20 @@ _ANSWER_S = 15.0
 
 
 class ReceiptTurn(NamedTuple):
-    """Of a receipt of a parked key's dead letter of this life: whether it says that the letter was dropped, and its turn."""
+    """A receipt for the dead letter of a parked key since the last reset: whether the letter was dropped, and its ticket."""
 
     dropped: bool
     ticket: ParkTicket
 
 
-#: The input records that have a receipt, and whether it says that they were dropped; of the original of a copy that was replayed
-#: in an earlier life, the place of the copy.
+#: By input record with a receipt, whether the record was dropped. For the original of a copy that was replayed before the last
+#: reset, the place of the copy.
 Receipts = Mapping[Source, bool | Source | ReceiptTurn]
 
 
 @dataclass
 class Replays:
-    """The receipts, and what was found of what they promise.
+    """The receipts, and the records found for them.
 
     Attributes:
         owner: the pipeline that replays and drops dead letters.
@@ -55,15 +54,15 @@ class Replays:
     owner: WriterIdentity = field(default_factory=lambda: WriterIdentity("", ""))
     _digests: dict[Source, bytes] = field(default_factory=dict)
     _found: dict[Source, list[tuple[Source, bytes, Sent]]] = field(default_factory=dict)
-    # By dead letter's record, the records that say that it was dropped.
+    # By the record of a dead letter, the records that report its drop.
     _drops: dict[Source, list[Source]] = field(default_factory=dict)
-    # Of each of these records, the dead letter's record, where it lies, and the turn that it names.
+    # For each replayed record and each drop: the record of the dead letter, its own place, and its ticket.
     _turns: list[tuple[Source, Source, ParkTicket | None]] = field(default_factory=list)
-    # Where it is known. A record that was a dead letter when it was read has left no more than its key and its value.
+    # The known timestamps and headers. A dead letter in a checkpoint has only its key and value left.
     _sent: dict[Source, Sent] = field(default_factory=dict)
 
     def withdrawn(self, record: ReadRecord, source: Source) -> bool:
-        """Whether the input record counts no more where it lies. Takes note of records that were replayed."""
+        """Return whether the input record no longer counts in its place. Note replayed records and drops."""
         first = source_of(self.owner.replayed(record)) if record.headers else None
         if first is not None:
             self._turns.append((first, source, self.owner.ticket(record)))
@@ -78,11 +77,11 @@ class Replays:
             self._digests[source] = _digest(record.key, record.value)
             self._sent[source] = self._sent_of(record)
         elif dropped is not True:
-            self._sent[dropped] = self._sent_of(record)  # a copy has another key
+            self._sent[dropped] = self._sent_of(record)  # without a digest, since a copy has a different key
         return True
 
     def parked(self, source: Source) -> ParkTicket | None:
-        """The turn that the dead letter of a record with a receipt has named in this life; None: it has named none."""
+        """Return the ticket in the dead letter of a record with a receipt, since the last reset; None: no ticket."""
         found = self.receipts.get(source)
         return found.ticket if isinstance(found, ReceiptTurn) else None
 
@@ -96,12 +95,12 @@ class Replays:
     def go_on(
         self, receipts: Receipts, dead: Mapping[Source, ExpectedDeadLetter], positions: Mapping[tuple[str, int], int]
     ) -> bool:
-        """Take the receipts that there are now. Returns whether what was read stands. So it does if each record that has got a
-        receipt since was a dead letter then: it changed nothing, and changes nothing now.
+        """Take the present receipts. Return whether the records read before remain valid. They do if each record with a new
+        receipt was a dead letter: the record changed nothing, and changes nothing now.
 
         Args:
-            dead: the dead letters among what was read.
-            positions: up to where the inputs were read.
+            dead: the dead letters among the records read.
+            positions: the offsets up to which the inputs were read.
         """
         if not self.receipts.items() <= receipts.items():
             return False
@@ -120,7 +119,7 @@ class Replays:
         return True
 
     def findings(self) -> Iterator[Finding]:
-        """What was replayed twice, or otherwise than it was, or never; or although it was dropped."""
+        """Yield dead letters replayed twice, replayed with a change, never replayed, or replayed after a drop."""
         for first in {**self._digests, **self._sent}:
             if first not in self._found:
                 text = "a receipt says that the dead letter was replayed, and no record of the input says so"
@@ -145,7 +144,7 @@ class Replays:
                     yield Finding("changed replay", first.topic, output=str(source), source=str(first), text=text)
 
     def _wrong_drops(self) -> Iterator[Finding]:
-        """Later events of a parked key wait for the record that says that a dead letter was dropped."""
+        """Verify the records of drops, because later events of a parked key wait for these records."""
         for first, found in self.receipts.items():
             if isinstance(found, ReceiptTurn) and found.dropped and first not in self._drops:
                 text = "a receipt says that the dead letter of a parked key was dropped, and no record of the input says so"
@@ -156,7 +155,7 @@ class Replays:
                 yield Finding("doubled replay", first.topic, output=str(source), source=str(first), text=text)
 
     def _wrong_turns(self) -> Iterator[Finding]:
-        """The processor goes by the turn that the record names, and waits for that one."""
+        """Verify the tickets of replays and drops, because the processor waits for these tickets."""
         for first, source, named in self._turns:
             if first in self.receipts and (wanted := self.parked(first)) != named:
                 turns = {PARKED_HEADER: (wanted and str(wanted), named and str(named))}
@@ -165,16 +164,17 @@ class Replays:
 
 
 def read(client: dict[str, Any], owner: WriterIdentity, topic_ids: Mapping[str, str]) -> Receipts:
-    """The receipts of a pipeline. Raises `CannotTell`.
+    """Return the receipts of a pipeline. Raises `CannotTell`.
 
     Args:
-        topic_ids: of the inputs now; a topic of that name from before had other records.
+        topic_ids: the present ids of the inputs; an earlier topic of the same name had different records.
     """
     topic = f"{owner.pipeline}.replays"
     admin = kafka_client.admin(client)
     try:
         if topic not in admin.list_topics(timeout=_ANSWER_S).topics:
-            # Kafka lists no topic that one may not describe, and an input record that was put back counts once.
+            # Kafka hides a topic from a login without the right Describe. Without receipts, a replayed record would count
+            # twice.
             if kafka_client.undescribable(admin, [topic], _ANSWER_S):
                 raise CannotTell(Code.KAFKA_RIGHT, kafka_client.cannot_describe(admin, [topic]).sentence)
             return {}

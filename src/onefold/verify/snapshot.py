@@ -1,4 +1,4 @@
-"""What a verifier asks the database for. A continuous one reads of large tables only rows that are new, some keys or blocks."""
+"""The verifier's queries in the database. A continuous verifier reads only new rows, some keys or blocks of a large table."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
@@ -14,20 +14,20 @@ from onefold.verify.expect import Table
 from onefold.verify.invariants import Invariant, broken
 from onefold.verify.verdict import CannotTell, Finding
 
-#: How long others may hold up a question, in seconds. A verdict is asked for with a time limit, and can be asked for again.
+#: The time limit for a query blocked by other sessions, in seconds. A verdict has a time limit, and can be repeated.
 PATIENCE_S = 5.0
-# Rows fetched at once: some megabytes.
+# The rows fetched at once: some megabytes.
 _FETCH = 10_000
-# Keys asked for at once: what goes into one message and is planned as a join over the index.
+# The keys in one query: the limit for one message, and for a plan as a join over the index.
 _KEYS_AT_ONCE = 5_000
 
 Row = tuple[Any, ...]
 
-#: The columns by which a row names the output record that it is from, and their types.
+#: The columns with the place of the output record of a row, and their types.
 ORIGIN = {"topic": "text", "partition": "integer", "offset": "bigint"}
 
 
-# Whether a unique index makes two rows with the same key, NULLs included, impossible.
+# Whether a unique index excludes two rows with the same key, including NULLs.
 _ONE_A_KEY = """
 SELECT 1 FROM pg_index AS i
 WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
@@ -38,17 +38,17 @@ WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS N
   )
 """
 
-# The columns of a table, their types and whether PostgreSQL computes them; a domain as the type that it is made of. From the
-# catalog: information_schema shows nothing of a table to a role that may not read it. Types without their modifiers.
+# The columns of a table, their types without modifiers, and whether PostgreSQL computes them. For a domain, the type is its
+# base type. The query reads the catalog, since information_schema hides tables from a role without the right to read.
 _COLUMNS = """
 SELECT attname, format_type(CASE typtype WHEN 'd' THEN typbasetype ELSE t.oid END, NULL), attgenerated <> ''
 FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
-# PostgreSQL cuts longer names, and never within a character.
+# PostgreSQL truncates longer names, but never within a character.
 _NAME_BYTES = 63
 
-# The tables of a schema, and those with these names, with their columns; partitions are parts of a table.
+# The tables in a schema, and the tables with these names, with their columns; partitions are parts of a table.
 _TABLES = """
 SELECT nspname || '.' || relname, array_agg(attname::text ORDER BY attnum)
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace JOIN pg_attribute ON attrelid = c.oid
@@ -57,23 +57,23 @@ WHERE relkind IN ('r', 'p') AND NOT relispartition AND attnum > 0 AND NOT attisd
 GROUP BY 1 ORDER BY 1
 """
 
-# A policy that hides rows from this role ends a question with an error: the rows that are left are not the table.
+# If a row security policy hides rows from this role, a query fails instead of returning part of the table.
 _SETTINGS = {**postgres.READ_ONLY, "row_security": "off"}
 
 
 class _Unpadded(TextLoader):
-    """The value of a `character(n)`: the spaces at its end mean nothing."""
+    """The value of a `character(n)`, without the meaningless spaces at its end."""
 
     def load(self, data: Any) -> str:
-        """The text without them."""
+        """Return the text without trailing spaces."""
         return str(super().load(data)).rstrip(" ")
 
 
 class DatabaseSnapshot:
-    """One moment of the database. All questions are answered as of the same commit.
+    """A snapshot of the database: all queries see the same commits.
 
     Args:
-        patience_s: how long others may hold up a question, as by a lock.
+        patience_s: the time limit for a query blocked by other sessions, for example by a lock.
     """
 
     def __init__(self, dsn: str, patience_s: float = PATIENCE_S) -> None:
@@ -96,13 +96,13 @@ class DatabaseSnapshot:
         self._connection.close()
 
     def count(self, name: str) -> int:
-        """How many rows a table or view has."""
+        """Return the number of rows in a table or view."""
         found = self._all(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(*name.split("."))))
         return int(found[0][0])
 
     def ledger(self, sink: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """How far the sink has landed each output partition: next offset and the topic's id. Raises `CannotTell` where an earlier
-        Onefold filled the tables from the decision log.
+        """Return by output partition how far the sink has written: the next offset, and the topic's id. Raises `CannotTell` if
+        an earlier Onefold filled the tables from the decision log.
         """
         rows = self._all("SELECT topic, partition, next_offset, topic_id FROM onefold.ledger WHERE sink = %s", sink)
         log = f"{sink}.decisions"
@@ -115,19 +115,19 @@ class DatabaseSnapshot:
         return {(topic, partition): (offset, topic_id) for topic, partition, offset, topic_id in rows}
 
     def rejected(self, sink: str) -> Iterator[Finding]:
-        """Output records that the sink set aside."""
+        """Yield output records rejected by the sink."""
         asked = 'SELECT topic, partition, "offset", reason FROM onefold.rejected WHERE sink = %s ORDER BY 1, 2, 3'
         for topic, partition, offset, reason in self._all(asked, sink):
             yield Finding("rejected output", topic, output=f"{topic}/{partition}/{offset}", text=reason)
 
     def invariants(self, rules: tuple[Invariant, ...]) -> Iterator[Finding]:
-        """Rows that break what must hold at every moment."""
+        """Yield rows in violation of an invariant."""
         for found in broken(self._connection, rules):
             row = {name: str(value) for name, value in found.row.items()}
             yield Finding("broken invariant", found.name, row, text=found.problem)
 
     def column_types(self, table: Table) -> Iterator[Finding]:
-        """Columns that are missing, of another type, or not computed by Postgres where they should be."""
+        """Yield columns that are missing, have a wrong type, or are wrongly generated or not generated."""
         name = _name(table).as_string()
         found = {column: (kind, generated) for column, kind, generated in self._all(_COLUMNS, name)}
         wanted = {column.name: (KINDS[column.kind].types, column.generated) for column in table.columns}
@@ -139,11 +139,11 @@ class DatabaseSnapshot:
                 yield Finding("wrong column", table.name, text=text)
 
     def tables(self, schema: str, names: list[str]) -> dict[str, list[str]]:
-        """The tables of a schema, and those with these names, with their columns."""
+        """Return the tables in a schema, and the tables with these names, with their columns."""
         return dict(self._all(_TABLES, cut(schema), [cut(name) for name in names]))
 
     def rows(self, name: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-        """All rows of a table or view."""
+        """Yield all rows of a table or view."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         query = sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(*name.split(".")))
         try:
@@ -154,26 +154,28 @@ class DatabaseSnapshot:
             raise unanswered(error, f"{name} cannot be read") from None
 
     def horizon(self) -> str:
-        """The oldest transaction that this snapshot may not see: what a later one sees besides is no older."""
+        """Return the oldest transaction that may be invisible to this snapshot: further changes in a later snapshot are not
+        older.
+        """
         return str(self._all("SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text")[0][0])
 
     def newer(self, table: Table, horizon: str) -> list[Row]:
-        """The rows that were written after a snapshot with this horizon, by whomever, and maybe some from before."""
+        """Return all rows written after a snapshot with this horizon, by any program, and maybe some earlier rows."""
         asked = sql.SQL("SELECT {} FROM {} WHERE age(xmin) <= age(%s::xid)")
         return self._all(asked.format(_columns(table), _name(table)), horizon)
 
     def blocks(self, table: Table) -> int:
-        """How many blocks the table has."""
+        """Return the number of blocks in the table."""
         asked = sql.SQL("SELECT pg_relation_size({}::regclass) / current_setting('block_size')::int")
         return int(self._all(asked.format(_name(table).as_string()))[0][0])
 
     def in_blocks(self, table: Table, first: int, end: int) -> list[Row]:
-        """The rows that lie in the blocks [first, end), with their origin. Of the last ones give an end beyond all."""
+        """Return the rows in the blocks [first, end), with their origin. For the last blocks, pass an end beyond all blocks."""
         asked = sql.SQL("SELECT {} FROM {} WHERE ctid >= %s::tid AND ctid < %s::tid")
         return self._all(asked.format(_columns(table), _name(table)), f"({first},0)", f"({end},0)")
 
     def by_keys(self, table: Table, keys: Iterable[Row]) -> Iterator[Row]:
-        """The rows of these keys, with their origin."""
+        """Yield the rows with these keys, with their origin."""
         kinds = {column.name: column.kind for column in table.columns}
         names = [sql.Identifier(f"key_{number}") for number in range(len(table.key))]
         arrays = [sql.SQL("%s::{}[]").format(sql.SQL(KINDS[kinds[name]].types[0])) for name in table.key]
@@ -194,11 +196,11 @@ class DatabaseSnapshot:
             yield from self._all(asked, *(list(column) for column in zip(*part, strict=True)))
 
     def doubled(self, table: Table) -> Iterator[tuple[Any, ...]]:
-        """Keys that several rows of a table have, and how many. An index that allows none spares to look."""
+        """Yield keys with several rows, and the number of rows. A unique index on the key makes the query unnecessary."""
         name = _name(table)
         if not self._all(_ONE_A_KEY, name.as_string(), list(table.key)):
             columns = sql.SQL(", ").join([*map(sql.Identifier, table.key), sql.SQL("count(*)")])
-            # Of a table without a key there is one row.
+            # A table without key columns has one row.
             groups = sql.SQL("GROUP BY {}").format(sql.SQL(", ").join(map(sql.Identifier, table.key)))
             query = sql.SQL("SELECT {} FROM {} {} HAVING count(*) > 1")
             yield from self._all(query.format(columns, name, groups if table.key else sql.SQL("")))
@@ -221,17 +223,17 @@ def _columns(table: Table, of: str = "") -> sql.Composed:
 
 
 def unanswered(error: psycopg.Error, what: str = "the database does not answer as Onefold's would") -> CannotTell:
-    """Why a question to the database has no answer."""
+    """Return why a query has no answer."""
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
         what = "the database does not answer"
     return CannotTell(Code.POSTGRES_REFUSES, f"{what}: {first_line(error)}")
 
 
 def cut(name: str) -> str:
-    """A name as PostgreSQL has it; one with a schema is two names."""
+    """Return a name as truncated by PostgreSQL; a name with a schema is two names."""
     return ".".join(part.encode()[:_NAME_BYTES].decode(errors="ignore") for part in name.split("."))
 
 
 def first_line(error: Exception) -> str:
-    """What a database's error says, without its details."""
+    """Return the first line of a database error, without its details."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""What a verifier knows of the topics of a pipeline, how it comes to know it, and how it keeps it for the next one."""
+"""The state of a verification: reading it from the topics of a pipeline, and saving it for the next verifier."""
 
 import json
 from collections import Counter
@@ -21,9 +21,10 @@ from onefold.verify.replays import Receipts, Replays
 from onefold.verify.verdict import CannotTell, Finding
 from onefold.verify.writer_identity import WriterIdentity
 
-# Offsets of each partition that are read before it is asked whether others are far behind.
+# The offsets of each partition to read before the next check for waiting records.
 _STEP = 10_000
-# Rows whose change has no output record yet, or output records whose input was not read: no more of that side are read for now.
+# The limit of rows with a change but no output record yet, and of input records named by output records but not taken yet.
+# Beyond the limit, reading pauses on the side ahead.
 _WAITING_MAX = 200_000
 
 
@@ -31,10 +32,10 @@ class TopicNames(NamedTuple):
     """The names of a pipeline's topics.
 
     Attributes:
-        changelog: has the progress of each task.
-        order: says in which order several inputs were processed; None: there is one.
-        all: what a checkpoint is of.
-        written: where results are.
+        changelog: the topic with the progress of each task.
+        order: the topic with the merge order of several inputs; None: one input.
+        all: all topics of a checkpoint.
+        written: the topics with results.
     """
 
     changelog: str
@@ -44,7 +45,7 @@ class TopicNames(NamedTuple):
 
 
 def topics_of(work: Workload) -> TopicNames:
-    """Those of a pipeline."""
+    """Return the topics of a pipeline."""
     changelog = f"{work.name}.changelog"
     order = f"{work.name}.order" if len(work.reads) > 1 else None
     results = [*work.outputs, *(f"{topic}.dead" for topic in work.reads), *([order] if order else [])]
@@ -54,17 +55,17 @@ def topics_of(work: Workload) -> TopicNames:
 
 @dataclass
 class TopicState:
-    """What was taken of the topics of a pipeline.
+    """The state after the records taken from the topics of a pipeline.
 
     Attributes:
-        oracle: the model, and what became of each input record.
+        oracle: the model, and the fate of each input record.
         outputs: the last output record of each row, and the dead letters.
-        matching: changes that wait for their output records, and output records that wait for their inputs.
-        order: in which order several inputs were processed; None: there is one input.
-        replays: the dead letters that were replayed or dropped.
+        matching: changes without an output record, and output records without an input record so far.
+        order: the merge order of several inputs; None: one input.
+        replays: the dead letters replayed or dropped.
         progresses: the last progress of each task.
-        reached: by input and partition, what the processor reads next, as it says there.
-        read: how many records were taken, from the beginning of the log.
+        reached: by input partition, the next offset of the processor according to its progress.
+        read: the number of records taken, from the beginning of the log.
     """
 
     oracle: Oracle
@@ -77,7 +78,7 @@ class TopicState:
     read: int = 0
 
     def take_written(self, record: ReadRecord, topics: TopicNames) -> None:
-        """Take what the processor has written, wherever it lies. Copies are judged where they arrive, among the inputs."""
+        """Take a record written by the processor. Copies are verified among the inputs."""
         if record.topic in self.outputs.records:
             self.outputs.feed(record)
         elif record.topic == topics.order:
@@ -87,7 +88,7 @@ class TopicState:
             self.oracle.take_job(record)
 
     def take_progress(self, record: ReadRecord, work: Workload, log: Log) -> None:
-        """Take a record of the changelog; of most it takes nothing. Raises `CannotTell`."""
+        """Take a record of the changelog, if the record has progress. Raises `CannotTell`."""
         if record.key != b"p":
             return
         found: dict[str, Any] = json.loads(record.value or b"{}")
@@ -106,20 +107,20 @@ class TopicState:
             self.matching.commits.add(record.partition, record.offset, ends)
 
     def unwritten(self, log: Log) -> list[Finding]:
-        """As `Matching.unwritten`, without those that Kafka may have removed from a compacted topic."""
+        """Return `Matching.unwritten`, without records that Kafka may have removed from a compacted topic."""
         found = [*self.matching.unwritten()]
         compacted = log.compacted({finding.where for finding in found}) if found else ()
         return [finding for finding in found if finding.where not in compacted]
 
     def counted(self) -> Counter[str]:
-        """What the processor has counted for itself."""
+        """Return the processor's own counts."""
         counted = Counter[str]()
         for progress in self.progresses.values():
             counted.update(progress.get("counts", {}))
         return counted
 
     def wrong_counts(self, counted: Mapping[str, int], changelog: str) -> list[Finding]:
-        """The processor counts how records ended. Name where the model, which has taken the same records, has other counts."""
+        """Return differences between the processor's counts by fate and the model's counts of the same records."""
         found = []
         for name, wanted in self.oracle.expected.counts.as_stored().items():
             if (has := counted.get(name, 0)) != wanted:
@@ -128,15 +129,15 @@ class TopicState:
 
 
 def owner_of(work: Workload, log: Log) -> WriterIdentity:
-    """The pipeline on its cluster, in this life."""
+    """Return the identity of the pipeline on its cluster, since the last reset."""
     return WriterIdentity(log.cluster_id, work.name, log.topics[topics_of(work).changelog].topic_id)
 
 
 def begin(work: Workload, log: Log, registry: SchemasById | None, receipts: Receipts) -> TopicState:
-    """Nothing was taken yet.
+    """Return the state before any record.
 
     Args:
-        receipts: the dead letters that were replayed or dropped.
+        receipts: the dead letters replayed or dropped.
     """
     owner = owner_of(work, log)
     partitions = {name: topic.partitions for name, topic in log.topics.items()}
@@ -150,10 +151,10 @@ def begin(work: Workload, log: Log, registry: SchemasById | None, receipts: Rece
 
 
 class Proved:
-    """The checkpoints that a verifier goes on from and leaves.
+    """The checkpoints to continue from and to add to.
 
     Args:
-        kept: None: none are there, and none are left.
+        kept: the checkpoints; None: no checkpoints, neither to find nor to save.
         log: all topics of the pipeline.
     """
 
@@ -161,19 +162,20 @@ class Proved:
         self._kept = kept
         self._log = log
         self._changelog = topics_of(work).changelog
-        # What a state uses and does not consist of.
+        # Objects used by the state, but saved by name only.
         self._environment = environment_of(work, contracts(work.name))
         if registry is not None:
             self._environment["registry"] = registry
-        # Without a registry, its records are dead letters: what was judged with one is not gone on from without, and back.
+        # Without a registry, a record with a registered schema is a dead letter. So checkpoints with and without a registry
+        # differ.
         ids = {name: topic.topic_id for name, topic in log.topics.items()}
         self._judge = fingerprint(work, with_registry=registry is not None), ids
 
     def find(self, receipts: Receipts) -> tuple[VerifierCheckpoint, TopicState] | None:
-        """The newest that holds for this verifier, these topics and this log, and its state.
+        """Return the newest valid checkpoint for this verifier, these topics and this log, and its state; or None.
 
         Args:
-            receipts: the dead letters that were replayed or dropped.
+            receipts: the dead letters replayed or dropped.
         """
         if self._kept is None:
             return None
@@ -181,17 +183,17 @@ class Proved:
         return self._kept.holding(self._judge, receipts, starts, self._log.stable_ends(), self._environment)
 
     def keep(self, state: TopicState, positions: dict[Place, int]) -> str:
-        """Keep a state. Returns why it could not be kept, or "".
+        """Save a state. Return why saving failed, or "".
 
         Args:
-            positions: what is read next of each place; of an input what the oracle takes next.
+            positions: by partition, the next offset to read; for an input, the next offset for the oracle.
         """
         if self._kept is None:
             return ""
         head = VerifierCheckpoint(*self._judge, positions, digest_of(state.replays.receipts), state.read, now())
         if (order := state.order) is None:
             return self._kept.keep(head, state, self._environment)
-        take, order.take = order.take, state.oracle.feed  # whoever goes on takes the records itself
+        take, order.take = order.take, state.oracle.feed  # the next verifier sets its own function
         try:
             return self._kept.keep(head, state, self._environment)
         finally:
@@ -199,8 +201,9 @@ class Proved:
 
 
 def check_beginnings(log: Log, work: Workload, positions: Mapping[Place, int]) -> None:
-    """Raises `CannotTell` when the log begins behind these offsets, if tasks and inputs do not have the same partitions, and if
-    this login may not ask which topics are compacted: it could not tell then what a missing record proves.
+    """Check that the log has the records from these offsets on, and that inputs and changelog have the same number of
+    partitions. Check also the right to read compaction settings, because a missing record in a compacted topic proves nothing.
+    Raises `CannotTell`.
     """
     changelog = topics_of(work).changelog
     log.compacted([*work.reads, *work.outputs])
@@ -216,8 +219,8 @@ def check_beginnings(log: Log, work: Workload, positions: Mapping[Place, int]) -
 def read_progress(
     state: TopicState, work: Workload, log: Log, kafka: Kafka, client: dict[str, Any]
 ) -> dict[Place, int]:
-    """Of the changelog, take the last progress of each task: the states before it are as many as all inputs. Returns what is read
-    next of it. Raises `CannotTell`.
+    """Take the last progress of each task from the changelog, without the many states before. Return the next offsets to read
+    from the changelog. Raises `CannotTell`.
     """
     changelog = topics_of(work).changelog
     ends = {place: end for place, end in log.stable_ends().items() if place[0] == changelog}
@@ -238,12 +241,12 @@ def read_evenly(
     take: Callable[[ReadRecord], None],
     alive: Callable[[], object] = lambda: None,
 ) -> None:
-    """Read up to these offsets, inputs and output records side by side, so that few of them wait for one another.
+    """Read up to these offsets, inputs and output records side by side, so that few records wait for their counterpart.
 
     Args:
-        alive: called again and again while records come.
+        alive: called repeatedly while records come.
     """
-    log.read({}, take)  # a consumer holds only what it has been assigned
+    log.read({}, take)  # a consumer can pause only assigned partitions
     positions, held = log.positions, set[Place]()
     while behind := {place: end for place, end in ends.items() if positions[place] < end}:
         inputs = {place for place in behind if place[0] in work.reads}

@@ -1,4 +1,4 @@
-"""The rows in Postgres against the rows that the input gives: every column, both ways."""
+"""Compare the rows in PostgreSQL with the expected rows: each column, in both directions."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
@@ -21,21 +21,21 @@ class _Untold(Enum):
     UNTOLD = "untold"
 
 
-# A column that an output record says nothing of, as one that Postgres computes; also in a state that was kept.
+# The value of a column that an output record does not have, such as a generated column; also in a checkpoint.
 UNTOLD: Any = _Untold.UNTOLD
 
 
-#: A row that must be in a table: its values, the output record that it is from, None if there is none or there are several, and
-#: the input record behind that, or the last one behind several; None: it is not known.
+#: An expected row: its values; its output record, or None for no or several output records; and the input record of the last
+#: change, or None if unknown.
 Wanted = tuple[Values, LastOutput | None, Source | None]
 
 
 class Comparer:
-    """Compares rows of a table, which have all columns and then their origin, with what they must be.
+    """Compares rows of a table with expected rows. A row has all columns, and then the place of its output record.
 
     Attributes:
-        key: of a row, or of its values.
-        found: how many rows the table had, after `whole`.
+        key: returns the key of a row, or of its values.
+        found: the number of rows in the table, after `whole`.
     """
 
     found = 0
@@ -49,14 +49,15 @@ class Comparer:
         self._amounts = taking([at for at, name in enumerate(self.names) if name not in table.key])
 
     def row(self, key: Key, row: tuple[Any, ...], wanted: Wanted | None) -> Finding | None:
-        """What is wrong with the row of a key; None: nothing is. `wanted`: None: there must be none."""
+        """Return the mismatch of the row with a key, or None. `wanted`: the expected row; None: no row must exist."""
         table = self.table
         values, origin = row[: self._width], row[self._width :]
         if wanted is None:
             return extra(table, key, origin)
         right, written, source = wanted
         if values != right and (wrong := differing(table, self.names, without_untold(values, right), values)):
-            # Without its origin, which moves on, a row of several records that stays wrong is named once, and not at each look.
+            # A row from several records gets new origins. Without the origin, a lasting mismatch is named once, and not at each
+            # look.
             return different(table, key, wrong, origin if source else None, source)
         if table.summed:
             if origin[0] == table.topic:
@@ -72,8 +73,8 @@ class Comparer:
         return Finding("wrong origin", table.name, row_of(table, key), {}, joined(origin), told, text)
 
     def missing(self, key: Key, wanted: Wanted) -> Iterator[Finding]:
-        """That a row is not there. A sum of nothing means as much as no row: what came and went in one transaction was never
-        written.
+        """Yield the mismatch of a missing row. A row with sums of zero may be missing: amounts that cancel out within one
+        transaction are never written.
         """
         values, written, source = wanted
         if self._adds_up and not any(self._amounts(values)):
@@ -91,12 +92,12 @@ class Comparer:
         *,
         is_sound: bool = True,
     ) -> Iterator[Finding]:
-        """Everything wrong in the table, and `found` is how many rows it has.
+        """Yield all mismatches in the table, and set `found`.
 
         Args:
-            rows: the keys of those that must be there.
-            wanted: what the row of a key must be; None: there must be none.
-            is_sound: whether all columns have their types. Postgres may not be able to compare what has another one.
+            rows: the keys of the expected rows.
+            wanted: returns the expected row of a key; None: no row must exist.
+            is_sound: whether all columns have the right types. PostgreSQL may be unable to compare keys of a wrong type.
         """
         self.found = matched = 0
         for row in snapshot.rows(self.table.name, (*self.names, *ORIGIN)):
@@ -118,7 +119,7 @@ class Comparer:
 
 
 class Comparison:
-    """The tables of a workload in one snapshot. `last[table][key]` is the last output record of each row."""
+    """Compares the tables of a workload in one snapshot. `last[table][key]` is the last output record of each row."""
 
     def __init__(
         self, workload: Workload, snapshot: DatabaseSnapshot, expected: Expected, last: dict[str, Any]
@@ -130,7 +131,7 @@ class Comparison:
         self.checks: list[Check] = []
 
     def findings(self) -> Iterator[Finding]:
-        """Everything wrong in the tables and views; `checks` is complete when this ends."""
+        """Yield all mismatches in tables and views. Afterwards, `checks` is complete."""
         for table in self._workload.tables:
             wrong = list(self._snapshot.column_types(table))
             yield from wrong
@@ -170,7 +171,7 @@ def _wanted(rows: Mapping[Key, tuple[Values, Source]], last: Mapping[Key, LastOu
 def differing(
     table: Table, names: tuple[str, ...], correct: tuple[Any, ...], values: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """By column what should be there and what is, where that is not the same."""
+    """Return the differences of a row by column: the expected and the found value."""
     kinds = {column.name: KINDS[column.kind].comparable for column in table.columns}
     found = {}
     for name, one, other in zip(names, correct, values, strict=True):
@@ -181,7 +182,7 @@ def differing(
 
 
 def extra(table: Table, key: tuple[Any, ...], origin: tuple[Any, ...]) -> Finding:
-    """A row that should not be there."""
+    """Return the mismatch of an unexpected row."""
     return Finding("extra row", table.name, row_of(table, key), {}, joined(origin))
 
 
@@ -193,7 +194,7 @@ def different(
     source: Any,
     where: str | None = None,
 ) -> Finding:
-    """A row with wrong values: per column what should be there, and what is."""
+    """Return the mismatch of a row with wrong values: by column, the expected and the found value."""
     weight = sum(abs((a or 0) - (b or 0)) for a, b in columns.values() if {type(a), type(b)} <= {int, type(None)})
     output = joined(origin) if origin else None
     told = str(source) if source else None
@@ -201,7 +202,7 @@ def different(
 
 
 def row_of(table: Table, key: tuple[Any, ...]) -> dict[str, Any]:
-    """A key, by column."""
+    """Return a key by column."""
     return dict(zip(table.key, key, strict=True))
 
 
@@ -210,10 +211,10 @@ def _spot(table: Table, written: LastOutput | None) -> str | None:
 
 
 def without_untold(correct: Values, told: Values) -> Values:
-    """The values, and where nothing is told of a column the other one's."""
+    """Return the values, with each untold value replaced by the correct one."""
     return tuple(one if value is UNTOLD else value for one, value in zip(correct, told, strict=True))
 
 
 def joined(origin: tuple[Any, ...]) -> str:
-    """A place, as findings name it."""
+    """Return the place of a record, as in mismatches."""
     return "/".join(map(str, origin))

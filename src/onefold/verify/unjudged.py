@@ -1,4 +1,4 @@
-"""What of a pipeline no model compares: topics, tables, fields and columns. A verdict names them."""
+"""The parts of a pipeline without a comparison by the model: topics, tables, fields and columns. A verdict lists the names."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,8 +9,8 @@ from onefold.verify.snapshot import ORIGIN, DatabaseSnapshot, cut
 
 
 def unjudged(work: Workload, snapshot: DatabaseSnapshot) -> dict[str, str]:
-    """By name the reason that the model gives, or "": among the topics that the sink writes or that no table wants, and among the
-    tables in the schema of the pipeline. Raises `CannotTell`.
+    """Return by name the model's reason for the missing comparison, or "". Candidates are the topics written by the sink,
+    topics without a table, and the tables in the schema of the pipeline. Raises `CannotTell`.
     """
     pipeline = pipelines.find().pipelines.get(work.name)
     written = {topic for topic, _ in snapshot.ledger(work.name)} | {*(pipeline.kafka_only if pipeline else ())}
@@ -21,7 +21,7 @@ def unjudged(work: Workload, snapshot: DatabaseSnapshot) -> dict[str, str]:
 
 
 def _of_tables(work: Workload, there: Mapping[str, list[str]]) -> Iterator[str]:
-    """Tables, and columns of the others as `table.column`."""
+    """Yield tables without a comparison, and columns of the remaining tables as `table.column`."""
     known = {cut(table.name): table for table in work.tables}
     for name, columns in there.items():
         table = known.get(name)

@@ -1,6 +1,6 @@
-"""The judge's verdict: valid, invalid, or unknown; and everything it found, as plain data.
+"""The verdict: valid, invalid, or unknown; with all mismatches, as plain data.
 
-"Unknown" is no pass. A check that could not read everything, or that failed itself, proves nothing.
+"Unknown" is no success. A verification with an unread topic, or with an error of its own, proves nothing.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from onefold.error_codes import Code, CodedError
 VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
 EXIT_CODES = {VALID: exit_codes.OK, INVALID: exit_codes.FAILED, UNKNOWN: exit_codes.UNKNOWN}
 
-#: What can be wrong, the worst first: what was doubled or made up, then what is lost, then what is otherwise wrong.
+#: The kinds of mismatches, the worst first: doubled and phantom records and rows, then losses, then further errors.
 KINDS = {
     "doubled output": "one input record changed one row twice",
     "phantom output": "an output record that no accepted input record asks for",
@@ -49,7 +49,7 @@ KINDS = {
 }
 
 
-# Kinds that are wrong whatever else was in the inputs.
+# Kinds that are wrong even if compaction has removed input records.
 _WRONG_ANYWAY = {
     "doubled output",
     "skipped input",
@@ -66,22 +66,22 @@ _WRONG_ANYWAY = {
 
 
 class CannotTell(CodedError):
-    """Something keeps the judge from seeing everything; the text is the reason, in one sentence."""
+    """An obstacle hides part of the pipeline from the verifier; the text is the reason, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """A mismatch.
 
     Attributes:
         kind: a key of `KINDS`.
         where: the table or topic.
-        key: of the row, by column; empty where no row is meant.
-        columns: per differing column what was expected and what was found.
-        output: `topic/partition/offset` of the output record or dead letter, where there is one.
+        key: the key of the row, by column; empty for a mismatch without a row.
+        columns: by differing column, the expected and the found value.
+        output: `topic/partition/offset` of the output record or dead letter, if any.
         source: the same of the input record.
         text: any further explanation.
-        weight: how far numbers are off, to find the worst of a kind.
+        weight: the numeric difference, to find the worst mismatch of a kind.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was compared, whole: how many there should be and how many there are."""
+    """A complete comparison: how many there should be, and how many there are."""
 
     what: str
     expected: int
@@ -105,20 +105,20 @@ class Check:
 
 @dataclass
 class Verdict:
-    """The outcome for one domain.
+    """The outcome for a pipeline.
 
     Attributes:
-        offsets: per topic and partition, up to where everything was read.
-        proved: how many records an earlier verdict had read and found right, which were not read again.
-        proved_at: when that was, in UTC; "" when everything was read from the beginning.
-        note: what a person should know besides, or "".
-        begins: per topic and partition, from where everything was read.
-        outputs: how many output records there were, from the beginning of the log.
-        rows: how many rows of tables were compared.
-        states: how many states were compared, which are all; None: they were not.
-        not_judged: what of the pipeline nobody compares, each with the reason that the model gives, or "".
-        uncompared: how many output records could not be compared one by one.
-        code: of what keeps the verifier from a verdict, or "".
+        offsets: by topic and partition, the offset up to which all records were read.
+        proved: the number of records verified by an earlier verdict and not read again.
+        proved_at: the time of the earlier verdict, in UTC; "" if all records were read from the beginning.
+        note: a further remark for a person, or "".
+        begins: by topic and partition, the first offset of the records read.
+        outputs: the number of output records, from the beginning of the log.
+        rows: the number of table rows compared.
+        states: the number of states compared, which are all states; None: states were not compared.
+        not_judged: the parts of the pipeline without a comparison, each with the reason from the model, or "".
+        uncompared: the number of output records not compared one by one.
+        code: the code of the obstacle to a verdict, or "".
     """
 
     domain: str
@@ -146,12 +146,12 @@ class Verdict:
         return EXIT_CODES[self.outcome]
 
     def kinds(self) -> dict[str, int]:
-        """How often each kind was found, the worst kind first."""
+        """Return the number of mismatches of each kind, the worst kind first."""
         counted = Counter(finding.kind for finding in self.findings)
         return {kind: counted[kind] for kind in KINDS if counted[kind]}
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, ready for JSON; per kind also the first and the worst finding."""
+        """Return the verdict as data for JSON, with the first and the worst mismatch of each kind."""
         summary = {
             kind: {"count": count, "meaning": KINDS[kind], "first": asdict(first), "worst": asdict(worst)}
             for kind, count in self.kinds().items()
@@ -161,11 +161,11 @@ class Verdict:
 
 
 def beyond_ledger(landed: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
-    """Output partitions of which the ledger says that more was written than there is: the sink would skip what comes next.
+    """Yield output partitions with a ledger offset beyond the end of the topic: the sink would skip the next records.
 
     Args:
-        landed: next offsets, by topic and partition.
-        ends: of the topics, asked for afterwards.
+        landed: the next offsets, by topic and partition.
+        ends: of the topics, asked for after `landed`.
     """
     for (topic, partition), offset in landed.items():
         if offset > (end := ends.get((topic, partition), offset)):
@@ -175,8 +175,8 @@ def beyond_ledger(landed: Mapping[tuple[str, int], int], ends: Mapping[tuple[str
 
 
 def beyond_progress(read: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
-    """Input partitions of which the processor has recorded that it read more than there is: it would skip what comes next. The
-    arguments are as in `beyond_ledger`.
+    """Yield input partitions with a processor's progress beyond the end of the topic: the processor would skip the next
+    records. The arguments are as in `beyond_ledger`.
     """
     for (topic, partition), offset in read.items():
         if offset > (end := ends.get((topic, partition), offset)):
@@ -187,7 +187,7 @@ def beyond_progress(read: Mapping[tuple[str, int], int], ends: Mapping[tuple[str
 
 
 def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str, str]:
-    """The outcome, the reason for it, and the code of what keeps the verifier from a verdict, or ""."""
+    """Return the outcome, its reason, and the code of the obstacle to a verdict, or ""."""
     if holdup:
         return UNKNOWN, f"the pipeline has not drained: {holdup}", str(Code.NOT_DRAINED)
     if not findings:
@@ -198,10 +198,10 @@ def decide(findings: list[Finding], holdup: str, still: bool) -> tuple[str, str,
 
 
 def doubted(findings: Iterable[Finding], compacted: Iterable[str]) -> str:
-    """Why these findings prove nothing, in one sentence, or "".
+    """Return why these mismatches prove nothing, in one sentence, or "".
 
     Args:
-        compacted: inputs from whose middle Kafka may have deleted records.
+        compacted: inputs with compaction, where Kafka may have deleted records in the middle.
     """
     topics = ", ".join(compacted)
     if not topics or any(finding.kind in _WRONG_ANYWAY for finding in findings):

@@ -1,15 +1,19 @@
-"""Verify a domain: work out from the input log what must exist, and compare it with what does.
+"""Verify a pipeline: compute from the input log which rows and records must exist, and compare.
 
-    1. Read inputs, outputs, dead letters and the processor's progress, from the beginning, or from where an earlier verdict
-       has proved them (`checkpoints`), to the end (`log`).
-    2. Wait, for a bounded time, until the pipeline has drained: the processor has read every input record, no
-       transaction is open, and the sink has landed every output record.
-    3. In one snapshot of the database compare every row, both ways (`tables`); compare outputs, dead letters and
+    1. Read inputs, outputs, dead letters and the processor's progress up to the ends (`log`). Start at the beginning, or at the
+       checkpoint of an earlier verdict (`checkpoints`).
+    2. Wait, for a bounded time, until the pipeline has drained: the processor has read all input records, no transaction is
+       open, and the sink has written all output records.
+    3. In one snapshot of the database, compare all rows, in both directions (`tables`). Compare outputs, dead letters and
        repartitioned copies (`outputs`).
-    4. When nothing moved meanwhile, the verdict is what holds: valid or invalid. Else compare again.
+    4. If nothing changed meanwhile, the verdict is valid or invalid. Otherwise, compare again.
 
-Unknown, and never valid, is: what cannot be read whole, a log whose beginning is gone, a topic that was recreated,
-an open transaction, a pipeline that does not drain, input that keeps coming while rows differ, and any error in here.
+The verdict is unknown, and never valid, if:
+
+    - a topic cannot be read completely, or was recreated, or the log has lost records before they were read;
+    - a transaction is open, or the pipeline does not drain;
+    - input keeps arriving while rows differ;
+    - the verification itself fails.
 """
 
 import time
@@ -37,21 +41,20 @@ def verify(
     checkpoints: Path | None = None,
     from_start: bool = False,
 ) -> Verdict:
-    """Judge one domain.
+    """Verify a pipeline. An error of the verification itself makes the verdict unknown.
 
     Args:
-        domain: such as `runner`.
-        client: librdkafka settings that reach the broker, `bootstrap.servers` at least.
+        domain: the pipeline, such as `runner`.
+        client: librdkafka settings that reach the broker, at least `bootstrap.servers`.
         dsn: of the database.
-        timeout_s: how long to wait for the pipeline to drain, once all that is there has been read.
-        progress: called with what is going on, and how many records were read.
-        schema_registry_url: where to look up the schemas of inputs in the Confluent wire format.
-        objects: where the object store is, as `file:///folder` or `s3://bucket/prefix`; only for domains whose workers make
-            objects.
-        objects_endpoint: where the server of that bucket is; None: Amazon's.
-        checkpoints: the folder of what was proved before, which is read on from, and in which what is proved now is kept;
-            None: everything is read, and nothing is kept.
-        from_start: read everything all the same.
+        timeout_s: how long to wait for the pipeline to drain, after all existing records were read.
+        progress: called with the present activity, and the number of records read.
+        schema_registry_url: the schema registry for inputs in the Confluent wire format.
+        objects: the address of the object store, as `file:///folder` or `s3://bucket/prefix`; only for pipelines with objects.
+        objects_endpoint: the S3 server; None: Amazon's.
+        checkpoints: the folder of the checkpoints to continue from and to add to; None: read everything, and save no
+            checkpoint.
+        from_start: read everything, in spite of checkpoints.
     """
     started = time.monotonic()
     judge: Verifier | None = None
@@ -67,7 +70,7 @@ def verify(
             verdict.note = judge.keep() or _uncompared(verdict)
     except (CannotTell, UnknownDomain) as reason:
         verdict.outcome, verdict.reason, verdict.code = UNKNOWN, str(reason), str(reason.code)
-    except Exception as error:  # noqa: BLE001 - a checker that fails, however it does, has proved nothing
+    except Exception as error:  # noqa: BLE001 - a failed verification proves nothing, whatever the error
         verdict.outcome, verdict.code = UNKNOWN, str(Code.NO_VERDICT)
         verdict.reason = f"the check itself failed: {type(error).__name__}: {error}"
     finally:

@@ -1,10 +1,14 @@
-"""Whose record it is: which records of an input are copies and replays of this pipeline, and which are others'.
+"""The writer of a record: find the copies and replays of this pipeline in an input.
 
-A copy and a replay name the pipeline that wrote them, its cluster and its life, which a reset ends, in a header: `cluster id/
-pipeline/topic id of the changelog`. What another pipeline writes, a mirror of another cluster or any other program, is a record
-like every other, whatever its headers say. Only copies and replays that another pipeline of the same cluster put into the same
-topic, and copies of an earlier life, are no records of this one: their originals are there as well. A release before that header
-named no pipeline: its copies and replays are told by what they name, and where it lies.
+A copy and a replay name their writer in a header: `cluster id/pipeline/topic id of the changelog`. A reset recreates the
+changelog, so the topic id distinguishes the time before and after. Records of a different cluster, such as mirrored ones, or of
+any program are ordinary records, whatever their headers say.
+
+The verifier skips copies and replays by a different pipeline of the same cluster, and copies from before the last reset. Their
+originals are in the input as well.
+
+Old releases wrote no such header. A copy or replay without the header is recognized by the place in `SOURCE_HEADER` or
+`REPLAYS_HEADER`, in the topic of the record.
 """
 
 from dataclasses import dataclass
@@ -12,35 +16,37 @@ from dataclasses import dataclass
 from onefold.verify.parks import PARKED_HEADER, ParkTicket, is_drop, ticket_of
 from onefold.verify.record import ReadRecord
 
-#: The header by which a record says which input record caused it, as text `topic/partition/offset`.
+#: The header with the input record that caused a record, as text `topic/partition/offset`.
 SOURCE_HEADER = "onefold-source"
-#: The header that a copy has besides: when its original was sent. What the pipeline feeds itself has none.
+#: A further header of a copy or a replay: the timestamp of its original. Feedback records have no such header.
 COPY_HEADER = "onefold-timestamp"
-#: The header by which a record says that it was put back, and where it lay first, as text `topic/partition/offset`.
+#: The header of a replayed record, with the first place of the record, as text `topic/partition/offset`.
 REPLAYS_HEADER = "onefold-replays"
-#: The header that says who wrote a copy, a replay or a dead letter.
+#: The header with the writer of a copy, a replay or a dead letter.
 PIPELINE_HEADER = "onefold-pipeline"
-# What the names of all these begin with.
+# The prefix of all these headers.
 _OWN = "onefold-"
-# Of a time in milliseconds.
+# The limit for a time in milliseconds.
 _TIME_DIGITS_MAX = 15
 
 
 @dataclass(frozen=True)
 class WriterIdentity:
-    """A pipeline on a cluster, by Kafka's own id of that. `life`: the id of its changelog's topic; "": any."""
+    """A pipeline on a cluster. `life`: the topic id of its changelog, which a reset changes; "": any."""
 
     cluster_id: str
     pipeline: str
     life: str = ""
 
     def wrote(self, record: ReadRecord) -> bool | None:
-        """Whether this pipeline wrote a copy, a replay or a dead letter. None: it does not say who did."""
+        """Return whether this pipeline wrote a copy, a replay or a dead letter. None: the record names no writer."""
         signed = self._signed(record)
         return None if signed is None else signed.startswith(f"{self.cluster_id}/{self.pipeline}/".encode())
 
     def copied(self, record: ReadRecord) -> bytes | None:
-        """What the original is of an input record that is a copy of this life's, or may be one. None: it is none."""
+        """Return the original of an input record, if the record is a copy by this pipeline since the last reset, or may be an
+        unsigned copy. None: no copy.
+        """
         named, signed = self._named(record, SOURCE_HEADER), self._signed(record)
         if signed is None:
             return named
@@ -48,22 +54,24 @@ class WriterIdentity:
         return named if ours and record.header(COPY_HEADER) is not None else None
 
     def is_this_life(self, signature: str) -> bool:
-        """Whether this pipeline signed so in this life, or may have."""
+        """Return whether a signature is of this pipeline since the last reset; with an empty `life`, at any time."""
         return signature.startswith(f"{self.cluster_id}/{self.pipeline}/{self.life}")
 
     def replayed(self, record: ReadRecord) -> bytes | None:
-        """Where an input record lay first that this pipeline put back, or may have. None: it did not."""
+        """Return the first place of an input record, if the record is a replay by this pipeline, or may be an unsigned
+        replay. None: no replay.
+        """
         return None if self.wrote(record) is False else self._named(record, REPLAYS_HEADER)
 
     def ticket(self, record: ReadRecord) -> ParkTicket | None:
-        """The turn of a replay or a drop of this life. None: it is none, or has none."""
+        """Return the ticket of a replay or a drop since the last reset. None: no replay or drop, or no ticket."""
         signed = self._signed(record)
         if signed is None or not self.is_this_life(signed.decode(errors="replace")) or self.replayed(record) is None:
             return None
         return ticket_of(record.header(PARKED_HEADER))
 
     def as_sent(self, record: ReadRecord) -> ReadRecord:
-        """The record with the time and the headers that its sender gave it. A copy or a replay says the time in a header."""
+        """Return the record with its sender's timestamp and headers. A copy or a replay has the timestamp in a header."""
         if not record.headers:
             return record
         sent_ms = record.timestamp_ms
@@ -75,8 +83,8 @@ class WriterIdentity:
         )
 
     def is_of_another(self, record: ReadRecord) -> bool:
-        """Whether an input record is a copy or a replay for the states of another pipeline of the cluster, or of another life; or
-        a drop of another life.
+        """Return whether to skip an input record: a copy or a replay by a different pipeline of the cluster; a copy or a drop
+        from before the last reset.
         """
         signed = self._signed(record)
         if signed is None or not signed.startswith(f"{self.cluster_id}/".encode()):
@@ -92,7 +100,7 @@ class WriterIdentity:
 
     @staticmethod
     def _named(record: ReadRecord, header: str) -> bytes | None:
-        """The place that the header names, when it is in the topic of the record."""
+        """Return the place in the header, if the place is in the topic of the record."""
         named = record.header(header) if record.headers else None
         topic, *numbers = (named or b"").rsplit(b"/", 2)
         is_place = len(numbers) == 2 and all(map(bytes.isdigit, numbers))

@@ -1,9 +1,11 @@
-"""The auditor: it follows a pipeline live and says what diverges, seconds after it was committed.
+"""The continuous verifier: follow a running pipeline, and report mismatches seconds after the commit.
 
-following    reads all topics as they grow; what it knows of them is the `State` that `verify` has, too
-versions     what each row must be at the offsets of the sink's ledger, which may be behind
-sums         the same of tables of sums
-live         one snapshot of the database, of which only parts are read
-tables       the rows of such a snapshot against what they must be
-auditor      all of that, again and again
+- log_follower: reads all topics as they grow, into the same `TopicState` as `verify`
+- frontier: the ends of outputs to read before the model takes the inputs
+- pending_feedback: the expected records in feedback topics and queues
+- versions: the expected rows at the offsets of the sink's ledger, which may lag
+- derived_rows: the same for sums and for rows gathered from a table
+- tables: the rows of a database snapshot against the expected rows
+- pace: intervals and step sizes
+- auditor: the loop over all parts
 """

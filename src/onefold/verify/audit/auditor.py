@@ -1,7 +1,8 @@
-"""Follows one domain and its tables, and names what diverges as soon as it is seen.
+"""Follow a pipeline and its tables, and report each mismatch at once.
 
-Reading and looking take turns. A look is one snapshot of the database: the ledger's offsets in it say what the tables must hold,
-so nothing has to drain. Looks are as far apart as they are dear: they take no more than a share of the time.
+Reading and looking alternate. A look is one snapshot of the database. The offsets of the ledger in the snapshot determine the
+expected rows, so the pipeline need not drain. The interval between looks grows with their cost, to limit their share of the
+time.
 """
 
 from __future__ import annotations
@@ -28,47 +29,46 @@ from onefold.verify.snapshot import DatabaseSnapshot
 from onefold.verify.unjudged import unjudged
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Finding, doubted
 
-# What is dear is looked at more seldom, so that looks take no more than this share of the time; but not so seldom that a finding
-# comes too late.
+# The share of the time for looks. Expensive looks are rarer, but never so rare that a mismatch is reported too late.
 _LOOK_SHARE = 0.15
-# Of a look, what may go into rows that did not change.
+# The time in a look for rows without a change.
 _BUDGET_S = 0.03
-# Between two turns: a transaction takes about as long.
+# The pause between two turns, about as long as a transaction.
 _PAUSE_S = 0.1
-# Where something does not answer.
+# The pause after a missing answer.
 _TRY_AGAIN_S = 1.0
-# A transaction of the processor takes less, unless it was left open.
+# A transaction of the processor is shorter, unless it stays open.
 _OPEN_S = 30.0
-# What is kept of a divergence that goes on; its first ones tell.
+# A bound for a repeated mismatch; the first ones are enough.
 _FINDINGS_MAX = 1000
 
 
 class _Over(CodedError):
-    """The topics are others now, and what was known of them is of no use: the text is one sentence."""
+    """The topics were recreated, so the state of the verifier is useless. The text is one sentence."""
 
 
 @dataclass
 class AuditStatus:
-    """What the auditor can say now.
+    """The present status of the continuous verifier.
 
     Attributes:
-        outcome: valid, invalid or unknown, as a verdict's.
+        outcome: valid, invalid or unknown, as in a verdict.
         reason: one sentence.
-        code: of what keeps it from seeing everything just now, or "".
-        found: what was found since the last time.
-        findings: all that was found, of each row and parked key the first of a kind, and the first ones if it is very much.
-        more: how many other records are wrong in the same way.
-        offsets: per topic and partition, up to where everything was read.
-        records: how many were read.
-        judged: how many output records were compared with the model.
-        rows: how many rows of tables were compared.
-        waiting: how many input records wait for their results.
-        behind_s: all that the processor had written so many seconds ago has been compared; None: nothing yet.
-        cycle_s: how long it took at last until every row of the tables had come round; None: not yet.
-        reads: how often records have come while it reads what was there at its start; 0: it does not read that.
-        troubled: whether something kept it from seeing everything just now.
-        not_judged: what of the pipeline nobody compares, each with the reason that the model gives, or "".
-        unkept: why what was compared could not be left to the next judge, or "".
+        code: the code of a present obstacle, or "".
+        found: the mismatches since the last status.
+        findings: all mismatches: of each row and parked key the first one of a kind, and only the first ones of very many.
+        more: how many more records are wrong in the same way.
+        offsets: per topic and partition, the offset up to which all records were read.
+        records: the number of records read.
+        judged: the number of output records compared with the model.
+        rows: the number of table rows compared.
+        waiting: the number of input records without complete results.
+        behind_s: everything that the processor had written this many seconds ago has been compared; None: nothing yet.
+        cycle_s: the duration of the last complete pass over all rows of the tables; None: no pass is complete.
+        reads: how often records arrived during the initial read; 0 outside the initial read.
+        troubled: whether an obstacle just now hides part of the pipeline.
+        not_judged: what is compared nowhere in the pipeline, each with the reason from the model, or "".
+        unkept: why the last checkpoint could not be saved, or "".
     """
 
     outcome: str = UNKNOWN
@@ -92,7 +92,7 @@ class AuditStatus:
 
 
 def refusal(work: Workload) -> str:
-    """Why a pipeline of this kind is not audited, in one sentence; "" when it is."""
+    """Return why the continuous verifier refuses a pipeline of this kind, in one sentence; "" if accepted."""
     instead = f"`onefold verify {work.name}` verifies it"
     if bare := [table.name for table in work.tables if table.summed and table.sums is None]:
         return f"{work.name} is not audited: its model does not say what {bare[0]} is the sum of; {instead}"
@@ -100,16 +100,16 @@ def refusal(work: Workload) -> str:
 
 
 class Auditor:
-    """Audits one domain. Close it after use.
+    """The continuous verifier of one pipeline. Close after use.
 
     Args:
         client: librdkafka settings that reach the broker.
         dsn: of the database.
-        checkpoints: the folder of what was proved, which is read on from and added to; None: everything is read.
-        objects: where the objects lie that its workers make, if they make any.
-        objects_endpoint: of S3, when that is not Amazon's.
-        kafka: how to ask Kafka.
-        pace: how often the verifier looks, and how much it takes in one step.
+        checkpoints: the folder of checkpoints to continue from and to add to; None: read everything.
+        objects: the address of the object store, for a pipeline with objects.
+        objects_endpoint: the S3 server; None: Amazon's.
+        kafka: how to read Kafka.
+        pace: the intervals and step sizes.
     """
 
     def __init__(
@@ -136,13 +136,11 @@ class Auditor:
         self._look_at = 0.0
         self._waits = ""
         self._seen: set[tuple[Any, ...]] = set()
-        self._doubt = ""  # why the findings prove nothing
-        self._unnamed: list[
-            tuple[Finding, bool]
-        ] = []  # each with whether it is of a record, and not of a row that stays wrong
+        self._doubt = ""  # why the mismatches prove nothing
+        self._unnamed: list[tuple[Finding, bool]] = []  # True: a mismatch of a record, not of a row that stays wrong
         self._ask_at = 0.0
         self._leave_at = 0.0
-        self._left_records = 0  # how many had been read when it left something
+        self._left_records = 0  # the number of records read at the last checkpoint
         self._told: Callable[[AuditStatus], None] = lambda standing: None
         self.standing = AuditStatus()
 
@@ -150,12 +148,10 @@ class Auditor:
     def run(
         self, told: Callable[[AuditStatus], None], stop: Callable[[float], bool], enough: Callable[[AuditStatus], bool]
     ) -> AuditStatus:
-        """Go on until it is stopped, or enough is known, or the topics are deleted or made anew.
+        """Run until `stop` or `enough` returns True, a topic is deleted or recreated, or an unexpected error occurs.
 
-        Args:
-            told: called after each turn, and again and again while it reads what is there at the start.
-            stop: waits so many seconds, and says whether to stop.
-            enough: whether to end with what is known.
+        `told` is called after each turn, and repeatedly during the initial read. `stop` waits the given seconds, and returns
+        whether to stop. `enough` returns whether to end with the present status.
         """
         self._told = told
         while True:
@@ -182,19 +178,19 @@ class Auditor:
                 return self.standing
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         if self._following is not None:
-            with suppress(Exception):  # what is left of a broker that is away
+            with suppress(Exception):  # the broker may be away
                 self._following.close()
 
     def _drop_torn(self) -> None:
-        """Begin anew the next time, when the model has taken a record half, as when a schema cannot be looked up."""
+        """Start again in the next turn if an error stopped the model within a record, as a failed lookup of a schema does."""
         if self._following is not None and not self._following.is_whole:
             self.close()
             self._following = None
 
     def _turn(self) -> bool:
-        """One step, and a look when it is time. Returns whether it is level with the pipeline."""
+        """Do one step, and a look when due. Return whether the verifier has caught up with the pipeline."""
         if self._following is None:
             self._begin()
             return True
@@ -217,7 +213,7 @@ class Auditor:
         return level
 
     def _leave(self, following: Following) -> None:
-        """Leave what was compared to the next judge, when it is time and something was read since."""
+        """Save a checkpoint for the next verifier, when due and after new records."""
         began_at = time.monotonic()
         told = self.standing.outcome == VALID and following.leaves and following.records > self._left_records
         if told and began_at >= self._leave_at:
@@ -230,7 +226,7 @@ class Auditor:
         self.standing.reads = 0
         registry = SchemasById(self._registry_url) if self._registry_url else None
         with DatabaseSnapshot(self._dsn) as snapshot:
-            snapshot.ledger(self._work.name)  # before hours of reading: it may be of a decision log
+            snapshot.ledger(self._work.name)  # before hours of reading: the ledger may belong to a decision log
         following = Following(self._work, self._client, registry, self._kept, self._reads, self._kafka, self._pace)
         try:
             following.begin()
@@ -251,13 +247,13 @@ class Auditor:
         self._name(wrong)
 
     def _reads(self) -> None:
-        """Records come, of what was there at the start: that may take minutes, and nothing keeps it meanwhile."""
+        """Report that records arrive in the initial read, which may take minutes: there is no obstacle now."""
         self.standing.reads += 1
         self.standing.troubled = False
         self._told(self.standing)
 
     def _look(self) -> str:
-        """Compare tables; returns why they cannot be yet, or ""."""
+        """Compare tables. Return why the comparison has to wait, or ""."""
         following = self._following
         assert following is not None, "it has begun"
         began_at, wrong = time.monotonic(), list[Finding]()
@@ -288,7 +284,7 @@ class Auditor:
             following.findings.clear()
         self._unnamed += [(finding, False) for finding in wrong]
         if self._unnamed:
-            # Of a pipeline that is started over, rows and records go one after the other.
+            # A reset of the pipeline deletes rows and topics one after another, which is no mismatch.
             self._refuse_others()
         new: dict[tuple[Any, ...], Finding] = {}
         more = 0
@@ -299,7 +295,7 @@ class Auditor:
             else:
                 new[known] = finding
         if new and following is not None:
-            # Without an answer they are named the next time, and prove nothing until then.
+            # If Kafka does not answer, the mismatches stay unnamed until the next turn.
             self._doubt = doubted([*standing.findings, *new.values()], following.compacted())
         self._unnamed = []
         self._seen.update(new)
@@ -342,11 +338,11 @@ class Auditor:
 
     def _unknown(self, reason: CodedError) -> None:
         try:
-            self._name([])  # what was found before is worth more
+            self._name([])  # earlier mismatches come first
         except CannotTell:
-            pass  # it is named when Kafka is there again
+            pass  # named when Kafka answers again
         except _Over:
-            self._ask_at = 0.0  # the next turn says so
+            self._ask_at = 0.0  # the next turn raises again
         standing = self.standing
         self._say(str(reason))
         standing.troubled = True

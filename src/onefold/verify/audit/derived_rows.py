@@ -1,5 +1,5 @@
-"""Tables that are made of the rows of others, at the offsets of the ledger: kept up with each row that lands, by what the
-workload says of them.
+"""Tables derived from the rows of a table, at the offsets of the ledger: updated with each written row, by the rule in the
+workload.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from onefold.verify.expect import Table, Workload
 
 
 class Added:
-    """The sums over the rows of another table.
+    """Sums over the rows of a table.
 
     Args:
-        rows: of the model, when all of them have landed.
+        rows: of the model, with all rows written by the sink.
     """
 
     def __init__(self, table: Table, workload: Workload, rows: Mapping[str, Mapping[Key, Any]]) -> None:
@@ -34,13 +34,13 @@ class Added:
         self._row = taking([told.index(column.name) for column in table.columns])
         self._amounts = [names.index(amounts[name]) if amounts[name] else None for name in added]
         self._leaves: dict[Key, list[Any]] = {}
-        # A sum of nothing may be there: of rows that have all moved away, long ago.
+        # A row with sums of zero may exist if its rows all moved to different keys before.
         self._known = set(rows[table.name])
         for values, _ in rows[sums.of].values():
             self.move(None, values)
 
     def move(self, before: tuple[Any, ...] | None, after: tuple[Any, ...]) -> None:
-        """A row has other values now, or is new."""
+        """Replace the values `before` (None: the row is new) by `after` in the sums."""
         for values, sign in ((before, -1), (after, 1)):
             if values is not None:
                 leaf = self._leaves.setdefault(tuple(values[at] for at in self._places), [0] * len(self._amounts))
@@ -48,7 +48,7 @@ class Added:
                     leaf[number] += sign * (1 if at is None else values[at])
 
     def wanted(self) -> dict[Key, tuple[Any, ...]]:
-        """By key the row, of sums of nothing too."""
+        """Return the expected rows by key, including rows with sums of zero."""
         found: dict[Key, list[Any]] = {key: [0] * len(self._amounts) for key in self._known}
         for leaf, amounts in self._leaves.items():
             for key in product(*((name, None) for name in leaf)) if self._levels else (leaf,):
@@ -59,13 +59,13 @@ class Added:
 
 
 class Together:
-    """The rows that are gathered from those of another table.
+    """Rows gathered from the rows of a table.
 
     Args:
-        rows: of the model, when all of them have landed.
+        rows: of the model, with all rows written by the sink.
 
     Attributes:
-        rows: what must be in the table.
+        rows: the expected rows of the table.
     """
 
     def __init__(self, table: Table, rows: Mapping[str, Mapping[Key, Any]]) -> None:
@@ -79,7 +79,7 @@ class Together:
             self.take(values)
 
     def take(self, values: Row) -> Key | None:
-        """One more has landed. Returns the key of the row that it has changed."""
+        """Add a row that the sink has written. Return the key of the changed row, or None."""
         key = self._gathered.key(values)
         if key is not None:
             self.rows[key] = self._gathered.row(self.rows.get(key), values)

@@ -1,4 +1,4 @@
-"""What has to be read before inputs are taken, and how far that is."""
+"""The outputs to read before the model takes more inputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Offsets = Mapping[Place, int]
 
 
 class Gate(NamedTuple):
-    """The inputs up to `reached` are taken when what was written has been read up to `ends`. Times are monotonic seconds.
+    """The model takes the inputs up to `reached` after the outputs were read up to `ends`. Times are monotonic seconds.
 
     Attributes:
-        counted: how many records of each fate the processor had counted then.
-        as_of: what the processor had written then is all before that.
-        since: since when nothing more could be read of what was written.
+        counted: the processor's counts of records by fate, as of `reached`.
+        as_of: all progress of the processor before this time is in `reached`.
+        since: the time since which no further record below `ends` could be read.
     """
 
     reached: Offsets
@@ -28,15 +28,15 @@ class Gate(NamedTuple):
     since: float
 
     def unread(self, positions: Offsets) -> list[Place]:
-        """Of what was written, the places that were not read up to there."""
+        """Return the output partitions not yet read up to `ends`."""
         return [place for place, end in self.ends.items() if positions[place] < end]
 
     def is_reached(self, positions: Offsets) -> bool:
-        """Whether the inputs were read as far as the processor was."""
+        """Return whether the inputs were read up to the processor's progress."""
         return all(positions[place] >= until for place, until in self.reached.items())
 
     def held(self, positions: Offsets, seconds: float) -> str:
-        """Where results have been waited for so long that were begun and are not committed, in one sentence; or ""."""
+        """Return which open transaction has blocked the outputs for at least `seconds`, in one sentence; or ""."""
         if time.monotonic() - self.since < seconds or not (unread := sorted(self.unread(positions))):
             return ""
         topic, partition = unread[0]

@@ -1,10 +1,12 @@
-"""Reads all topics of a pipeline as they grow, and judges each output record against the model as of its own source.
+"""Read all topics of a pipeline as they grow, and compare each output record with the model as of its input record.
 
-The model must not be further than the outputs: a row that changes twice would have lost the values that its first output
-record should have. So input records wait. A transaction's progress is in the changelog with its results; who has read it, asks
-where the topics end afterwards, and has read up to there, has all results of the input records before that progress. Then the
-model takes these, one by one, and after each the output records that name it are compared with the model's rows.
-What was there at the start is read as `verify` reads it: the model runs ahead, and of each row the last output record is known.
+The model must not run ahead of the outputs: after a second change of a row, the values for its first output record are gone. So
+input records wait. A transaction writes its progress to the changelog together with its results. The follower reads the
+progress, then asks for the ends of the outputs, and reads up to these ends. After this, the follower has all results of the
+input records before the progress. The model takes these input records one by one, and each output record of an input is
+compared with the rows of the model.
+
+The initial read works as in `verify`: the model runs ahead, and the last output record of each row is known.
 """
 
 from __future__ import annotations
@@ -32,24 +34,24 @@ from onefold.verify.state import Proved, begin, check_beginnings, owner_of, read
 from onefold.verify.verdict import CannotTell, Finding, beyond_progress
 from onefold.verify.writer_identity import SOURCE_HEADER
 
-# Input records that may wait for their results, in memory: of a pipeline that stands still, no more are read.
+# The limit of waiting input records in memory. At the limit, the follower reads no more inputs of a stalled pipeline.
 _WAITING_MAX = 200_000
 
 Offsets = dict[Place, int]
 
 
 class Following:
-    """Follows one domain. Close it after use.
+    """Follows one pipeline. Close after use.
 
     Args:
-        alive: called again and again while it reads what is there at the start.
-        kafka: how to ask Kafka.
-        pace: how much one step reads and takes, so that tables are looked at in between.
+        alive: called repeatedly during the initial read.
+        kafka: how to read Kafka.
+        pace: how much one step reads and takes, to leave time for looks at the tables.
 
     Attributes:
-        versions: what rows must be; after `begin`.
-        began_at: per place of what is written, what was there at the start lies before this offset.
-        findings: what is wrong, as it is found; take them away.
+        versions: the expected rows; after `begin`.
+        began_at: by output partition, the end at the start.
+        findings: the new mismatches; the caller removes them.
     """
 
     def __init__(
@@ -73,31 +75,31 @@ class Following:
         self._waiting: dict[Place, deque[ReadRecord]] = {place: deque() for place in self._reads}
         self._paused = False
         self._applied: Offsets = {}
-        self._is_applied = False  # whether that is just what the model has taken
-        #: False: something came in between while the model took a record, and what it knows is of no use.
+        self._is_applied = False  # whether `_applied` is what the model has taken
+        #: False: an error stopped the model within a record, so the state is useless.
         self.is_whole = True
         self._letters: list[Source] = []
-        #: Why the model cannot take records that the processor has taken, in one sentence; or "".
+        #: Why the model cannot take records that the processor has processed, in one sentence; or "".
         self.unordered = ""
         self._gate: Gate | None = None
         self.findings = list[Finding]()
-        self._off: dict[str, int] = {}  # how many more records the model had counted than the processor, by their fate
-        # The inputs of which the processor claims to have read more than there is.
+        self._off: dict[str, int] = {}  # by fate, the model's count minus the processor's
+        # The inputs with a recorded progress beyond their end.
         self._beyond = set[tuple[str, int]]()
-        # When all was read that the processor had said of how far it is.
+        # The last time at which all progress records had been read.
         self._told_at = self._compared_at = time.monotonic()
-        # Of the others a verdict knows more than a continuous verifier, or it gives some of it away.
+        # With feedback, queues or objects, a continuous verifier lacks part of a verdict's state, or has handed part of it out.
         self._leaves = kept is not None and not (workload.fed or workload.queues or workload.made)
         self._start(registry, kept)
 
     @property
     def records(self) -> int:
-        """How many were read."""
+        """The number of records read."""
         return self._log.records
 
     @property
     def judged(self) -> int:
-        """How many output records were compared with the model."""
+        """The number of output records compared with the model."""
         return self._state.matching.compared - self._compared_before
 
     @property
@@ -107,15 +109,15 @@ class Following:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Of every topic that is read."""
+        """The topic id of each topic."""
         return {name: topic.topic_id for name, topic in self._log.topics.items()}
 
     def gone(self) -> str:
-        """The name of a topic that was deleted, or made anew, since; else "". Raises `CannotTell`."""
+        """Return the name of a topic deleted or recreated since the start; else "". Raises `CannotTell`."""
         return self._log.gone()
 
     def compacted(self) -> list[str]:
-        """The inputs from whose middle Kafka may have deleted records. Raises `CannotTell`."""
+        """Return the inputs with compaction, where Kafka may have deleted records in the middle. Raises `CannotTell`."""
         return self._log.compacted(self._work.reads)
 
     def _start(self, registry: SchemasById | None, kept: Checkpoints | None) -> None:
@@ -135,7 +137,7 @@ class Following:
         self._log.go_on(positions | read_progress(self._state, work, self._log, self._kafka, self._client))
 
     def begin(self) -> None:
-        """Read what is there, up to where the processor is. Raises `CannotTell`."""
+        """Read the existing records, up to the progress of the processor. Raises `CannotTell`."""
         state = self._state
         reached, self.began_at = dict(self._state.reached), self._ends_of_written()
         counted = state.counted()
@@ -154,7 +156,7 @@ class Following:
                 (self._feed if record.offset < reached.get(place, 0) else self._take)(record)
             elif source is not None and (
                 source.offset >= reached.get(source[:2], 0) or (place, source[:2]) in late
-            ):  # what follows one that is too early is in its order
+            ):  # records behind a deferred record keep their order
                 late.add((place, source[:2]))
                 later.append(record)
             else:
@@ -174,7 +176,7 @@ class Following:
             self._take(record)
 
     def step(self) -> bool:
-        """Read what there is now, and judge what is complete, or some of both. Returns whether that was all. Raises
+        """Read present records and compare complete results, up to the limits of a step. Return whether nothing is left. Raises
         `CannotTell`.
         """
         asked_at, positions, stable = time.monotonic(), self._log.positions, self._log.stable_ends()
@@ -185,7 +187,7 @@ class Following:
         if all(positions[place] >= end for place, end in readable.items() if place[0] == self._topics.changelog):
             self._told_at = asked_at
         gate, taken = self._gate or self._next_gate(), True
-        # Of inputs that change nothing there is little to read elsewhere: the progress may be far ahead of them.
+        # Inputs without results leave little to read in the outputs, so the progress may be far ahead of the inputs read.
         reached = {place: min(until, positions[place]) for place, until in gate.reached.items()}
         unread = gate.unread(positions)
         if not unread:
@@ -198,7 +200,7 @@ class Following:
                 self._compared_at = gate.as_of
             gate = self._next_gate()
         elif any(positions[place] < stable[place] for place in unread):
-            gate = gate._replace(since=time.monotonic())  # there is something to read: nobody holds it up
+            gate = gate._replace(since=time.monotonic())  # no open transaction: there is more to read
         self._gate = gate
         waiting = self.waiting > _WAITING_MAX
         if waiting != self._paused:
@@ -207,53 +209,53 @@ class Following:
         return taken and near == readable
 
     def read_to(self, ends: Offsets) -> None:
-        """Read these outputs up to there, as the tables have landed them. Raises `CannotTell`."""
+        """Read these outputs up to the offsets of the ledger. Raises `CannotTell`."""
         self._log.read(ends, self._take)
 
     def high_ends(self) -> Offsets:
-        """Where the topics end that tables are filled from, open transactions included."""
+        """Return the ends of the topics of tables, including open transactions."""
         return {place: end for place, end in self._ends_of_written().items() if place[0] in self._tables}
 
     def land(self, ledger: Offsets) -> None:
-        """The tables are as of these offsets now, of the topics that they are filled from; they never go back."""
+        """Move the expected rows to these offsets of the ledger, which never decrease."""
         self.versions.land(ledger)
 
     def follow_made(self, store: ObjectReader) -> Callable[[], Iterable[Finding]]:
-        """What says what is wrong with the objects that were reported since it was asked last."""
+        """Return a function that lists the mismatches of objects reported since its last call."""
         return cast(Making, self._state.oracle.expected.model).follow_made(store)
 
     def held(self, seconds: float) -> str:
-        """Where results have been waited for so long that were begun and are not committed, in one sentence; or ""."""
+        """Return which open transaction has blocked the outputs for at least `seconds`, in one sentence; or ""."""
         return self._gate.held(self._log.positions, seconds) if self._gate is not None else ""
 
     @property
     def behind_s(self) -> float:
-        """All that the processor had written so many seconds ago has been compared."""
+        """Everything that the processor had written this many seconds ago has been compared."""
         return time.monotonic() - self._compared_at
 
     @property
     def waiting(self) -> int:
-        """How many input records wait for their results."""
+        """The number of input records without complete results."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def positions(self) -> Offsets:
-        """Up to where everything was read."""
+        """The offset up to which each partition was read."""
         return self._log.positions
 
     @property
     def counts(self) -> dict[str, int]:
-        """As a verdict has them."""
+        """The counts, as in a verdict."""
         counts = self._state.oracle.expected.counts
         return {"records": counts.records, **counts.as_stored()}
 
     @property
     def leaves(self) -> bool:
-        """Whether now is a moment to leave what was compared to the next judge."""
+        """Whether the state is complete for a checkpoint now."""
         return self._leaves and self._is_applied
 
     def leave(self) -> str:
-        """Leave it. Returns why it could not be kept, or "". Raises `CannotTell`."""
+        """Save a checkpoint. Return why saving failed, or "". Raises `CannotTell`."""
         state = self._state
         if self._kafka.receipts(self._client, state.oracle.owner, self.topic_ids) != state.replays.receipts:
             return (
@@ -294,11 +296,11 @@ class Following:
             self._collect()
 
     def _take_inputs(self, reached: Offsets, deadline: float, counted: Counter[str] | None) -> bool:
-        """The model takes what the processor had taken, and what was written is compared with it. False: not all of it yet.
+        """Give the model the inputs up to `reached`, and compare the results. Return False if inputs are left.
 
         Args:
-            deadline: until when, in monotonic seconds; one record is taken at least.
-            counted: what the processor has counted up to `reached`; None: a transaction of it may have inputs before and behind.
+            deadline: the end in monotonic seconds; at least one record is taken.
+            counted: the processor's counts up to `reached`; None: `reached` may lie within a transaction.
         """
         self._is_applied = False
         for place, waiting in self._waiting.items():
@@ -323,15 +325,15 @@ class Following:
             (self._state.order.feed if self._state.order else self._apply)(record)
 
     def _pass_over(self, counted: Counter[str]) -> None:
-        """Name inputs that the processor passed over, and counts that differ from the model's; or say which inputs it has
-        processed in an order that it did not record.
+        """Name inputs that the processor passed over, and counts that differ from the model's; or report inputs processed
+        without a recorded order.
         """
         counts = self._state.oracle.expected.counts
         if (order := self._state.order) is not None:
             self.findings += order.pass_over(counted.total() - sum(counts.as_stored().values()))
             self.unordered = order.unordered()
         off = {name: wanted - counted[name] for name, wanted in counts.as_stored().items()}
-        # The processor goes on counting when it reads an input no more.
+        # The processor's counts include inputs that it no longer reads.
         of_all = all("counts" in one and "former_inputs" not in one for one in self._state.progresses.values())
         if of_all and not self.unordered and off != self._off:
             self._off = off
@@ -340,12 +342,12 @@ class Following:
 
     @property
     def _taken(self) -> Offsets:
-        """Up to where the model has taken the inputs: not those of which the order is not known."""
+        """The offsets up to which the model has taken the inputs, without inputs of unknown order."""
         held = self._state.order.held() if self._state.order else {}
         return {place: min(until, held.get(place, until)) for place, until in self._applied.items()}
 
     def _find_missing(self, *, ends_whole: bool) -> None:
-        """What is wrong now that inputs were taken, and everything that was written of them was read."""
+        """Name the mismatches known after the inputs were taken and their results were read."""
         matching, applied = self._state.matching, self._taken
         matching.before(applied)
         self._collect()
@@ -371,7 +373,7 @@ class Following:
         self._collect()
 
     def _judge_letters(self) -> None:
-        """Those of the input records that were taken; the others are asked for again."""
+        """Compare the dead letters of the inputs taken; the rest waits."""
         taken = self._taken
         known = {source for source in self._letters if source.offset < taken.get(source[:2], 0)}
         self._letters = [source for source in self._letters if source not in known]

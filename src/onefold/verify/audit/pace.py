@@ -8,16 +8,16 @@ class Pace:
     """Intervals and step sizes of a continuous verifier.
 
     Attributes:
-        look_every_s: between two looks at the tables. A finding is to be named within five seconds; reading and a look must both
-            fit in, twice.
-        look_every_max_s: the longest interval between looks, also where looks are expensive.
-        ask_every_s: between two questions whether the topics are still the same. Before each finding the verifier asks as well.
+        look_every_s: the interval between looks at the tables. A mismatch must be named within five seconds: two readings and
+            two looks must fit in.
+        look_every_max_s: the longest interval between looks, also if looks are expensive.
+        ask_every_s: the interval between checks of the topic ids. The verifier also checks before naming a mismatch.
         step_offsets: how many offsets of each partition one step reads.
         step_s: for how long one step takes input records; one step takes at least one record.
-        behind_s: a verifier that is further behind gives no verdict on the present. Some steps and looks of the longest kind fit
-            in.
-        leave_every_s: between two checkpoints. The next verifier reads the rest of the log for this long.
-        leave_share: of the time, how much checkpoints may take. The verifier looks at nothing meanwhile.
+        behind_s: a verifier further behind gives no verdict on the present. The time is enough for some of the longest steps
+            and looks.
+        leave_every_s: the interval between checkpoints. The next verifier reads the log of this time again.
+        leave_share: the share of the time for checkpoints. The verifier looks at nothing meanwhile.
     """
 
     look_every_s: float = 0.5

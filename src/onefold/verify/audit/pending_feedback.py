@@ -1,7 +1,8 @@
-"""What a pipeline that goes on owes its own inputs and its queues: what it writes into them is judged while it does.
+"""The expected records of a running pipeline in its feedback topics and queues.
 
-A record in there that names an input is judged when the model has taken that input. That one is missing shows later: when all
-that lay in the inputs at some moment has been taken, everything that was asked for before that moment must have come.
+A record that names an input is compared after the model has taken this input. A missing record shows later. At some moment, the
+verifier notes the expected records and the ends of the inputs; after the inputs up to these ends were taken, each noted record
+must exist.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 class _Due(NamedTuple):
-    """What was open must be there when the inputs up to `ends` are taken."""
+    """The records of `open` must exist after the inputs up to `ends` were taken."""
 
     open: OpenFeedback
     ends: Offsets
 
 
 class Owed:
-    """Judges what is owed."""
+    """Compares feedback records and jobs with the expected ones."""
 
     def __init__(self, workload: Workload, fed: Fed) -> None:
         self._reads = workload.reads
@@ -34,7 +35,7 @@ class Owed:
         self._due: _Due | None = None
 
     def open(self, ends: Callable[[], Offsets]) -> Offsets:
-        """Note what is owed. Returns where the topics end after that, by `ends`."""
+        """Note the records still expected. Return the ends of the topics after this, from `ends`."""
         due = self._fed.open() if self._due is None and self._owes else None
         found = ends()
         if due is not None:
@@ -42,7 +43,7 @@ class Owed:
         return found
 
     def judge(self, applied: Offsets) -> Iterator[Finding]:
-        """Everything wrong that is known now that the model has taken the inputs up to there."""
+        """Yield the mismatches known after the model has taken the inputs up to `applied`."""
         yield from self._fed.known(lambda source: source[2] < applied.get(source[:2], 0))
         due = self._due
         if due and all(applied.get(place, 0) >= end for place, end in due.ends.items()):

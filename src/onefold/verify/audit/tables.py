@@ -1,8 +1,8 @@
-"""The rows of a snapshot against what they must be at the offsets of the ledger in that snapshot.
+"""Compare the rows of a snapshot with the expected rows at the offsets of the ledger in the snapshot.
 
-Not all of them each time, but the first. Postgres knows which rows were written since the last look, by whomever; they are
-compared, and so is each row that should have been written. How many rows there are is counted: one that was deleted is no row.
-And some blocks of the rest are read, one after the other, so that every row comes round, whatever Postgres says of it.
+The first look compares all rows. A later look compares the rows written since the last look, by any program, and the rows that
+should have been written. PostgreSQL finds the written rows by transaction number. The look also counts the rows, because a
+deleted row shows only in the count. In addition, the look reads some blocks in turn, so that each row is compared regularly.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from onefold.verify.snapshot import ORIGIN, DatabaseSnapshot, Row
 from onefold.verify.tables import Comparer, Key, Wanted, extra
 from onefold.verify.verdict import Finding, beyond_ledger
 
-# Half a megabyte: some thousand rows, which are compared in some tens of milliseconds.
+# Half a megabyte, with some thousand rows.
 _BLOCKS = 64
-# Beyond the last block that a table can have.
+# Beyond the last block of any table.
 _NO_BLOCK = 2**32 - 2
-# What somebody's own queries ask is asked again when it has cost no more than so much of the time since.
+# The share of the time for the pipeline's own queries, and for rejected records.
 _RARE_SHARE = 0.03
 
 
 class Tables:
-    """Looks at the tables of a workload, again and again.
+    """Compares the tables of a workload, look by look.
 
     Attributes:
-        rows: how many were compared.
-        cycle_s: how long it took at last until every row had come round; None: not yet.
+        rows: the number of rows compared.
+        cycle_s: the duration of the last complete pass over all rows; None: no pass is complete.
     """
 
     def __init__(self, workload: Workload, versions: Versions) -> None:
@@ -40,25 +40,25 @@ class Tables:
         self._tables = [Comparer(table) for table in versions.tables]
         self._versions = versions
         self._rules = invariants(workload.name)
-        self._at = (0, 0)  # the table by number, and the block
+        self._at = (0, 0)  # the number of the table, and the block
         self._began_at = time.monotonic()
         self._rare_at = 0.0
         self._horizon = ""  # of the last look
-        self._off: dict[str, int] = {}  # by table, how many rows are too many, without those that are known to be
+        self._off: dict[str, int] = {}  # by table, the surplus of rows, without the known extra rows
         self._extra: dict[str, set[Key]] = {one.table.name: set() for one in self._tables}
         self.rows = 0
         self.cycle_s: float | None = None
 
     def columns(self, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
-        """Columns of other types than agreed: asked once, as rows cannot be read where one is missing."""
+        """Yield columns of wrong types: asked once, since rows are unreadable if a column is missing."""
         for one in self._tables:
             yield from snapshot.column_types(one.table)
 
     def look(self, snapshot: DatabaseSnapshot, budget_s: float) -> Iterator[Finding]:
-        """Everything wrong that is seen now.
+        """Yield the mismatches of this look.
 
         Args:
-            budget_s: how long blocks may be read; at the first time all of them are.
+            budget_s: the time for reading blocks. The first look reads all blocks.
         """
         horizon = snapshot.horizon()
         for one in self._tables:
@@ -79,7 +79,7 @@ class Tables:
             self._versions.changed[one.table.name].clear()
 
     def _changed(self, one: Comparer, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
-        """What was written since the last look, and what should have been."""
+        """Compare the rows written since the last look, and the rows that should have been written."""
         if not self._horizon:
             return
         left = set(self._versions.changed[one.table.name])
@@ -111,10 +111,10 @@ class Tables:
 
     def _counted(self, one: Comparer, snapshot: DatabaseSnapshot) -> Iterator[Finding]:
         table = one.table
-        # One that is too many would hide one that is missing.
+        # A known extra row would hide a missing row.
         known = len(self._extra[table.name])
         off = snapshot.count(table.name) - known - self._versions.counts[table.name]
-        if off != self._off.get(table.name, 0):  # what it was before is named already
+        if off != self._off.get(table.name, 0):  # the mismatches behind an unchanged surplus are named already
             missing = set(self._versions.keys(table))
             for row in snapshot.rows(table.name, (*table.key, *ORIGIN)):
                 key, origin = row[: len(table.key)], row[len(table.key) :]
@@ -147,17 +147,17 @@ class Tables:
 
 
 class Ledger:
-    """How far the tables are, as their ledger says; what it says only ever grows."""
+    """The offsets of the tables according to the ledger, which only grow."""
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self._topic_ids = topic_ids
         self.landed: dict[Place, int] = {}
 
     def take(self, found: Mapping[Place, tuple[int, str]], ends: Mapping[Place, int]) -> Iterator[Finding]:
-        """Take what it says now, and name what cannot be.
+        """Take the present ledger, and name impossible entries.
 
         Args:
-            ends: of the topics, asked for afterwards.
+            ends: of the topics, asked for after the ledger.
         """
         for place, before in self.landed.items():
             now = found.get(place, (None, ""))[0]

@@ -1,8 +1,8 @@
-"""What each row must be at the offsets of the sink's ledger.
+"""The expected rows at the offsets of the sink's ledger.
 
-The model is where the processor is, and the tables are where the sink is: behind it, and never in one place for long. So of a
-row that was written lately its last versions are kept, until the last one has landed and was judged. From then on the row must
-be what the model has. Memory: what has not landed.
+The model is at the processor's offsets. The tables are at the sink's offsets, with a variable lag. So the last versions of a
+recently written row stay in memory, until the sink has written the last version and the version was compared. From then on, the
+model has the expected row. Memory: the versions not yet written by the sink.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Rows = Mapping[str, Mapping[Key, tuple[tuple[Any, ...], Source]]]
 
 
 class RowVersion:
-    """A row as one output record has it. `values` are of the model, once it was judged."""
+    """A row as of one output record. After the comparison, `values` are those of the model."""
 
     __slots__ = ("fields", "judged", "landed", "values", "written")
 
@@ -37,7 +37,7 @@ class RowVersion:
 
 
 class Versions:
-    """Those of all tables of a workload.
+    """The row versions of all tables of a workload.
 
     Args:
         rows: of the model.
@@ -54,12 +54,12 @@ class Versions:
         self._together = {
             table.name: Together(table, rows) for table in workload.tables if isinstance(table.sums, Gathered)
         }
-        #: The tables that it has single rows of.
+        #: The tables with an expected row for each key.
         self.tables = [*tables, *(together.table for together in self._together.values())]
-        #: Per table how many rows it must have.
+        #: By table, the expected number of rows.
         self.counts = {table.name: len(last[table.name]) for table in tables}
         self.counts |= {name: len(together.rows) for name, together in self._together.items()}
-        #: Per table the keys that have landed since somebody took them.
+        #: By table, the keys written by the sink since the caller cleared them.
         self.changed: dict[str, set[Key]] = {table.name: set() for table in self.tables}
         self.sums = [Added(table, workload, rows) for table in workload.tables if isinstance(table.sums, Sums)]
         self._sums_of = {table.name: [added for added in self.sums if added.of == table.name] for table in tables}
@@ -70,7 +70,7 @@ class Versions:
     def wrote(
         self, table: Table, key: Key, fields: dict[str, Any], written: LastOutput, before: LastOutput | None
     ) -> RowVersion:
-        """Take an output record; `before` is the one before of the same row."""
+        """Take an output record; `before` is the previous record of the same row."""
         recent = self._recent[table.name]
         versions = recent.get(key)
         if versions is None:
@@ -88,7 +88,7 @@ class Versions:
         return version
 
     def judge(self, table: Table, key: Key, version: RowVersion, right: tuple[Any, ...] | None) -> None:
-        """An output record was compared; `right`: the values of the row; None: there are none, or they are not known."""
+        """Note that an output record was compared; `right`: the values of the row; None: no row, or unknown values."""
         version.judged = True
         if right is not None:
             version.values = right
@@ -96,7 +96,7 @@ class Versions:
             self._forget(table, key)
 
     def land(self, ledger: Mapping[Place, int]) -> None:
-        """The tables are as of these offsets now; they never go back."""
+        """Move to these offsets of the ledger, which never decrease."""
         for place, queue in self._queues.items():
             until = ledger.get(place, 0)
             while queue and queue[0][2].written.offset < until:
@@ -105,7 +105,7 @@ class Versions:
     def _land(self, table: Table, key: Key, version: RowVersion) -> None:
         recent, name = self._recent[table.name], table.name
         versions = recent[key]
-        # Only the one before it has landed, if there is one; the list is short.
+        # Of the versions before, at most one is left, which the sink has written; the list is short.
         at = versions.index(version)
         before = versions[at - 1] if at else None
         if before is None:
@@ -133,7 +133,7 @@ class Versions:
             del self._recent[table.name][key]
 
     def wanted(self, table: Table, key: Key) -> Wanted | None:
-        """What the row must be now; None: there must be none."""
+        """Return the expected row; None: no row must exist."""
         if (together := self._together.get(table.name)) is not None:
             return (together.rows[key], None, None) if key in together.rows else None
         versions = self._recent[table.name].get(key)
@@ -146,7 +146,7 @@ class Versions:
         return None if written is None or row is None else (row[0], written, row[1])
 
     def keys(self, table: Table) -> Iterator[Key]:
-        """Those of all rows that must be there: as `wanted` says, without making the rows."""
+        """Return the keys of all expected rows: the same as from `wanted`, without computing the rows."""
         if (together := self._together.get(table.name)) is not None:
             return iter(together.rows)
         rows, recent = self._rows[table.name], self._recent[table.name]
@@ -155,11 +155,11 @@ class Versions:
 
     @property
     def kept(self) -> int:
-        """Of how many rows something has not landed, or was not judged."""
+        """The number of rows with a version not yet written or not yet compared."""
         return sum(map(len, self._recent.values()))
 
     def _added(self, table: Table, before: RowVersion | None, version: RowVersion) -> tuple[Any, ...]:
-        """The values after a record that says by how much some of them grow."""
+        """Return the values after an output record with increments."""
         told = self._values(table, version)
         if before is None:
             return told
