@@ -1,1 +1,1 @@
-"""What operators ask and do: lag, verdicts, explanations, dead letters, pauses, resets, rebuilds, rights, and health checks."""
+"""Operator commands: lag, verdicts, explanations, dead letters, pauses, resets, rebuilds, rights, and health checks."""

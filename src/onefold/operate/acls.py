@@ -1,6 +1,6 @@
-"""The rights in Kafka that each service needs, derived from the declarations of pipelines: for Kafka's own tool, or for Strimzi.
+"""The Kafka rights of each service, derived from the declarations of pipelines: for Kafka's own tool, or for Strimzi.
 
-*Read*, *Write* and *Delete* include *Describe*, which is named only where it stands alone.
+*Read*, *Write* and *Delete* include *Describe*, so *Describe* is listed only where no other operation includes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DESCRIBE, CONFIGS = "Describe", "DescribeConfigs"
 
 
 class KafkaService(Enum):
-    """Who logs in to Kafka. The value names it in options and documents."""
+    """A service that logs in to Kafka. The value is the name in options and documents."""
 
     PROCESSOR = "processor"
     SINK = "sink"
@@ -36,7 +36,7 @@ class KafkaService(Enum):
     OPERATOR = "operator"
 
 
-#: What each runs.
+#: The commands of each service.
 VERBS = {
     KafkaService.PROCESSOR: "`process`",
     KafkaService.SINK: "`sink`",
@@ -70,7 +70,7 @@ def acls_of(
     pipelines: Iterable[Pipeline],
     replicated: Callable[[Pipeline], bool] = lambda pipeline: False,
 ) -> list[Acl]:
-    """List what a service needs for these pipelines, each once.
+    """List the ACLs of a service for these pipelines, without duplicates.
 
     Args:
         replicated: whether several processes compute each task of a pipeline.
@@ -84,7 +84,7 @@ def acls_of(
 
 
 class _Topics(NamedTuple):
-    """The topics of a pipeline by their sorts; `all` has those that other pipelines and programs write too."""
+    """The topics of a pipeline by kind. `all` includes topics that other pipelines and programs write too."""
 
     topology: Topology
     all: Sequence[str]
@@ -99,7 +99,7 @@ def _topics(pipeline: Pipeline, replicated: bool) -> _Topics:
 
 
 def topics_of(pipelines: Iterable[Pipeline]) -> list[str]:
-    """The topics of these pipelines, also those that others write too; without decision logs. Raises Faulty."""
+    """List the topics of these pipelines, shared topics included, decision logs excluded. Raises Faulty."""
     return [topic for pipeline in pipelines for topic in _topics(pipeline, replicated=False).all]
 
 
@@ -116,7 +116,7 @@ def _groups(pipeline: Pipeline) -> list[str]:
 
 def _processor(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
     topology = of.topology
-    # Whatever is in an input may belong to another partition, and is written there.
+    # An input may hold records of another partition: the processor copies them there.
     yield from _each([*topology.reads, topology.changelog], READ, WRITE, CONFIGS)
     yield from _each({*topology.written} - {*topology.reads, topology.changelog}, WRITE, CONFIGS)
     yield from _each([topology.replays], READ, CONFIGS)
@@ -137,7 +137,7 @@ def _sink(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
 def _worker(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
     for queue in pipeline.jobs:
         yield from _each([queue], READ)
-        # A worker makes them if they are missing.
+        # A worker creates missing retry and dead-letter topics.
         yield from _each([again_of(queue)], READ, WRITE, CREATE)
         yield from _each([dead_of(queue)], WRITE, CREATE)
         yield from _each([f"onefold.{queue}"], READ, kind=GROUP)
@@ -149,13 +149,13 @@ def _worker(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
 
 def _verifier(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
     yield from _each(of.all, READ)
-    # Records that are missing in a compacted topic prove nothing.
+    # The verifier reads the settings: in a compacted topic a missing record is no mismatch.
     yield from _each([*of.topology.reads, *of.topology.outputs], CONFIGS)
 
 
 def _reader(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
     yield from _each(of.all, READ)
-    beside = {*pipeline.topics_of_workers, pauses_topic(pipeline.name)}  # no guarantee rests on their settings
+    beside = {*pipeline.topics_of_workers, pauses_topic(pipeline.name)}  # no guarantee depends on their settings
     yield from _each([topic for topic in of.all if topic not in beside], CONFIGS)
     yield from _each([TRANSACTIONS], READ, CONFIGS)
     yield from _each(_groups(pipeline), DESCRIBE, kind=GROUP)
@@ -170,7 +170,7 @@ def _producer(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
 def _operator(pipeline: Pipeline, of: _Topics) -> Iterator[Acl]:
     topology = of.topology
     yield from _each(of.all, CREATE, DELETE)
-    # `reset` marks the changelog, `dead-letters replay` writes inputs and receipts, and `pause` its own topic.
+    # `reset` marks the changelog, `dead-letters replay` writes inputs and receipts, and `pause` the pauses topic.
     written = [*topology.reads, topology.changelog, topology.replays, pauses_topic(pipeline.name)]
     yield from _each(written, READ, WRITE)
     yield from _each([*topology.outputs, *topology.dead.values()], READ)
@@ -194,14 +194,14 @@ Granted = Mapping[KafkaService, Sequence[Acl]]
 
 
 def grouped(acls: Sequence[Acl]) -> Iterator[tuple[Acl, list[str]]]:
-    """By resource the operations; the first ACL stands for the resource."""
+    """Group the operations by resource. The first ACL of a group stands for the resource."""
     for _, found in groupby(acls, lambda acl: (acl.kind, acl.name, acl.prefixed)):
         same = list(found)
         yield same[0], [acl.operation for acl in same]
 
 
 def kafka_acls(granted: Granted, principals: Mapping[KafkaService, str], servers: str) -> Iterator[str]:
-    """A command line for each resource of each service, for Kafka's own tool."""
+    """A command line of Kafka's own tool for each resource of each service."""
     for service, acls in granted.items():
         for acl, operations in grouped(acls):
             option = "transactional-id" if acl.kind == TRANSACTIONAL_ID else acl.kind
@@ -216,12 +216,12 @@ def kafka_acls(granted: Granted, principals: Mapping[KafkaService, str], servers
 
 
 def _quoted(word: str) -> str:
-    """As a shell reads it, also the distinguished name of a certificate."""
+    """Quote a word for a shell, for example the distinguished name of a certificate."""
     return "'" + word.replace("'", "'\\''") + "'"
 
 
 def strimzi(granted: Granted, principals: Mapping[KafkaService, str], cluster: str) -> Iterator[str]:
-    """A KafkaUser for each service, whose name is the principal."""
+    """A KafkaUser resource for each service. The name of the resource is the principal."""
     for service, acls in granted.items():
         yield "---"
         yield "apiVersion: kafka.strimzi.io/v1"

@@ -1,4 +1,4 @@
-"""Runs the auditor as a process: what it finds goes to the log, the metrics, /healthz and the database, where the page has it."""
+"""Run the continuous verifier as a service. Its results go to the log, the metrics, /healthz, and the database for the page."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from onefold.config.settings import Settings
     from onefold.verify.verdict import Finding
 
-#: In ONEFOLD_AUDITED: each pipeline that can be.
+#: In ONEFOLD_AUDITED: each pipeline that a continuous verifier can verify.
 ALL = "all"
-# Characters of the first finding where it is a part of a sentence: values are anybody's, and of any length.
+# Characters of the first mismatch in a sentence: values come from users, and have any length.
 _FIRST_MAX = 400
-# So fresh is what the page shows, where nothing changes.
+# The largest age of the verdict on the page while the outcome is unchanged.
 _KEEP_EVERY_S = 10.0
 
 log = structlog.get_logger()
 
 
 def checked(domain: str) -> None:
-    """Raises UserError (exit code 2) for a pipeline that is not audited, with the reason."""
+    """Raises UserError (exit code 2), with the reason, for a pipeline that cannot be audited."""
     if reason := _refusal(domain):
         raise UserError(Code.ARGUMENT_WRONG, reason, exit_code=USAGE)
 
 
 def audited(settings: Settings, domains: Sequence[str]) -> list[str]:
-    """Of these pipelines those that the settings want audited. Raises UserError (exit code 2) for a name that is of none, or of
-    one that is not audited.
+    """Select the pipelines that the settings list for auditing. Raises UserError (exit code 2) for an unknown pipeline, or for
+    a listed pipeline that cannot be audited.
     """
     wanted = settings.to_audit()
     if wanted == [ALL]:
@@ -67,7 +67,7 @@ def audited(settings: Settings, domains: Sequence[str]) -> list[str]:
 
 
 def _refusal(domain: str) -> str:
-    """In one sentence; "" when it is audited."""
+    """The reason in one sentence; "" if the pipeline can be audited."""
     try:
         return refusal(workload(domain))
     except UnknownDomain as error:
@@ -84,14 +84,14 @@ def audit(
     until_found: bool = False,
     timeout_s: float = 60.0,
 ) -> int:
-    """Audit a domain until it is stopped. Returns the exit code: 1 when something was found. Raises UserError (exit code 2) for a
-    right in PostgreSQL that is missing.
+    """Verify a pipeline continuously until the process is stopped. Returns the exit code: 1 after a mismatch. Raises UserError
+    (exit code 2) for a missing right in PostgreSQL.
 
     Args:
-        process: its status is running also when something was found, for the audit goes on.
-        once: end when every row has come round, with a verdict's exit code.
-        until_found: end at the first divergence.
-        timeout_s: with `once`, how long that may take once everything has been read.
+        process: after a mismatch the status remains running, because the verification continues.
+        once: end when every row has been compared once, with the exit code of a verdict.
+        until_found: end at the first mismatch.
+        timeout_s: with `once`, the time limit once everything has been read.
     """
     if lacks := verdicts.lacking(domain, settings.postgres()):
         raise UserError(Code.POSTGRES_RIGHT, lacks, exit_code=exit_codes.UNKNOWN)
@@ -119,7 +119,7 @@ def audit(
         return known or time.monotonic() > deadline[0]
 
     def tell(standing: AuditStatus) -> None:
-        paused.changed()  # so that a pipeline that stands still on purpose is no stall
+        paused.changed()  # a pipeline that is paused on purpose is not stalled
         teller.tell(standing)
 
     with closing(Switches(settings.client(), [domain], telemetry)) as paused, closing(auditor):
@@ -132,10 +132,10 @@ def audit(
 
 
 class Teller:
-    """Reports what an auditor finds: log, metrics, health, status file, and the verdict for the page.
+    """Reports the results of a continuous verifier: log, metrics, health, status file, and the verdict for the page.
 
     Args:
-        keep: writes a verdict where the page looks for it. Returns "", or why that failed.
+        keep: writes a verdict to the place where the page reads verdicts. Returns "", or the reason of a failure.
         clock: monotonic seconds.
     """
 
@@ -161,7 +161,7 @@ class Teller:
         self._behind_s = self._nearest_s = inf
 
     def tell(self, standing: AuditStatus) -> None:
-        """After each turn."""
+        """Report the status after each step."""
         for finding in standing.found:
             log.error("divergence", domain=self._domain, **_words(finding))
         now = self._clock()
@@ -182,7 +182,7 @@ class Teller:
             self.keep(standing)
 
     def keep(self, standing: AuditStatus) -> None:
-        """Where the page looks for verdicts. What it says of a while ago stands until there is something to say."""
+        """Write the verdict for the page. While there is no outcome yet, the previous verdict stays on the page."""
         self._kept_at = self._clock()
         if standing.outcome == UNKNOWN and standing.cycle_s is None and not standing.troubled:
             return
@@ -202,10 +202,12 @@ class Teller:
             log.warning(problem, domain=self._domain)
 
     def _gets_on(self, standing: AuditStatus) -> bool:
-        """Whether it knows, or has come nearer to it since the last turn: that it takes turns is no sign of it."""
+        """Whether the verifier makes progress: a known outcome, or an advance since the last step. The steps alone are no
+        progress.
+        """
         if standing.troubled:
             return False
-        if standing.reads:  # one that begins again and again, and never ends, reads no more than it had
+        if standing.reads:  # a verifier that always starts over never exceeds its earlier count
             more = standing.reads > self._reads
             self._reads = max(self._reads, standing.reads)
             return more
@@ -214,7 +216,9 @@ class Teller:
         return standing.outcome != UNKNOWN or (more if standing.cycle_s is None else nearer)
 
     def _comes_nearer(self, behind_s: float | None) -> bool:
-        """Whether one who is behind is less so than the last time that something was compared: in between it grows by itself."""
+        """Whether a verifier that is behind has caught up a little since the last comparison. Between comparisons `behind_s`
+        grows with the clock.
+        """
         before, self._behind_s = self._behind_s, inf if behind_s is None else behind_s
         if self._behind_s >= before:
             return False
@@ -225,7 +229,7 @@ class Teller:
         told, domain = self._telemetry, self._domain
         amounts = {AUDIT_READ: standing.records, AUDIT_OUTPUTS: standing.judged, AUDIT_ROWS: standing.rows}
         for name, amount in amounts.items():
-            # An auditor that begins anew counts anew.
+            # A verifier that starts over also counts from 0.
             told.add(name, max(0, amount - self._told.get(name, 0)), domain=domain)
             self._told[name] = amount
         told.put(AUDIT_FINDINGS, len(standing.findings), domain=domain)
@@ -245,7 +249,7 @@ def _outcome(standing: AuditStatus) -> dict[str, str]:
 
 
 def _said(standing: AuditStatus) -> str:
-    """The reason, with the first finding when there is one."""
+    """The reason, with the first mismatch if there is any."""
     if not standing.findings:
         return standing.reason
     words = ", ".join(f"{name} {value}" for name, value in _words(standing.findings[0]).items())
@@ -254,7 +258,7 @@ def _said(standing: AuditStatus) -> str:
 
 
 def _words(finding: Finding) -> dict[str, Any]:
-    """What a log line has of a finding: no more than tells which row or record it is, and what is wrong."""
+    """The fields of a mismatch for a log line: the row or record, and the wrong values."""
     key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
     wrong = [f"{name}: {found}, should be {right}" for name, (right, found) in finding.columns.items()]
     words = {

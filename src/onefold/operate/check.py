@@ -1,7 +1,8 @@
-"""What is wrong with a pipeline, before anything is started: its declaration, handler, contracts, SQL files and workload.
+"""The faults of a pipeline, before the start of any service: in declaration, handler, contracts, SQL files and verification
+model.
 
-Every finding is one sentence that names the file. A pipeline without findings can be started; whether its SQL works only
-PostgreSQL knows, and says so when the tables are made and when the sink begins.
+Every fault is one sentence that names the file. A pipeline without faults can be started. Only PostgreSQL can check the SQL: at
+the creation of the tables, and at the start of the sink.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ _PLACES = ("merge", "reduce")
 
 
 def check_all(found: FoundPipelines, *, not_judged: bool = True) -> dict[str, list[str]]:
-    """The findings of every pipeline by its name; what cannot even be read as a declaration is under "".
+    """The faults of every pipeline by name. Unreadable declarations are under "".
 
     Args:
-        not_judged: also what a model leaves out without a reason. A pipeline can be started with that, and its rows are right.
+        not_judged: include the outputs and tables that a model omits without a reason. A pipeline with such a gap can be
+            started, and its rows are right.
     """
     findings = {name: check(pipeline, not_judged=not_judged) for name, pipeline in found.pipelines.items()}
     for name, sentence in _collisions(found):
@@ -40,10 +42,11 @@ def check_all(found: FoundPipelines, *, not_judged: bool = True) -> dict[str, li
 
 
 def _collisions(found: FoundPipelines) -> Iterator[tuple[str, str]]:
-    """Topics that Kafka refuses beside another one, that another pipeline keeps for itself, or whose dead letters cannot be
-    replayed for another pipeline's sake, each with the pipeline's name.
+    """Find conflicts between the topics of pipelines, each with the name of a pipeline. Three are found: names that Kafka
+    treats as equal; an output in a topic that is private to another pipeline; an input of a parking pipeline that another
+    pipeline uses too.
 
-    Of two topics that Kafka takes for one, the finding is at the pipeline whose name is the later one.
+    Of two topics with equal names for Kafka, the fault belongs to the later pipeline in the order of names.
     """
     loaded: dict[str, Topology] = {}
     for name, pipeline in found.pipelines.items():
@@ -71,7 +74,7 @@ def _collisions(found: FoundPipelines) -> Iterator[tuple[str, str]]:
 
 
 def check(pipeline: Pipeline, *, not_judged: bool = True) -> list[str]:
-    """Its findings; none when it can be started. Takes a fraction of a second, and asks no server. `not_judged`: as of
+    """The faults of a pipeline, empty if it can be started. Takes a fraction of a second, and asks no server. `not_judged`: see
     `check_all`.
     """
     try:
@@ -168,19 +171,19 @@ def _of_page(pipeline: Pipeline) -> Iterator[str]:
         module = pipeline.view.partition(":")[0]
         found = None
         with suppress(ImportError, ValueError):
-            found = importlib.util.find_spec(module)  # the module itself needs what only the dashboard has
+            found = importlib.util.find_spec(module)  # the import of the module itself needs packages of the dashboard
         if found is None:
             yield f"{pipeline.declared_in}: view names the module {module}, which cannot be found"
 
 
 def _files(pipeline: Pipeline, place: str) -> Iterator[Path]:
-    """The statements of a pipeline. The sink's own may lie beside them."""
+    """The SQL files of a pipeline. Files of the sink itself may be in the same folder."""
     mine = (pipeline.sql / place).glob(f"{pipeline.name}.*.sql")
     return (file for file in sorted(mine) if file.stem != REJECTED)
 
 
 def _topic_of(file: Path, outputs: Iterable[str]) -> str | None:
-    """`orders.totals.sql` and `orders.totals.by_day.sql` are both about orders.totals."""
+    """The topic of a file. `orders.totals.sql` and `orders.totals.by_day.sql` both belong to orders.totals."""
     return next((topic for topic in outputs if file.stem == topic or file.stem.startswith(f"{topic}.")), None)
 
 
@@ -232,9 +235,11 @@ def _of_workload(
 def _of_not_judged(
     pipeline: Pipeline, topology: Topology, known: Mapping[str, RecordSchema], workload: Any, where: str
 ) -> Iterator[str]:
-    """What the verifier would not compare, and the model does not say so. Columns of tables only the database knows."""
+    """Find the gaps in a verification model: outputs, fields and tables that the model neither compares nor lists. The columns
+    of tables are known only to the database.
+    """
     fields = {topic: [field["name"] for field in contract.schema["fields"]] for topic, contract in known.items()}
-    # PostgreSQL reads a name without quotes in small letters, and finds one without a schema on its search path.
+    # PostgreSQL reads a name without quotes in lower case, and finds a name without a schema on the search path.
     tables = sorted(name.replace('"', "") if '"' in name else name.lower() for name in merge_sql.written(pipeline))
     known_names = {*workload.mentioned, *workload.not_judged}
     known_names |= {name.rpartition(".")[2] for name in known_names}

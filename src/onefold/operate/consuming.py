@@ -1,4 +1,4 @@
-"""The records of a topic, decoded by the schemas of its pipeline: the newest, those since a time, those that come."""
+"""Read the records of a topic, decoded with the pipeline's schemas: the newest, the records since a time, or new records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onefold.processor.core.topology import Topology
 
 # From one record to the next; a key may be rare.
 PATIENCE_S = 60.0
-# At once, for a person, and little work for a broker.
+# Immediate for a person, and little work for a broker.
 _LOOK_AGAIN_S = 0.3
 
 Wanted = Callable[[Stored], bool]
@@ -37,17 +37,17 @@ def consume(
     follow: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[dict[str, Any]]:
-    """Give the committed records of a topic, as JSON has them.
+    """Read the committed records of a topic, as JSON values.
 
     Args:
         key: only records with this Kafka key, or with a value of this state key.
-        since_ms: only records that are not older.
-        limit: at most so many, the newest, in the order of their times; 0: all, one partition after the other.
-        follow: go on with the records that come.
-        patience_s: so long Kafka may be silent from one record to the next.
+        since_ms: only records with this timestamp or a later one.
+        limit: at most this number of records, the newest, ordered by timestamp; 0: all records, partition by partition.
+        follow: continue with new records.
+        patience_s: time limit from one record to the next.
 
     Raises:
-        UserError: no pipeline has the topic, or Kafka does not have it or does not answer.
+        UserError: no pipeline has the topic, or Kafka does not have the topic or does not answer.
     """
     pipeline, topology = _owner(topic)
     decoded = Values(pipeline, topology, settings.schema_registry_url)
@@ -62,7 +62,7 @@ def consume(
             held = {number: _since(reader, topic, number, since_ms) for number in range(partitions)}
             if limit:
                 newest = [_newest(reader, topic, number, bounds, wanted, limit) for number, bounds in held.items()]
-                # Of a partition in its own order: the times in it are those of its producers.
+                # Within a partition the order stays: its timestamps come from the producers.
                 found: Iterator[Stored] = iter([*heapq.merge(*newest, key=lambda one: one.at_ms)][-limit:])
             else:
                 found = (one for number, bounds in held.items() for one in _read(reader, topic, number, bounds, wanted))
@@ -80,12 +80,12 @@ def consume(
 
 
 def _owner(topic: str) -> tuple[Pipeline, Topology]:
-    """The pipeline that writes or reads the topic, or for which Onefold keeps it."""
+    """The pipeline that writes or reads the topic, or owns it as an internal topic."""
     loaded: list[tuple[Pipeline, Topology]] = []
     for pipeline in pipelines.found().pipelines.values():
         try:
             loaded.append((pipeline, loading.load_topology(pipeline)))
-        except InvalidDeclaration:  # `check` says why; the topic may still be of another one
+        except InvalidDeclaration:  # `check` reports the fault; the topic may belong to another pipeline
             continue
     for named in (lambda of: of[1].outputs, lambda of: of[1].reads, lambda of: loading.own_topics(*of)):
         for found in loaded:
@@ -97,7 +97,7 @@ def _owner(topic: str) -> tuple[Pipeline, Topology]:
 
 
 def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> PartitionBounds:
-    """What the partition holds since then."""
+    """The offsets in the partition from this time on."""
     bounds = reader.bounds(topic, partition)
     if not since_ms:
         return bounds
@@ -129,7 +129,7 @@ def _read(reader: LogReader, topic: str, partition: int, bounds: PartitionBounds
 
 
 def _shown(decoded: Values, stored: Stored) -> dict[str, Any]:
-    """The record as JSON has it; with its bytes as a text, and why, if it cannot be decoded."""
+    """The record as a JSON value. For an undecodable record: the bytes as text, and the problem."""
     fields, problem = decoded.fields(stored)
     shown = {**stored.place._asdict(), "at_ms": stored.at_ms, "key": _text(stored.key), "value": fields}
     if stored.headers:

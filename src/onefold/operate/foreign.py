@@ -1,4 +1,4 @@
-"""Which servers of a command the running stack did not start: no command writes load into a user's cluster unasked."""
+"""Find servers that the running stack did not start: no command writes load into a user's cluster without a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onefold.config.settings import Settings
 
 
 def servers(settings: Settings) -> list[str]:
-    """Names with addresses, without passwords, of the Kafka and the PostgreSQL that the running stack did not start."""
+    """List the Kafka and the PostgreSQL that the running stack did not start, with addresses, without passwords."""
     own = settings.running.get("services", {})
     found = []
     for service, name, product, shown in (

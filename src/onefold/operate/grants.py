@@ -1,4 +1,4 @@
-"""The SQL that gives each role of PostgreSQL the rights that it needs, derived from the declarations of pipelines."""
+"""The SQL that gives each PostgreSQL role its rights, derived from the declarations of pipelines."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from onefold.rights import ALL_TABLES, DatabaseRole, Right, of_engine
 if TYPE_CHECKING:
     import psycopg
 
-#: By role the name that it has unless told otherwise. The schema files give rights to `onefold_reader` too.
+#: The default role names. The schema files also give rights to `onefold_reader`.
 NAMES = {role: f"onefold_{role.value}" for role in DatabaseRole}
 
 
-_ANSWER_S = 5.0  # one question to the catalogues; a healthy server answers in milliseconds
+_ANSWER_S = 5.0  # one query of the catalogues; a healthy server answers in milliseconds
 
 
 class Statement(NamedTuple):
-    """A statement for an administrator. `rights`: on one object; none where the statement makes a role."""
+    """A statement for an administrator. `rights`: on one object; empty for the creation of a role."""
 
     sql: str
     role: DatabaseRole
@@ -49,8 +49,8 @@ def _of_pipeline(role: DatabaseRole, pipeline: Pipeline) -> Iterator[Right]:
 
 
 def of_sequences(connection: psycopg.Connection[Any], role: DatabaseRole, pipelines: Iterable[Pipeline]) -> list[Right]:
-    """List the rights of a role on the sequences that defaults of columns use, as of a `serial` column, in the tables that a sink
-    inserts into. The statements of a pipeline do not show them. An identity column needs no right.
+    """List the rights of a role on sequences: column defaults, for example of `serial` columns, use sequences in the tables of
+    a sink. The statements of a pipeline do not show the sequences. An identity column needs no right.
     """
     if role is not DatabaseRole.SINK:
         return []
@@ -74,8 +74,8 @@ ORDER BY 1, 2
 
 
 def triggers(connection: psycopg.Connection[Any], pipelines: Iterable[Pipeline]) -> list[tuple[str, str]]:
-    """List the triggers on tables that a sink writes, as (table, trigger), whose functions have the rights of the sink. No
-    catalogue has what a function does.
+    """List the triggers on tables of a sink, as (table, trigger), if the trigger function runs with the sink's rights. The
+    catalogues do not list the rights that a function needs.
     """
     tables = sorted({_placed(name) for one in pipelines for name in merge_sql.written(one)})
     columns = [schema for schema, _ in tables], [table for _, table in tables]
@@ -100,7 +100,7 @@ def _placed(name: str) -> tuple[str, str]:
 
 
 def lacking(role: DatabaseRole, dsn: str, pipelines: Sequence[Pipeline], application: str) -> str:
-    """Name the rights of a role that the user of the DSN does not have, in one sentence; "" if it has all.
+    """Name the missing rights of a role for the user of the DSN, in one sentence; "" if none is missing.
 
     Raises:
         psycopg.Error: PostgreSQL opens no session, or does not answer.
@@ -111,10 +111,10 @@ def lacking(role: DatabaseRole, dsn: str, pipelines: Sequence[Pipeline], applica
 
 
 def statements(pipelines: Sequence[Pipeline], names: Mapping[DatabaseRole, str], database: str) -> list[Statement]:
-    """List the statements in their order. Each may be repeated.
+    """List the statements in their order. Each statement can be repeated.
 
     Raises:
-        UserError: two roles have one name.
+        UserError: two roles have the same name.
     """
     taken: dict[str, DatabaseRole] = {}
     for role, name in names.items():
@@ -152,7 +152,7 @@ def _object(right: Right, database: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as a statement has it, also one that is a word of SQL."""
+    """Quote a name for a statement, SQL keywords included."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -162,13 +162,13 @@ def apply(
     names: Mapping[DatabaseRole, str],
     pipelines: Sequence[Pipeline] = (),
 ) -> list[str]:
-    """Execute the statements in one transaction, but for those on what does not exist yet. Returns these schemas and tables.
+    """Execute the statements in one transaction, except statements on missing objects. Returns the missing schemas and tables.
 
     Args:
-        pipelines: whose sequences the sink gets rights on, too.
+        pipelines: the sink also gets rights on the sequences of these pipelines.
 
     Raises:
-        UserError: a role that exists is a superuser.
+        UserError: an existing role is a superuser.
         psycopg.Error: PostgreSQL does not answer, or this role may not give the rights.
     """
     absent: list[str] = []
@@ -192,8 +192,8 @@ def apply(
 
 
 def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) -> list[str]:
-    """As the owner of the tables, give the roles with the names of `NAMES` that exist their rights on schemas and tables. Returns
-    the schemas and tables that belong to others, and are left out.
+    """As the owner of the tables, give the existing roles in `NAMES` their rights on schemas and tables. Returns the schemas
+    and tables of other owners, which are left out.
     """
     foreign: list[str] = []
     existing = {name for (name,) in connection.execute(_EXISTING, (list(NAMES.values()),))}
@@ -214,7 +214,7 @@ def renew(connection: psycopg.Connection[Any], pipelines: Sequence[Pipeline]) ->
     return list(dict.fromkeys(foreign))
 
 
-# Of one `migrate` at a time: PostgreSQL refuses a GRANT while another session changes the rights on the same table.
+# One `migrate` at a time: PostgreSQL refuses a GRANT while another session changes the rights on the same table.
 _RIGHTS_LOCK = 0x0F_07_1D_02
 _SCHEMA = "SELECT '', pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %(schema)s"
 _TABLES = """
@@ -226,8 +226,8 @@ ORDER BY relname
 
 
 def _things(connection: psycopg.Connection[Any], right: Right) -> list[tuple[str, bool]]:
-    """The schema or the tables of a right that exist, and whether this role may give rights on each. All tables of a schema are
-    listed: a GRANT on all of them fails because of one that belongs to another role.
+    """The existing schema or tables of a right, each with whether this role may give rights on it. All tables of a schema are
+    listed singly, because a GRANT on all tables fails if one of them has another owner.
     """
     if not right.schema:
         return []
@@ -240,7 +240,7 @@ def _grant(right: Right, connection: psycopg.Connection[Any], role: str) -> byte
 
 
 def _absent(connection: psycopg.Connection[Any], right: Right) -> str:
-    """The schema or the table of a right if it does not exist, or ""."""
+    """The schema or the table of a right if missing, or ""."""
     asked = (
         "SELECT count(*) FROM pg_namespace AS space LEFT JOIN pg_class AS class ON relnamespace = space.oid"
         " WHERE nspname = %s AND (%s IN ('', '*') OR relname = %s)"

@@ -1,15 +1,16 @@
-"""Open transactions that hold back what committed records can be read: the last stable offset of a partition stays where such
-a transaction began, and nobody folds or lands what lies behind it. They look drained, and are not.
+"""Find open transactions that block consumers of committed records. The last stable offset of a partition cannot advance beyond
+the start of an open transaction, so processor and sink do not read the records after it. The partition looks drained, but is
+not.
 
-Who holds it is not in the records: librdkafka gives no producer ids, and has neither DescribeProducers nor ListTransactions. It
-is in Kafka's own log of transactions, `__transaction_state`, which says per transactional id since when it is open and over which
-partitions, in Kafka's storage format of that topic, versions 0 and 1. Who may not read it is told the partition and the offset,
-which is what Kafka's own tool wants (docs/operating.md).
+The records do not name the transaction: librdkafka gives no producer ids, and has neither DescribeProducers nor
+ListTransactions. Kafka's transaction log `__transaction_state` has the start and the partitions of each transactional id, in
+Kafka's storage format, versions 0 and 1. Without the right to read the log, the user gets partition and offset, the arguments
+of Kafka's own tool (docs/operating.md).
 
-The same log says what was decided. A transaction that was committed, and whose marker Kafka has left out (KAFKA-20734), looks
-like an open one, and aborting it would remove what everybody was told is there.
+The log also has the decisions. A committed transaction without a commit marker (KAFKA-20734) looks open, and an abort would
+remove records that the application considers committed.
 
-Kafka's client is imported when Kafka is asked.
+Kafka's client is imported only for a request.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
     from confluent_kafka.admin import AdminClient
 
-# Longer than a healthy transaction takes by far, also a large one; a processor's own is aborted by the broker after 15 s.
+# Much longer than a healthy transaction. The broker aborts a processor's own transaction after 15 s.
 HELD_S = 10.0
 STATE_TOPIC = "__transaction_state"
-# A transaction is entered there before its first record is; this much clocks may differ.
+# Kafka logs a transaction before its first record. This is the allowed clock difference.
 _CLOCKS_S = 60.0
-# It is not read from before that: a broker allows a transaction 15 minutes where nobody has told it otherwise.
+# The oldest log entries to read. The broker's default limit for a transaction is 15 minutes.
 _OPEN_MAX_S = 86_400.0
 # For each of the two readings.
 _READ_S = 3.0
-# Of what is entered since then; a busy cluster writes some thousands of entries a second.
+# Log entries to read: a busy cluster writes thousands each second.
 _ENTRIES_MAX = 200_000
-# Kafka's TransactionState: it is open, or decided and not yet marked everywhere.
+# Kafka's TransactionState: open, or decided but not yet marked in all partitions.
 _OPEN, _TO_COMMIT, _TO_ABORT = 1, 2, 3
 
 
 class Held(NamedTuple):
-    """A partition that an open transaction holds back.
+    """A partition with an open transaction.
 
     Attributes:
-        offset: the last stable one, where the transaction begins.
-        hidden: so many offsets lie behind it, that nobody can read yet.
-        transactional_id: whose it is; None: Kafka's log of transactions cannot be read, or does not have it.
-        age_s: seconds since the transaction began; of one without id since its first record was sent.
-        committed: whether it may have been committed, by what Kafka's log of transactions says.
+        offset: the last stable offset, the start of the transaction.
+        hidden: the number of blocked offsets after the last stable offset.
+        transactional_id: of the transaction; None: Kafka's transaction log is unreadable, or lacks the transaction.
+        age_s: seconds since the start of the transaction; without an id since the first record.
+        committed: whether the transaction may have been committed, according to Kafka's transaction log.
     """
 
     topic: str
@@ -82,7 +83,7 @@ class Held(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The command that ends it; of one that may have been committed the one that shows who has written there."""
+        """The command that ends the transaction; for a possible commit the command that lists the producers of the partition."""
         if self.committed:
             return f"onefold kafka transactions describe-producers --topic {self.topic} --partition {self.partition}"
         return (
@@ -92,13 +93,13 @@ class Held(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """An entry of a transactional id that has written somewhere and is not marked everywhere.
+    """A log entry for a transactional id that has written records and is not marked in all partitions.
 
     Attributes:
-        since_ms: when it began, in milliseconds since 1970.
-        places: where it has written.
-        decided_ms: when its end was decided; None: it is open.
-        committed: how, if it was.
+        since_ms: the start of the transaction, in milliseconds since 1970.
+        places: the partitions of the transaction.
+        decided_ms: when commit or abort was decided; None: the transaction is open.
+        committed: whether the decision is a commit.
     """
 
     transactional_id: str
@@ -109,17 +110,20 @@ class HangingTransaction(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """What Kafka's log of transactions says: of each id the last entry, if it is not marked everywhere; and all decisions."""
+    """The contents of Kafka's transaction log: for each id the last entry that is not marked in all partitions; and all
+    decisions.
+    """
 
     last: list[HangingTransaction]
     decided: list[HangingTransaction]
 
     def owner(self, place: Place, first_ms: int) -> tuple[HangingTransaction | None, bool]:
-        """Whose transaction hides a partition from a record on that was sent at this time, None where nobody can tell; and
-        whether what is hidden there may have been committed.
+        """The transaction that blocks a partition, and whether the blocked records may be committed. `first_ms` is the time of
+        the first blocked record. The transaction is None if the log does not show it.
 
-        One that is not marked everywhere holds it, if it had begun by then. If it has not, its sender chose an older time, or it
-        is the next one of a program that did not notice: then what was decided since then tells what may be hidden.
+        An unmarked transaction blocks the partition if it began before that time. If it began later, either the producer chose
+        an older record time, or the transaction is a later one of the same program. Then decisions since that time show the
+        possible commits.
         """
         latest_ms = first_ms + _CLOCKS_S * 1000
         decided = [
@@ -142,14 +146,14 @@ NOTHING = Entered([], [])
 
 
 def held(settings: Settings) -> list[Held]:
-    """Of all topics of pipelines, those held for more than `HELD_S`; [] also when Kafka does not answer."""
+    """The partitions of all pipelines that are blocked for more than `HELD_S`; [] also if Kafka does not answer."""
     found = by_pipeline(settings) or {}
     return [*dict.fromkeys(one for several in found.values() for one in several)]
 
 
 def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
-    """Of each pipeline that can be loaded, what is held for more than `HELD_S` of the topics that it and its workers read and
-    write, and that it keeps its states in; None when Kafka does not answer.
+    """By loadable pipeline, the partitions that are blocked for more than `HELD_S`. All topics of the pipeline and its workers
+    are checked, changelog included. None if Kafka does not answer.
     """
     from confluent_kafka import KafkaException
 
@@ -168,7 +172,7 @@ def by_pipeline(settings: Settings) -> dict[str, list[Held]] | None:
 
 
 def _transactional(topology: Topology) -> Collection[str]:
-    """All of its topics but the decision log, into which nobody writes by transactions."""
+    """The topics of a pipeline without the decision log: its records are written without transactions."""
     order = [topology.order] if topology.order else []
     return {
         *topology.reads, *topology.outputs, topology.changelog, *topology.dead.values(), *order, topology.replays
@@ -176,7 +180,7 @@ def _transactional(topology: Topology) -> Collection[str]:
 
 
 def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]) -> list[Held]:
-    # In this order: what ends after that and is not stable yet is held, and not just written in between.
+    # High watermarks first: offsets before them that are not stable afterwards are blocked, and not just newly written.
     ends = offsets.high_watermarks(kafka, topics)
     stable = offsets.stable_ends(kafka, topics)
     held_at = {place: at for place, at in stable.items() if at < ends.get(place, at)}
@@ -185,7 +189,7 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
     with closing(record_reader.consumer(client, **{"isolation.level": "read_uncommitted"})) as consumer:
         sent_ms = _sent(consumer, held_at)
         now_ms = time.time() * 1000
-        # Senders choose these times. Of one from the future nothing is known, and the log of transactions is asked.
+        # Producers choose these times. For a time in the future, only the transaction log can give the age.
         old = {place: ms for place, ms in sent_ms.items() if not 0 <= now_ms - ms < HELD_S * 1000}
         entered = _entered_since(consumer, min(old.values()), now_ms) if old else NOTHING
     found = []
@@ -198,15 +202,17 @@ def _held(kafka: AdminClient, client: Mapping[str, Any], topics: Collection[str]
             found.append(Held(topic, partition, at, ends[place] - at, name, age_s, committed))
     if not found:
         return []
-    # Times that senders chose may be old, and the transaction short: then it has ended meanwhile.
+    # A producer may choose an old time in a short transaction: that transaction has ended meanwhile.
     still = offsets.stable_ends(kafka, {one.topic for one in found})
     return [one for one in found if still.get((one.topic, one.partition)) == one.offset]
 
 
 def _sent(consumer: Consumer, places: Mapping[Place, int]) -> dict[Place, int]:
-    """When the records at these offsets were sent, in milliseconds since 1970; without those that cannot be read in time."""
+    """The timestamps of the records at these offsets, in milliseconds since 1970. Records that are not readable in time are
+    left out.
+    """
     found: dict[Place, int] = {}
-    consumer.list_topics(timeout=_READ_S)  # by the first answer it knows the cluster
+    consumer.list_topics(timeout=_READ_S)  # the first answer gives the client the cluster's metadata
     with suppress(TimeoutError):
         for place, message in _messages(consumer, places):
             found.setdefault(place, message.timestamp()[1])
@@ -216,7 +222,7 @@ def _sent(consumer: Consumer, places: Mapping[Place, int]) -> dict[Place, int]:
 
 
 def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entered:
-    """What was entered since then; nothing where that may not be asked."""
+    """The log entries since this time; empty if the log is not readable."""
     from confluent_kafka import KafkaException
 
     from onefold import kafka_offsets
@@ -238,7 +244,7 @@ def _entered_since(consumer: Consumer, since_ms: float, now_ms: float) -> Entere
             if number > _ENTRIES_MAX:
                 return NOTHING
     except (KafkaException, TimeoutError):
-        return NOTHING  # what is known of some is out of date
+        return NOTHING  # a part of the log may be out of date
     return Entered([one for one in last.values() if one is not None], decided)
 
 
@@ -250,14 +256,14 @@ def _messages(consumer: Consumer, starts: Mapping[Place, int]) -> Iterator[tuple
 
 
 def transaction(key: bytes | None, value: bytes | None) -> tuple[str, HangingTransaction | None] | None:
-    """What an entry of Kafka's log of transactions says: (transactional id, None when it is not open). None: it is no entry, or
-    in a form that is not known here.
+    """Decode an entry of Kafka's transaction log: (transactional id, transaction, or None if no transaction is open or
+    unmarked). None: no such entry, or an unknown format.
     """
     try:
         if key is None or _number(">h", key, 0) != 0:
             return None
         name = key[4 : 4 + _number(">h", key, 2)].decode()
-        if value is None:  # its id has expired
+        if value is None:  # the id has expired
             return name, None
         version, status = _number(">h", value, 0), _number(">b", value, 16)
         if version not in (0, 1):
@@ -273,7 +279,7 @@ def transaction(key: bytes | None, value: bytes | None) -> tuple[str, HangingTra
 
 
 def _places(value: bytes, at: int, compact: bool) -> tuple[list[Place], int]:
-    """The partitions that begin at this byte, and where they end."""
+    """The partitions in the bytes from `at` on, and the position after them."""
     places: list[Place] = []
     topics, at = _length(value, at, compact, ">i")
     for _ in range(topics):
@@ -282,7 +288,7 @@ def _places(value: bytes, at: int, compact: bool) -> tuple[list[Place], int]:
         count, at = _length(value, at, compact, ">i")
         places += [(topic, _number(">i", value, at + 4 * number)) for number in range(count)]
         at += 4 * count
-        if compact:  # fields that a later version has added, which have no numbers yet
+        if compact:  # tagged fields of later versions, without known numbers
             tagged, at = _varint(value, at)
             if tagged:
                 raise ValueError("an entry with unknown fields")
@@ -290,7 +296,7 @@ def _places(value: bytes, at: int, compact: bool) -> tuple[list[Place], int]:
 
 
 def _length(value: bytes, at: int, compact: bool, form: str) -> tuple[int, int]:
-    """Of an array or a text, and where its content begins. What is null has none."""
+    """The length of an array or text, and the position of its content. Null has length 0."""
     if not compact:
         return max(0, _number(form, value, at)), at + struct.calcsize(form)
     length, at = _varint(value, at)

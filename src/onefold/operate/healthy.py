@@ -1,7 +1,7 @@
-"""Whether a service gets on, for a container's health check: `python -m onefold.operate.healthy <status file> [port]`.
+"""Check the health of a service, for a container's health check: `python -m onefold.operate.healthy <status file> [port]`.
 
-That its status is fresh says that the process is there, and no more: with a port, /healthz is asked as well. The standard
-library only, and of Onefold what needs no more: it is asked every few seconds, in every container.
+A fresh status file shows only that the process runs. With a port, the check also requests /healthz. The module imports only the
+standard library and small parts of Onefold, because every container runs it every few seconds.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 from onefold import status_file
 from onefold.exit_codes import FAILED, OK
 
-STALE_S = 10.0  # a service refreshes its status every second; one that is this late hangs, or is not there
-ANSWER_S = 3.0  # a thread of its own answers, in milliseconds
+STALE_S = 10.0  # a service refreshes its status every second; a status of this age means a hanging or ended process
+ANSWER_S = 3.0  # a separate thread answers, in milliseconds
 
 
 def trouble(path: Path, now: float, port: int = 0, answer_s: float = ANSWER_S) -> str:
-    """Why the service is not healthy, in a few words; "" when it is.
+    """Why the service is unhealthy, in a few words; "" if healthy.
 
     Args:
         now: unix seconds.
-        port: where the first of its processes answers for its health, and the next ones on the next; 0: nobody is asked.
-        answer_s: how long each process may take for its answer.
+        port: the health port of the first process; other processes use the next ports; 0: no request.
+        answer_s: the time-out for each process.
     """
     try:
         status = status_file.read(path)
@@ -42,13 +42,13 @@ def trouble(path: Path, now: float, port: int = 0, answer_s: float = ANSWER_S) -
 
 
 def _processes(path: Path) -> int:
-    """How many the service is: where they are several, their own status files lie beside its."""
+    """The number of processes of the service: each of several processes has its own status file in the same folder."""
     return max(1, len(list(path.parent.glob(f"{path.stem}.*.json"))))
 
 
 def _unwell(port: int, answer_s: float) -> str:
-    """What /healthz says is wrong, or that it says nothing, which it does whenever its process runs; else ""."""
-    from http.client import HTTPConnection, HTTPException  # dear, and only those need it that are asked for more
+    """The fault that /healthz reports, or a missing answer, which shows a fault too; else ""."""
+    from http.client import HTTPConnection, HTTPException  # a slow import, needed only for requests
 
     connection = HTTPConnection("127.0.0.1", port, timeout=answer_s)
     try:
@@ -63,8 +63,8 @@ def _unwell(port: int, answer_s: float) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """OK when the service of the status file is running, the file is fresh, and what is asked at the port, if there is one, is
-    well; FAILED, and why, when not.
+    """Returns OK if the service is running, its status file is fresh, and each requested port reports health. Else prints the
+    reason and returns FAILED.
     """
     path, *port = arguments
     reason = trouble(Path(path), time.time(), *map(int, port))

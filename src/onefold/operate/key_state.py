@@ -1,8 +1,8 @@
-"""The state of a key, as the changelog has it: now, or as it was at an offset.
+"""Read the state of a key from the changelog: now, or at an offset.
 
-A key's state is its last committed record in the changelog partition of its task, so it is looked for backwards. Compaction
-removes records that a later one of the same key has replaced. So what is found is right: whatever removes a record of a key
-has removed those before it. But that nothing is found may mean that it is gone.
+A key's state is the last committed record of the key in the changelog partition of its task, so the search runs backwards.
+Compaction removes records that a later record of the same key has replaced. So a found record is right, because any removal
+also removed all earlier records of the key. But an empty result may mean that compaction has removed the record.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from onefold.processor.core.parking import Parked, inner
 from onefold.processor.core.topology import Topology
 from onefold.processor.runtime.changelog import STATE
 
-# A changelog has one record a key and what has not been compacted; a million of them take some ten seconds.
+# A changelog has one record for each key, plus records that are not yet compacted. A search through millions takes tens of
+# seconds.
 PATIENCE_S = 300.0
 
-#: Told what is read, and how many records so far.
+#: A callback for the topic partition being read, and the number of records so far.
 Told = Callable[[str, int], None]
 
 
@@ -40,15 +41,15 @@ def _ignore(what: str, records: int) -> None:
 
 @dataclass(frozen=True)
 class KeyState:
-    """A key's state.
+    """The state of a key.
 
     Attributes:
-        as_of: the offset of the changelog up to which, itself included; None: now.
-        at: the record that it is in, as topic/partition/offset; None: none was found.
-        at_ms: when that was written, in milliseconds since 1970.
-        value: as JSON has it; None: forgotten, or not found, or not to be decoded.
-        raw: the bytes as a text, where they are no state of this pipeline.
-        note: what has to be said about it, or "".
+        as_of: the last changelog offset that was searched; None: now.
+        at: the state's record, as topic/partition/offset; None: not found.
+        at_ms: when the record was written, in milliseconds since 1970.
+        value: for JSON; None: forgotten, not found, or undecodable.
+        raw: the bytes of an undecodable state, as text.
+        note: a remark, or "".
         records_read: of the changelog.
     """
 
@@ -65,7 +66,9 @@ class KeyState:
 
 
 def position(text: str) -> tuple[int | None, int]:
-    """(partition or None, offset) of `PARTITION:OFFSET` or `OFFSET`. Raises UserError (exit code 2) for anything else."""
+    """Parse `PARTITION:OFFSET` or `OFFSET` to (partition or None, offset). Raises UserError (exit code 2) for any other
+    text.
+    """
     partition, colon, offset = text.rpartition(":")
     numbers = [partition, offset] if colon else [offset]
     if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
@@ -79,11 +82,11 @@ def get(settings: Settings, domain: str, key: str, at: str | None = None, progre
     """The state of a key.
 
     Args:
-        at: as `position` reads it; None: now.
-        progress: told while records are read.
+        at: a text for `position`; None: now.
+        progress: called while records are read.
 
     Raises:
-        UserError: there is no such pipeline or place, or Kafka does not answer.
+        UserError: the pipeline or place does not exist, or Kafka does not answer.
     """
     (name,) = pipelines.checked([domain])
     try:
@@ -115,7 +118,7 @@ def get(settings: Settings, domain: str, key: str, at: str | None = None, progre
 def _last(
     reader: LogReader, topology: Topology, key: str, at: str | None, progress: Told
 ) -> tuple[int, Stored | None, str]:
-    """(partition of the key, the last record of its state up to there, what has to be said about that)."""
+    """(partition of the key, the last record of its state up to the offset, a remark)."""
     from onefold.processor.io.partitioner import partition_of
 
     changelog = topology.changelog

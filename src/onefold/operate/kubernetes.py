@@ -1,7 +1,7 @@
-"""Kubernetes resources of the pipelines, as a base for kustomize: for `onefold kubernetes`.
+"""Kubernetes resources of the pipelines, as a kustomize base, for `onefold kubernetes`.
 
-Everything is derived from the declarations and from the settings that the user has made. Nothing secret is in it: each service
-reads its login from a Secret of its own, which the user makes. No server is asked.
+All resources are derived from the declarations and the user's settings. They contain no secrets: each service reads its login
+from a Secret of its own, created by the user. The command connects to no server.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from onefold.processor.io import topics
 
 Resource = dict[str, Any]
 
-#: The first line of each file. A file without it is somebody else's, and is not replaced.
+#: The first line of each generated file. A file without this line belongs to the user, and is not replaced.
 HEADER = "# Made by `onefold kubernetes`. Change it from an overlay: the next call writes this file anew.\n"
 PROCESSOR_IMAGE, SINK_IMAGE = "onefold/processor", "onefold/sink"
-# The user of the images. Secrets and volumes are given to this group.
+# The user of the images, and the group of the Secrets and volumes.
 _USER = 1000
 _METRICS_PORT, _DASHBOARD_PORT = 9464, 8080
 _SECRETS, _STATUS = "/etc/onefold", "/tmp/status.json"  # noqa: S108  # in the container, whose /tmp is its own
 _HOME = "/var/lib/onefold"
 _LABEL = "app.kubernetes.io"
-# Of a label's 63 characters, eleven are for what Kubernetes adds to the name of a StatefulSet.
+# A label has at most 63 characters. Kubernetes appends eleven to the name of a StatefulSet.
 _NAME_MAX = 52
-# What pods may know of the settings: where servers are, and how the pipelines work. Logins and folders of this machine stay here.
+# The settings for pods: addresses of servers, and the behaviour of pipelines. Logins and folders of this machine are excluded.
 _SHARED = (
     *("bootstrap_servers", "partitions", "replication_factor", "min_insync_replicas", "replicas", "allow", "stall_s"),
     *(
@@ -47,7 +47,7 @@ _SHARED = (
     ),
     *("schema_registry_url", "metrics_hosts", "spark_master"),
 )
-# Of CPU a share when the machine is full; of memory what docker-compose.yml allows each.
+# The CPU request, and the memory limit of docker-compose.yml.
 _SIZES = {
     "processor": ("250m", "2Gi"),
     "worker": ("100m", "512Mi"),
@@ -60,12 +60,12 @@ _SIZES = {
 
 @dataclass(frozen=True)
 class Base:
-    """What the resources are made from.
+    """The source of the resources.
 
     Attributes:
-        pipelines: those that run.
-        instances: processors of each pipeline that has no replicas.
-        strimzi: the name of the Kafka resource of Strimzi, for its topics; None: `onefold migrate` makes the topics.
+        pipelines: the pipelines to run.
+        instances: processors of each pipeline without replicas.
+        strimzi: the name of Strimzi's Kafka resource, for its topics; None: `onefold migrate` creates the topics.
     """
 
     settings: Settings
@@ -74,8 +74,8 @@ class Base:
     strimzi: str | None = None
 
     def files(self) -> dict[str, list[Resource]]:
-        """The resources, by the names of their files. Raises UserError if no Kafka is named, and `Faulty` if topics are wanted
-        of a pipeline that does not load.
+        """The resources by file name. Raises UserError if no Kafka is named, and `Faulty` if a pipeline with requested topics
+        does not load.
         """
         files = {
             "migrate.yaml": [self._migrate()],
@@ -87,7 +87,7 @@ class Base:
             "network.yaml": list(_network()),
         }
         files = {name: resources for name, resources in files.items() if resources}
-        # Generated, so that its name has a number of its content: pods are started again when a setting changes.
+        # Generated with a content hash in the name: pods restart after a change of a setting.
         variables = [f"{name}={value}" for name, value in self._variables().items()]
         files["kustomization.yaml"] = [{
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -101,12 +101,12 @@ class Base:
         return files
 
     def left_out(self) -> list[str]:
-        """The variables that the user has set and pods do not get: logins, and what is of this machine."""
+        """The user's variables that pods do not get: logins, and properties of this machine."""
         made = {name for name, value in self.settings.as_environment().items() if value}
         return sorted(made - {PREFIX + name.upper() for name in (*_SHARED, "sinks", "dashboard_hosts")})
 
     def _variables(self) -> dict[str, str]:
-        """What every pod is told. Raises UserError if no Kafka is named, or an address has a password in it."""
+        """The variables for every pod. Raises UserError if no Kafka is named, or an address contains a password."""
         if not self.settings.bootstrap_servers:
             raise UserError(
                 Code.SETTING_WRONG,
@@ -128,11 +128,11 @@ class Base:
             "ONEFOLD_STATUS_FILE": _STATUS,
             "ONEFOLD_LOG_FORMAT": "json",
             "ONEFOLD_METRICS_PORT": str(_METRICS_PORT),
-            "ONEFOLD_METRICS_HOST": "0.0.0.0",  # noqa: S104  # the pod's own network; the NetworkPolicy says who reaches it
+            "ONEFOLD_METRICS_HOST": "0.0.0.0",  # noqa: S104  # the pod's own network; the NetworkPolicy restricts access
         }
 
     def _migrate(self) -> Resource:
-        """A Job: each deployment makes the topics and tables that are missing. Services wait for them."""
+        """A Job: each deployment creates missing topics and tables. Services wait for them."""
         names = [pipeline.name for pipeline in self.pipelines]
         template = _pod("migrate", "migrate", "owner", ["onefold", "migrate", *names], PROCESSOR_IMAGE, database=True)
         template["spec"]["restartPolicy"] = "OnFailure"
@@ -140,12 +140,12 @@ class Base:
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": _named("migrate", "migrate"),
-            # A finished Job cannot be changed, and the next deployment wants another image.
+            # A finished Job is immutable, and the next deployment has a new image.
             "spec": {"backoffLimit": 10, "ttlSecondsAfterFinished": 600, "template": template},
         }
 
     def _processor(self, pipeline: Pipeline) -> Iterable[Resource]:
-        """A StatefulSet: the name of a pod is the name of its instance, and both outlive a restart."""
+        """A StatefulSet: the name of a pod is also the instance name, and both survive a restart."""
         name = _service("processor", pipeline)
         command = ["onefold", "process", pipeline.name, "--processes", "1"]
         template = _pod(name, "processor", "processor", command, PROCESSOR_IMAGE, database=False)
@@ -153,26 +153,28 @@ class Base:
         return _stateful(name, "processor", template, replicas if replicas > 1 else self.instances, grace_s=40)
 
     def _worker(self, pipeline: Pipeline) -> Iterable[Resource]:
-        """A StatefulSet as well. Without ONEFOLD_OBJECTS its volume holds the objects."""
+        """A StatefulSet. Without ONEFOLD_OBJECTS its volume holds the objects."""
         name = _service("worker", pipeline)
         template = _pod(name, "worker", "worker", ["onefold", "work", pipeline.name], PROCESSOR_IMAGE, database=True)
         return _stateful(name, "worker", template, 1, grace_s=60)
 
     def _sink(self) -> Iterable[Resource]:
-        """A Deployment with Spark's driver in it. Two sinks at once are safe, so a new pod starts before the old one ends."""
+        """A Deployment that includes Spark's driver. Two concurrent sinks are safe, so a new pod starts before the old pod
+        ends.
+        """
         names = [pipeline.name for pipeline in self.pipelines]
         template = _pod("sink", "sink", "sink", ["onefold", "sink", *names], SINK_IMAGE, database=True)
         _scratch(template, _HOME)
         _scratch(template, "/dev/shm", medium="Memory", sizeLimit="256Mi")  # noqa: S108  # the checkpoints of Spark
         if "spark_master" not in self.settings.model_fields_set:
-            # As many tasks as the memory is for, and not as the node has cores.
+            # The number of tasks fits the memory, independent of the node's cores.
             template["spec"]["containers"][0]["env"].append({"name": "ONEFOLD_SPARK_MASTER", "value": "local[2]"})
         template["spec"]["containers"][0]["env"].append({"name": "SPARK_LOCAL_DIRS", "value": "/tmp"})  # noqa: S108  # as above
         yield _deployment("sink", "sink", template, self.settings.sinks, grace_s=40)
         yield _budget("sink")
 
     def _dashboard(self) -> Iterable[Resource]:
-        """The page, for the pods of its namespace: there is no password. Let a proxy with one stand before it."""
+        """The page, for the pods of its namespace. The page has no password: put a proxy with authentication before it."""
         command = ["onefold", "dashboard", "--host", "0.0.0.0", "--port", str(_DASHBOARD_PORT), "--expose"]  # noqa: S104  # as above
         template = _pod("dashboard", "dashboard", "dashboard", command, PROCESSOR_IMAGE, database=True)
         _scratch(template, _HOME)
@@ -186,7 +188,7 @@ class Base:
         yield {"apiVersion": "v1", "kind": "Service", "metadata": _named("dashboard", "dashboard"), "spec": spec}
 
     def _topics(self) -> Iterable[Resource]:
-        """KafkaTopic resources, for clusters on which nobody else makes topics. Pipelines may share a topic."""
+        """KafkaTopic resources, for clusters where only Strimzi creates topics. Pipelines may share a topic."""
         replication, partitions = self.settings.replication(), self.settings.partitions
         wanted: dict[str, topics.Described] = {}
         for pipeline in self.pipelines:
@@ -201,7 +203,7 @@ class Base:
             if replication.factor is not None:
                 spec["replicas"] = replication.factor
             yield {
-                # Strimzi has it since 0.49, and nothing older since 1.0.
+                # Strimzi has the API version v1 since 0.49, and only v1 since 1.0.
                 "apiVersion": "kafka.strimzi.io/v1",
                 "kind": "KafkaTopic",
                 "metadata": {"name": _host(topic), "labels": {"strimzi.io/cluster": self.strimzi}},
@@ -210,7 +212,7 @@ class Base:
 
 
 def _verify(pipeline: Pipeline) -> Resource:
-    """A CronJob that never starts by itself: `kubectl create job --from=cronjob/verify-runner NAME` starts it."""
+    """A suspended CronJob: `kubectl create job --from=cronjob/verify-runner NAME` starts a verification."""
     name = _service("verify", pipeline)
     template = _pod(name, "verify", "verifier", ["onefold", "verify", pipeline.name], PROCESSOR_IMAGE, database=True)
     template["spec"]["restartPolicy"] = "Never"
@@ -225,15 +227,15 @@ def _verify(pipeline: Pipeline) -> Resource:
 
 
 def _host(name: str) -> str:
-    """A name as Kubernetes wants it, without underscores and capital letters. What is changed gets a number that tells it from
-    every other name.
+    """A name for Kubernetes, without underscores and capital letters. A changed name gets a checksum suffix to keep different
+    names different.
     """
     found = name.replace("_", "-").lower()
     return found if found == name else f"{found}-{crc32(name.encode()):08x}"
 
 
 def _service(component: str, pipeline: Pipeline) -> str:
-    """A name that is short enough for the labels that Kubernetes makes of it."""
+    """A service name that is short enough for Kubernetes labels."""
     found = f"{component}-{_host(pipeline.name)}"
     return found if len(found) <= _NAME_MAX else f"{found[: _NAME_MAX - 9]}-{crc32(found.encode()):08x}"
 
@@ -247,7 +249,9 @@ def _labels(name: str, component: str) -> dict[str, str]:
 
 
 def _pod(name: str, component: str, login: str, command: list[str], image: str, *, database: bool) -> Resource:
-    """The template of a pod. `login`: whose Secret it has, `onefold-<login>`. `database`: it has an address of PostgreSQL too."""
+    """The template of a pod. `login`: the suffix of its Secret, `onefold-<login>`. `database`: whether the pod also gets the
+    address of PostgreSQL.
+    """
     cpu, memory = _SIZES[component]
     env = [{"name": "ONEFOLD_POSTGRES_DSN_FILE", "value": f"{_SECRETS}/dsn"}] if database else []
     container: Resource = {
@@ -256,7 +260,7 @@ def _pod(name: str, component: str, login: str, command: list[str], image: str, 
         "command": command,
         "envFrom": [
             {"configMapRef": {"name": "onefold"}},
-            # For variables that are secret, such as AWS_SECRET_ACCESS_KEY.
+            # For secret variables, for example AWS_SECRET_ACCESS_KEY.
             {"secretRef": {"name": f"onefold-{login}-env", "optional": True}},
         ],
         "env": env,
@@ -284,7 +288,7 @@ def _pod(name: str, component: str, login: str, command: list[str], image: str, 
         "metadata": {"labels": _labels(name, component)},
         "spec": {
             "automountServiceAccountToken": False,
-            # Else a Service called onefold-dashboard, as behind a prefix of names, would set ONEFOLD_DASHBOARD_PORT.
+            # Else a Service named onefold-dashboard (with a name prefix) would set ONEFOLD_DASHBOARD_PORT in the pods.
             "enableServiceLinks": False,
             "securityContext": security,
             "containers": [container],
@@ -297,8 +301,9 @@ def _pod(name: str, component: str, login: str, command: list[str], image: str, 
 
 
 def _probes() -> Resource:
-    """Started and alive: it answers, whatever it says. A service that waits for Kafka, or restores, must not be killed for that;
-    one that hangs ends itself. Ready: it gets on. Kubernetes calls by the pod's address, which services answer to.
+    """Probes of a service. Startup and liveness: any response passes, because Kubernetes must not kill a service that waits for
+    Kafka or restores its state. A hanging service ends its own process. Readiness: the service makes progress. Kubernetes calls
+    the pod's address, and services accept requests there.
     """
     answers = {"httpGet": {"path": "/livez", "port": "metrics"}, "timeoutSeconds": 10}
     well = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
@@ -317,7 +322,7 @@ def _scratch(template: Resource, path: str, **options: str) -> None:
 
 
 def _stateful(name: str, component: str, template: Resource, replicas: int, grace_s: int) -> Iterable[Resource]:
-    """With a volume for each pod: the home."""
+    """A StatefulSet with a volume for each pod, for the data directory."""
     template["spec"]["containers"][0]["volumeMounts"].append({"name": "home", "mountPath": _HOME})
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
     template["spec"]["terminationGracePeriodSeconds"] = grace_s
@@ -356,7 +361,7 @@ def _deployment(name: str, component: str, template: Resource, replicas: int, gr
 
 
 def _budget(name: str) -> Resource:
-    """A drained machine ends one pod of a service at a time."""
+    """A drain of a node ends one pod of a service at a time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -370,8 +375,8 @@ def _port(name: str, number: int) -> Resource:
 
 
 def _network() -> Iterable[Resource]:
-    """Nobody reaches a pod but for its metrics, and the page from the namespace. Where Kafka and PostgreSQL are, only you know:
-    what goes out is not bounded here.
+    """Only the metrics of a pod are reachable, and the page from its namespace. Outgoing traffic is not restricted: only the
+    user knows the addresses of Kafka and PostgreSQL.
     """
     mine = {"matchLabels": {f"{_LABEL}/part-of": "onefold"}}
     page = {"matchLabels": {f"{_LABEL}/name": "dashboard"}}
@@ -401,6 +406,6 @@ def _monitor() -> Resource:
 
 
 def _component(folder: str, file: str, resources: list[Resource]) -> Mapping[str, list[Resource]]:
-    """Resources of an operator that not everybody has: an overlay lists the folder if it is there."""
+    """Resources of an optional operator: an overlay lists the folder if the operator is installed."""
     component = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "resources": [file]}
     return {f"{folder}/kustomization.yaml": [component], f"{folder}/{file}": resources}

@@ -1,4 +1,4 @@
-"""Which rights in Kafka the login of this process lacks for each service. Nothing is tried: Kafka is asked."""
+"""Find the Kafka rights that the login of this process lacks for each service. The check asks Kafka, and tries no operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold import kafka_ask, kafka_client
 from onefold.operate.acls import GROUP, TOPIC, Acl, KafkaService
 from onefold.rights import DatabaseRole, Right
 
-#: By service the role that it has in PostgreSQL. The others need no PostgreSQL.
+#: The PostgreSQL role of each service. Other services use no PostgreSQL.
 ROLES: Mapping[KafkaService, DatabaseRole] = {
     KafkaService.SINK: DatabaseRole.SINK,
     KafkaService.WORKER: DatabaseRole.WORKER,
@@ -22,9 +22,9 @@ ROLES: Mapping[KafkaService, DatabaseRole] = {
     KafkaService.READER: DatabaseRole.READER,
     KafkaService.OPERATOR: DatabaseRole.OWNER,
 }
-#: Kafka's own topic of the members and positions of groups, which is made with the first group.
+#: Kafka's own topic with the members and positions of groups. Kafka creates the topic with the first group.
 MEMBERS = "__consumer_offsets"
-# Of the rights in a sentence; the same command gives all.
+# The number of rights in a sentence; the full list comes from the same command.
 _SHOWN = 3
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
@@ -37,17 +37,17 @@ _OPERATIONS = {
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
 }
 
-# Kafka does not tell these of a topic that may not be described. All others include Describe.
+# For a topic that the client may not describe, Kafka does not report these rights. All other rights include Describe.
 _WITHOUT_DESCRIBE = (AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS)
 
 
 def in_kafka(
     admin: AdminClient, wanted: Mapping[KafkaService, Sequence[Acl]], timeout_s: float
 ) -> dict[KafkaService, Sequence[Acl]]:
-    """List by service the rights that the client does not have.
+    """The missing rights of the client by service.
 
-    Kafka lets a client ask for topics that exist and for groups. What it has no answer for is left out: a topic that does not
-    exist, a transactional id, and groups before Kafka has made its own topic for them.
+    Kafka reports rights for existing topics and for groups. Rights without an answer are left out: for missing topics, for
+    transactional ids, and for groups before Kafka has created its own topic for groups.
 
     Raises:
         KafkaException: Kafka does not answer.
@@ -58,14 +58,14 @@ def in_kafka(
     allowed = {(TOPIC, name): ops for name, ops in _allowed(asked, topics)}
     error = asked[MEMBERS].exception()
     made = not (isinstance(error, KafkaException) and error.args[0].code() in _ABSENT)
-    if groups and made:  # to ask for a group would make the topic
+    if groups and made:  # the request for a group would create the topic
         found = admin.describe_consumer_groups(groups, include_authorized_operations=True, request_timeout=timeout_s)
         allowed |= {(GROUP, name): ops for name, ops in _allowed(found)}
     return {service: [acl for acl in acls if _lacks(acl, allowed)] for service, acls in wanted.items()}
 
 
 def _allowed(answers: Mapping[str, Future[Any]], required: Collection[str] = ()) -> Iterator[tuple[str, set[Any]]]:
-    """By name the operations that the client may do. Raises KafkaException if one of `required` has no answer."""
+    """Yield the permitted operations by name. Raises KafkaException if a name in `required` has no answer."""
     for name, answer in answers.items():
         try:
             yield name, set(answer.result().authorized_operations or ())
@@ -83,5 +83,5 @@ def _lacks(acl: Acl, allowed: Mapping[tuple[str, str], set[Any]]) -> bool:
 
 
 def named(found: Sequence[Acl | Right]) -> str:
-    """The first of the rights, and how many there are beside."""
+    """The first of the rights, and the number of the rest."""
     return ", ".join(map(str, found[:_SHOWN])) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

@@ -1,8 +1,8 @@
-"""How far the tables are behind, as a person means it: events and output records, and how old the oldest of them is.
+"""The lag of the tables: the number of events and output records, and the age of the oldest.
 
-Offsets are where it begins (`operate.positions`): where they say that nothing is behind, nothing is. Behind a last record there
-may also be markers, aborted records and the gaps of compaction, which nobody has to fold or to land. So what is behind is looked
-at. Kafka's client is imported when Kafka is asked.
+The calculation starts from offsets (`operate.offsets`): no offsets behind means no lag. The offsets after the last record may
+also be markers, aborted records and gaps of compaction, without work for processor and sink. So the records in these ranges are
+read. Kafka's client is imported only for a request.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from onefold.processor.core.values import Record
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-# A partition in which more follows its first record is not counted through: it would cost what folding costs, and nobody reads
-# the last digits of such a number.
+# A partition with more offsets after its first record is estimated: a count would cost as much as processing, and the exact
+# number is of little use.
 COUNTED_MAX = 2_000
-# For all partitions together; a broker that is there takes some ten milliseconds, and one that aborted much a little longer.
+# For all partitions together; a healthy broker takes some ten milliseconds, and slightly more for many aborted records.
 READ_S = 3.0
 
 
 class Lag(NamedTuple):
-    """Of one pipeline. None: it cannot be determined.
+    """The lag of one pipeline. None: unknown.
 
     Attributes:
-        input_events: records of the inputs, ticks too, that are not folded.
-        input_s: seconds since the oldest of them was sent: of each partition the first counts. 0.0 when there is none.
-        output_events, output_s: output records that are not in the database, likewise.
-        exact: False: there are at most so many, by their offsets.
-        no_inputs, no_outputs: why it, or its age, cannot be determined, or "".
-        partitions, refused: as of `Behind`.
+        input_events: unprocessed records of the inputs, timer records included.
+        input_s: seconds since the oldest of them was sent, by the first record of each partition. 0.0 if there is none.
+        output_events, output_s: the same for output records that are missing in the database.
+        exact: False: the numbers are upper bounds from offsets.
+        no_inputs, no_outputs: why the number or the age is unknown, or "".
+        partitions, refused: see `Behind`.
     """
 
     input_events: int | None = None
@@ -54,18 +54,18 @@ class Lag(NamedTuple):
 
     @property
     def events(self) -> int | None:
-        """Both together. 0: the pipeline is drained."""
+        """The sum of both lags. 0: the pipeline is drained."""
         if self.input_events is None or self.output_events is None:
             return None
         return self.input_events + self.output_events
 
     @property
     def seconds(self) -> float | None:
-        """How old the oldest is of all that is on its way to the database."""
+        """The age in seconds of the oldest record that is not yet in the database."""
         return None if self.input_s is None or self.output_s is None else max(self.input_s, self.output_s)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, by name."""
+        """All fields and properties by name."""
         return {**self._asdict(), "events": self.events, "seconds": self.seconds}
 
 
@@ -73,15 +73,15 @@ UNKNOWN = Lag()
 
 
 def of(domain: str, settings: Settings) -> Lag:
-    """Of one pipeline. Raises UserError when no servers are set and the embedded stack is not running."""
+    """The lag of one pipeline. Raises UserError if no servers are set and the embedded stack is not running."""
     return looked_at(offsets.behind_of([domain], settings), settings).get(domain, UNKNOWN)
 
 
 def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
-    """Of every pipeline; asks nothing more of a Kafka that does not answer the first question.
+    """The lag of every pipeline. If Kafka does not answer the first request, there are no further requests for lags.
 
     Args:
-        ask_database: False where it is known not to answer.
+        ask_database: False if the database is known not to answer.
     """
     behind = offsets.behind_of_all(settings, ask_database)
     if behind is None:
@@ -91,15 +91,15 @@ def of_all(settings: Settings, ask_database: bool = True) -> dict[str, Lag]:
 
 
 def looked_at(behind: Mapping[str, Behind], settings: Settings) -> dict[str, Lag]:
-    """The lag of the pipelines of which somebody has asked already what is behind. Reads nothing where nothing is."""
-    # A partition may be one pipeline's output and another's input, and they are not equally far.
+    """The lag of pipelines with known offset ranges. Empty ranges need no read."""
+    # A partition may be an output and an input of two pipelines with different positions.
     wanted: list[Ranges] = [ranges for found in behind.values() for ranges in (found.inputs, found.outputs) if ranges]
     seen = [_look(settings.client(), part, behind) for part in disjoint(wanted)]
     return {name: _lag(found, seen) for name, found in behind.items()}
 
 
 def disjoint(wanted: list[Ranges]) -> list[Ranges]:
-    """The same ranges in as few groups as have a partition only once each: in nearly all cases one."""
+    """Distribute the ranges to as few groups as possible, with each partition once per group: nearly always one group."""
     groups: list[Ranges] = []
     for ranges in wanted:
         for place, span in ranges.items():
@@ -112,13 +112,13 @@ def disjoint(wanted: list[Ranges]) -> list[Ranges]:
 
 @dataclass
 class _Seen:
-    """What was found in [start, end) of a partition.
+    """The records found in [start, end) of a partition.
 
     Attributes:
-        at: the offset up to which it was looked at.
-        records: so many committed ones there.
-        sent_ms: when the first was sent, in milliseconds since 1970.
-        forbidden: that this client has no right to read it, in one sentence, or "".
+        at: the next offset to read.
+        records: the number of committed records so far.
+        sent_ms: the time of the first record, in milliseconds since 1970.
+        forbidden: the missing right to read the partition, in one sentence, or "".
     """
 
     start: int
@@ -130,12 +130,12 @@ class _Seen:
 
     @property
     def events(self) -> int:
-        """How many there are, at most where not all was looked at."""
+        """The number of records; an upper bound if a part was not read."""
         return self.records + max(0, self.end - self.at)
 
     @property
     def enough(self) -> bool:
-        """Whether it need not be read any further."""
+        """Whether the rest of the range need not be read."""
         return self.at >= self.end or (self.records > 0 and self.end - self.at > COUNTED_MAX)
 
 
@@ -167,13 +167,13 @@ def _sum(parts: list[_Seen] | None, now_ms: int) -> tuple[int | None, float | No
     if not waiting:
         return 0, 0.0
     sent = [part.sent_ms for part in waiting if part.sent_ms is not None]
-    # Of one that was not reached in time nobody knows how old it is, and it may be the oldest.
+    # The age of a partition that was not read in time is unknown, and may be the largest.
     age_s = max(0, now_ms - min(sent)) / 1000 if len(sent) == len(waiting) else None
     return sum(part.events for part in waiting), age_s
 
 
 def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> dict[Place, _Seen]:
-    """What is found in these ranges of these pipelines, as far as it can be read in time."""
+    """Read the records in these ranges, as far as time permits. `names`: the pipelines, which may have written copies."""
     from confluent_kafka import KafkaError, KafkaException
 
     from onefold import kafka_client
@@ -189,7 +189,8 @@ def _look(client: Mapping[str, Any], ranges: Ranges, names: Iterable[str]) -> di
 
     with suppress(KafkaException, TimeoutError), closing(record_reader.consumer(client)) as consumer:
         left_s = kafka_reader.within(READ_S)
-        # By the first answer it knows the cluster; without it librdkafka asks for a partition again half a second later.
+        # The first answer gives the client the cluster's metadata; else librdkafka repeats its request for a partition after
+        # half a second.
         cluster_id = str(consumer.list_topics(timeout=READ_S).cluster_id or "")
         owners = [Owner(cluster_id, name) for name in names]
         for place, message in kafka_reader.messages(consumer, starts, ends, left_s, failed):
@@ -210,8 +211,8 @@ def _take(one: _Seen, message: Message, owners: Iterable[Owner]) -> None:
 
 
 def _sent_ms(message: Message, owners: Iterable[Owner]) -> int | None:
-    """When it was sent, and if it is a copy, its original; in milliseconds since 1970. None: nobody has written it down."""
-    envelope: Any = message  # its stub does not say that names of headers are texts
+    """When a record, or the original of a copy, was sent, in milliseconds since 1970. None: no timestamp."""
+    envelope: Any = message  # the stub lacks that header names are texts
     record = Record(message.topic() or "", 0, 0, None, None, envelope)
     is_own = any(owner.wrote(record.topic, envelope.headers() or ()) for owner in owners)
     sent_ms = record.timestamp_ms if is_own else message.timestamp()[1]

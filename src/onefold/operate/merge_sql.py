@@ -1,9 +1,9 @@
-"""The tables that the statements in a pipeline's sql/merge write to.
+"""Find the tables that the statements in a pipeline's sql/merge write to.
 
-The statements are split by PostgreSQL's lexical rules, and a verb counts where a statement begins: at the start, after a
-semicolon, in a common table expression, and after the list of these. EXPLAIN would need the columns of `:stage`, which only Spark
-knows for a reduction, tables that exist, and a login with the right to write to each of them. The statements do not show what a
-function, a trigger or a rule writes.
+The statements are split by PostgreSQL's lexical rules. A verb counts only at the beginning of a statement: at the start, after
+a semicolon, in a common table expression, and after the list of common table expressions. EXPLAIN is no alternative: it needs
+the columns of `:stage` (known only to Spark for a reduction), existing tables, and a login with write rights. The writes of
+functions, triggers and rules do not appear in the statements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onefold.pipelines import Pipeline
 
-#: The columns in which a row says which record it came from.
+#: The columns with the source record of a row.
 ORIGIN = ("topic", "partition", "offset")
 
 _NAME = r'(?:[uU]&)?"(?:[^"]|"")*"'
@@ -22,25 +22,25 @@ _WORD = r"[\w$\x80-\U0010ffff]+"
 _SKIPPED = r"""--[^\n\r]*|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$"""
 _PIECE = re.compile(rf"(?P<skipped>{_SKIPPED}|\s+)|(?P<comment>/\*)|(?P<piece>{_NAME}|{_WORD}|.)", re.DOTALL)
 _COMMENT_MARK = re.compile(r"/\*|\*/")
-# What stands between a verb and the name of the table that it writes.
+# The word between a verb and the name of its target table.
 _VERBS = {"INSERT": "INTO", "MERGE": "INTO", "DELETE": "FROM", "UPDATE": ""}
-# What a statement does beside its verb: INSERT ... ON CONFLICT DO UPDATE, and MERGE ... WHEN MATCHED THEN DELETE.
+# Further actions of a statement: INSERT ... ON CONFLICT DO UPDATE, and MERGE ... WHEN MATCHED THEN DELETE.
 _ACTIONS = {"DO": ("UPDATE",), "THEN": ("INSERT", "UPDATE", "DELETE")}
 
 
 def written(pipeline: Pipeline) -> list[str]:
-    """List the tables that the statements write to, named as in the statements."""
+    """List the target tables of the statements, named as in the statements."""
     return sorted({name for file in _files(pipeline) for name in tables(file.read_text("utf-8", "replace"))})
 
 
 def privileges(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """List the tables that the statements write to, each with a privilege that PostgreSQL asks for."""
+    """List the target tables of the statements, each with a privilege that PostgreSQL requires."""
     found = {one for file in _files(pipeline) for one in _written(file.read_text("utf-8", "replace"))}
     return sorted((name, verb) for name, verb in found if verb != "MERGE")
 
 
 def feeding(pipeline: Pipeline, table: str, topics: Collection[str]) -> list[str]:
-    """List those of `topics` whose records a merge writes to `table`, in order of the files."""
+    """List the topics, of `topics`, whose merge writes to `table`, in order of the files."""
     found = [
         file.stem if file.stem in topics else file.stem.rpartition(".")[0]
         for file in _files(pipeline)
@@ -50,7 +50,7 @@ def feeding(pipeline: Pipeline, table: str, topics: Collection[str]) -> list[str
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Split a name of a statement into schema and table, as the catalogue spells them."""
+    """Split a name in a statement into schema and table, spelled as in the catalogue."""
     return tuple(
         part[1:-1].replace('""', '"') if part.startswith('"') else _folded(part)
         for part in re.findall(rf"{_NAME}|{_WORD}", name)
@@ -62,12 +62,12 @@ def _files(pipeline: Pipeline) -> list[Path]:
 
 
 def tables(statements: str) -> Iterator[str]:
-    """Yield the names of the tables that these statements write to, in order."""
+    """Yield the names of the target tables, in order."""
     yield from dict.fromkeys(name for name, _ in _written(statements))
 
 
 def statement(text: str) -> str:
-    """Give the only statement of a text, without the semicolon at its end. Raises ValueError for none or several."""
+    """Return the only statement of a text, without the final semicolon. Raises ValueError for none or several."""
     placed = list(_placed(text))
     if placed and placed[-1][1] == ";":
         at, _ = placed.pop()
@@ -80,10 +80,10 @@ def statement(text: str) -> str:
 
 
 def _written(statements: str) -> Iterator[tuple[str, str]]:
-    """Yield each table that these statements write to, in order, with what is done to it."""
+    """Yield each target table with the action on the table, in order."""
     pieces = [*_pieces(statements), "", "", ""]
-    begins = [True]  # per bracket: whether a statement begins here, or its list of common table expressions goes on
-    targets = [""]  # per bracket: the table that its statement writes to
+    begins = [True]  # per bracket: whether a statement begins here, or its list of common table expressions continues
+    targets = [""]  # per bracket: the target table of its statement
     before = ""
     for number, piece in enumerate(pieces):
         word = piece.upper()
@@ -139,7 +139,7 @@ def _placed(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _after_comment(text: str, at: int) -> int:
-    """Find the end of a comment, which may contain others."""
+    """Find the end of a comment. Comments may be nested."""
     depth = 1
     while depth and (mark := _COMMENT_MARK.search(text, at)) is not None:
         depth += 1 if mark.group() == "/*" else -1

@@ -1,7 +1,7 @@
-"""How far everything has come: end offsets in Kafka, landed offsets in PostgreSQL, and the lag between them.
+"""Positions of processors and sinks: end offsets in Kafka, written offsets in PostgreSQL, and the lag between them.
 
-The only place outside of the sink, and of the judge, which shares no code, that asks the ledger. Kafka's client is imported
-when Kafka is asked: the dashboard takes the ledger's query from here and asks for the lag only while somebody looks.
+Only this module, the sink and the verifier, which shares no code, query the ledger. Kafka's client is imported only for a
+request: the dashboard imports the ledger query from here, and requests the lag only while the page is open.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
     from onefold.processor.io.admin import InputProgress
 
-CALL_S = 5.0  # one question; a healthy server answers in milliseconds
+CALL_S = 5.0  # one request; a healthy server answers in milliseconds
 DATABASE_IS_SILENT = "PostgreSQL does not answer"
 
 #: (topic, partition)
 Place = tuple[str, int]
-#: Per partition offsets [start, end).
+#: Offsets [start, end) by partition.
 Ranges = dict[Place, tuple[int, int]]
 Lag = dict[str, int | None]
 UNKNOWN: Lag = {"input_events": None, "output_events": None, "events": None}
 
-#: The query whose rows are `Landed`, for connections of any kind.
+#: The query for rows of `Landed`, for any kind of connection.
 LEDGER = "SELECT sink, topic, partition, next_offset, updated_at FROM onefold.ledger"
 
 
-#: How the name of a sink's session begins (`spark_sink.postgres.connection`).
+#: The prefix of the session name of a sink (`spark_sink.postgres.connection`).
 SESSION = "onefold-sink "
 
 
 class Landed(NamedTuple):
-    """A row of the ledger: the offset that a sink lands next of a partition, and when it was committed."""
+    """A row of the ledger: the next offset of a partition for a sink, and the commit time."""
 
     sink: str
     topic: str
@@ -57,10 +57,10 @@ class Landed(NamedTuple):
 
 
 def landed(dsn: str, sink: str, timeout_s: float = CALL_S) -> dict[Place, int]:
-    """Per partition the offset that the sink lands next; {} before its first table was made.
+    """The next offset of the sink by partition; {} before the tables of the sink exist.
 
-    Over a connection of its own: one that was cut would stay silent for as long as the network stack likes.
-    Raises psycopg.Error when the database does not answer. psycopg waits two seconds at least.
+    Uses a new connection, because a broken connection blocks until the network stack detects the failure. Raises psycopg.Error
+    if the database does not answer. psycopg waits at least two seconds.
     """
     with postgres.connect(dsn, "onefold status", connect_s=timeout_s, patience_s=timeout_s) as connection:
         if connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
@@ -69,23 +69,23 @@ def landed(dsn: str, sink: str, timeout_s: float = CALL_S) -> dict[Place, int]:
 
 
 def landed_over(connection: psycopg.Connection[Any], sink: str) -> dict[Place, int]:
-    """`landed` over a connection of the caller's, which knows that the ledger is there."""
+    """`landed` with the caller's connection. The ledger must exist."""
     rows = map(Landed._make, connection.execute(f"{LEDGER} WHERE sink = %s", (sink,)))
     return {(row.topic, row.partition): row.next_offset for row in rows}
 
 
 def sinks(connection: psycopg.Connection[Any]) -> list[str]:
-    """The names of the sinks that have a session in this database now."""
+    """The names of the sinks with a session in this database now."""
     return _sinks(connection, locked=True)
 
 
 def sinks_without_lock(connection: psycopg.Connection[Any]) -> list[str]:
-    """Those of them that have no lock of any pipeline (`onefold.pipeline_lock`): they start, or are of an older release."""
+    """The sinks without a lock of any pipeline (`onefold.pipeline_lock`): starting sinks, or sinks of an older release."""
     return _sinks(connection, locked=False)
 
 
 def _sinks(connection: psycopg.Connection[Any], *, locked: bool) -> list[str]:
-    """`locked`: also those that have a lock."""
+    """`locked`: include sinks with a lock."""
     asked = (
         "SELECT application_name FROM pg_stat_activity AS activity WHERE datname = current_database()"
         " GROUP BY application_name HAVING %s OR NOT bool_or(EXISTS ("
@@ -96,13 +96,13 @@ def _sinks(connection: psycopg.Connection[Any], *, locked: bool) -> list[str]:
 
 
 class Behind(NamedTuple):
-    """The offsets of a pipeline that are not folded, and those that are not landed, where there are any. None: it cannot be
-    determined. Not each of them is a record: there are markers, what was aborted, and the gaps of compaction.
+    """The unprocessed and the unwritten offset ranges of a pipeline, without empty ranges. None: unknown. The ranges also
+    contain markers, aborted records, and gaps of compaction.
 
     Attributes:
-        no_inputs, no_outputs: why it cannot be determined, or "".
-        partitions: that the states are of another number of partitions than the topics have, in one sentence, or "".
-        refused: the sentences among them that name a right which Kafka refuses to this client: waiting does not help.
+        no_inputs, no_outputs: why the ranges are unknown, or "".
+        partitions: in one sentence, that the changelog and the topics have different numbers of partitions, or "".
+        refused: the sentences that name a right which Kafka refuses to this client: waiting does not help.
     """
 
     inputs: Ranges | None
@@ -114,10 +114,10 @@ class Behind(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """What the ledger has of a partition.
+    """The ledger row of a partition.
 
     Attributes:
-        next_offset: up to here the sink has written everything.
+        next_offset: the sink has written all records before this offset.
         topic_id: of the topic that was written.
     """
 
@@ -126,7 +126,7 @@ class LastBatch(NamedTuple):
 
 
 def last_batches(connection: psycopg.Connection[Any], sink: str) -> dict[Place, LastBatch]:
-    """Per partition of what the sink lands. {} before its first table was made."""
+    """The ledger rows of a sink by partition. {} before the tables of the sink exist."""
     if connection.execute("SELECT to_regclass('onefold.ledger')").fetchone() == (None,):
         return {}
     asked = "SELECT topic, partition, next_offset, topic_id FROM onefold.ledger WHERE sink = %s"
@@ -135,10 +135,10 @@ def last_batches(connection: psycopg.Connection[Any], sink: str) -> dict[Place, 
 
 
 def from_decision_log(topology: Topology, places: Iterable[Place]) -> str:
-    """Say in a sentence without its end that an earlier Onefold filled the tables from the decision log; or "".
+    """Say, in a sentence without its end, that an earlier Onefold filled the tables from the decision log; or "".
 
     Args:
-        places: those that the ledger has of the pipeline.
+        places: the partitions of the pipeline in the ledger.
     """
     if all(topic != topology.decisions for topic, _ in places):
         return ""
@@ -147,8 +147,8 @@ def from_decision_log(topology: Topology, places: Iterable[Place]) -> str:
 
 
 def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
-    """Per partition the last stable offset: where a reader of committed records would stand at the end. Topics that are not
-    there are left out. Raises KafkaException when Kafka does not answer.
+    """The last stable offset by partition: the end for a consumer of committed records. Missing topics are left out. Raises
+    KafkaException if Kafka does not answer.
     """
     from onefold import kafka_offsets
 
@@ -156,15 +156,15 @@ def stable_ends(kafka: AdminClient, topics: Collection[str], timeout_s: float = 
 
 
 def high_watermarks(kafka: AdminClient, topics: Collection[str], timeout_s: float = CALL_S) -> dict[Place, int]:
-    """Per partition where it ends, open transactions included; else as `stable_ends`."""
+    """The end offset by partition, open transactions included; else as `stable_ends`."""
     from onefold import kafka_offsets
 
     return kafka_offsets.high_watermarks(kafka, kafka_offsets.partitions(kafka, topics, timeout_s), timeout_s)
 
 
 def since(kafka: AdminClient, topics: Collection[str], at_ms: int, timeout_s: float = CALL_S) -> dict[Place, int]:
-    """Per partition the first offset whose record has this time or a later one, in milliseconds since 1970; -1 where none has.
-    Else as `stable_ends`.
+    """The first offset by partition with this time or a later one, in milliseconds since 1970; -1 if there is none. Else as
+    `stable_ends`.
     """
     from onefold import kafka_offsets
 
@@ -172,8 +172,8 @@ def since(kafka: AdminClient, topics: Collection[str], at_ms: int, timeout_s: fl
 
 
 def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
-    """Per partition from where on there is something, and up to where it can be read. Topics that are not there are left out;
-    None when Kafka does not answer.
+    """The readable offsets by partition: from the first offset to the last stable offset. Missing topics are left out. None if
+    Kafka does not answer.
     """
     from confluent_kafka import KafkaException
 
@@ -190,17 +190,17 @@ def readable(topics: Collection[str], settings: Settings) -> Ranges | None:
 
 
 def landed_topics(domain: str) -> list[str]:
-    """The output topics of a pipeline that are landed in tables. Raises `InvalidDeclaration`."""
+    """The output topics of a pipeline that the sink writes to tables. Raises `InvalidDeclaration`."""
     pipeline = pipelines.found()[domain]
     return [topic for topic in loading.load_topology(pipeline).outputs if topic not in pipeline.kafka_only]
 
 
 def lag_of(domain: str, settings: Settings) -> Lag:
-    """{"input_events", "output_events", "events"}: offsets not yet folded, not yet landed, both. None where it cannot be
-    determined. 0 everywhere: the pipeline is drained.
+    """{"input_events", "output_events", "events"}: unprocessed offsets, unwritten offsets, and the sum. None: unknown. 0
+    everywhere: the pipeline is drained.
 
-    Cheap, for who waits for 0: processor and sink pass markers too, when they rest. How many events it are, and how old, is
-    in `operate.lag`.
+    A cheap call to wait for 0: idle processors and sinks also advance past markers. `operate.lag` has the number of events and
+    their age.
     """
     try:
         topology = loading.load_topology(pipelines.found()[domain])
@@ -213,7 +213,7 @@ def lag_of(domain: str, settings: Settings) -> Lag:
 
 
 def lag_of_all(settings: Settings) -> dict[str, Lag]:
-    """The lag of every domain; asks nothing more of a Kafka that does not answer the first question."""
+    """The lag of every pipeline. If Kafka does not answer the first request, there are no further requests."""
     names = pipelines.domains()
     missing = missing_topics(settings)
     if missing is None:
@@ -222,8 +222,8 @@ def lag_of_all(settings: Settings) -> dict[str, Lag]:
 
 
 def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
-    """Per pipeline the topics that Kafka does not have; None when Kafka does not answer. Nothing is late in a topic that is
-    not there, which is no reason to call the pipeline drained.
+    """The missing topics by pipeline; None if Kafka does not answer. A missing topic has no lag, but its pipeline is not
+    drained.
     """
     from confluent_kafka import KafkaException
 
@@ -245,7 +245,9 @@ def missing_topics(settings: Settings) -> dict[str, list[str]] | None:
 
 
 def behind(topology: Topology, settings: Settings, ask_database: bool = True) -> Behind:
-    """What is not folded and not landed now: first asked of the inputs, so that nothing slips through between the two."""
+    """The unprocessed and the unwritten ranges now. Inputs are read first, so a record that moves on between the two reads is
+    never missed.
+    """
     reached, error = _reached(topology, settings)
     no_inputs = first_line(error) if error is not None else ""
     moved = _other_partitions(topology.name, reached)
@@ -264,8 +266,8 @@ def behind(topology: Topology, settings: Settings, ask_database: bool = True) ->
 
 
 def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Behind] | None:
-    """What is behind of every pipeline but those whose topics are missing, or which cannot be loaded; None when Kafka does not
-    answer the first question, of which nothing more is asked then.
+    """The ranges of every pipeline, except pipelines with missing topics or with faults. None if Kafka does not answer the
+    first request; then there are no further requests.
     """
     missing = missing_topics(settings)
     if missing is None:
@@ -276,7 +278,7 @@ def behind_of_all(settings: Settings, ask_database: bool = True) -> dict[str, Be
 
 
 def behind_of(names: Collection[str], settings: Settings, ask_database: bool = True) -> dict[str, Behind]:
-    """The same of these pipelines. A database that does not answer is waited for once, and not for each of them."""
+    """The ranges of these pipelines. The call waits at most once for a database that does not answer."""
     found: dict[str, Behind] = {}
     for name in names:
         with suppress(InvalidDeclaration):
@@ -287,12 +289,12 @@ def behind_of(names: Collection[str], settings: Settings, ask_database: bool = T
 
 
 def unanswered(error: psycopg.Error) -> str:
-    """Why the database has not said what it was asked. Who may not read there does not look for a server that is away."""
+    """Why the database did not answer: a refusal is reported as a refusal, and not as an unreachable server."""
     return DATABASE_IS_SILENT if is_silent(error) else f"PostgreSQL refuses: {first_line(error)}"
 
 
 def _reached(topology: Topology, settings: Settings) -> tuple[dict[Place, InputProgress] | None, ProcessorError | None]:
-    """How far the inputs are folded; or why that cannot be read."""
+    """The processed offsets of the inputs; or why they cannot be read."""
     from onefold.processor.io import admin
 
     try:
@@ -311,7 +313,7 @@ def _other_partitions(pipeline: str, reached: dict[Place, InputProgress] | None)
 
 
 def _ends(topics: Collection[str], settings: Settings) -> dict[Place, int]:
-    """`stable_ends`. Raises `Retriable` when Kafka does not answer, and `Refused` when it does not allow it."""
+    """`stable_ends`. Raises `Retriable` if Kafka does not answer, and `Refused` if Kafka refuses the request."""
     from confluent_kafka import KafkaException
 
     from onefold import kafka_client
@@ -335,5 +337,5 @@ def _between(at: dict[Place, int], ends: dict[Place, int]) -> Ranges:
 
 
 def offsets(ranges: Ranges) -> int:
-    """How many there are of them."""
+    """The number of offsets in the ranges."""
     return sum(end - start for start, end in ranges.values())

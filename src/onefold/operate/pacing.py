@@ -16,7 +16,7 @@ FAST: dict[str, str | int | bool] = {
     "queue.buffering.max.messages": 200_000,
 }
 
-# Paced in steps of a few milliseconds: closer to life than one burst a second, and cheaper than a sleep an event.
+# Steps of a few milliseconds are more realistic than one burst each second, and cheaper than a sleep for each event.
 _STEP_S = 0.005
 _JOIN_S = 5.0
 _FLUSH_S = 60.0
@@ -39,22 +39,22 @@ def produce(producer: Producer, topic: str, key: bytes | None, value: bytes | No
 
 
 def paced(producer: Producer, inputs: Iterable[_T], rate: float, step_s: float = _STEP_S) -> Iterator[_T]:
-    """Yield each input when it is due, at `rate` a second. The producer is polled in the time between."""
+    """Yield each input when due, at `rate` inputs per second. Between inputs the producer is polled."""
     began = time.monotonic()
     for number, given in enumerate(inputs):
         while began + number / rate > time.monotonic():
             producer.poll(0)
-            # A real sleep: librdkafka rounds a poll of less than a millisecond down to none, and a producer that spins takes
-            # processor time from what is measured.
+            # A real sleep: librdkafka rounds a poll of less than a millisecond down to 0, and a spinning producer takes CPU
+            # time from the measured processes.
             time.sleep(step_s)
         yield given
 
 
 class Sender:
-    """Produces inputs at a steady rate in a thread of its own, as a context.
+    """Produces inputs at a steady rate in a separate thread, as a context manager.
 
     Attributes:
-        sent: the number of inputs that the producer has taken.
+        sent: the number of inputs that the producer has accepted.
     """
 
     def __init__(self, producer: Producer, inputs: Iterable[Input], rate: float, step_s: float = _STEP_S) -> None:

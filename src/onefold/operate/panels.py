@@ -1,4 +1,4 @@
-"""The panels of a pipeline: what its page shows of its tables, declared in `sql/panels/<pipeline>.toml`.
+"""The panels of a pipeline: queries and charts of its page, declared in `sql/panels/<pipeline>.toml`.
 
     [[panel]]
     title = "The largest orders"
@@ -6,7 +6,7 @@
     query = "SELECT customer, round(cents / 100.0, 2) AS total FROM orders.totals ORDER BY cents DESC LIMIT 10"
     units = {total = "EUR"}
 
-A query is one statement that reads. `docs/dashboard.md` describes the kinds.
+A query is one statement that only reads. `docs/dashboard.md` describes the kinds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onefold.operate import merge_sql
 from onefold.pipelines import InvalidDeclaration, Pipeline
 
 FOLDER = "panels"
-LEVELS_MAX = 6  # a comparison adds up 2 ** levels sets of rows
+LEVELS_MAX = 6  # a comparison aggregates 2 ** levels sets of rows
 
 
 Query = Annotated[str, AfterValidator(str.strip), AfterValidator(merge_sql.statement)]
@@ -42,7 +42,7 @@ class _Panel(_PanelTable):
 
 
 class Stat(_Panel):
-    """One row; each column is a figure. expected: a query for one row, with columns to compare with those of the same name."""
+    """One row; each column is a figure. expected: a query for one row, with columns to compare with columns of equal name."""
 
     kind: Literal["stat"]
     expected: Query | None = None
@@ -61,7 +61,7 @@ class Rollup(_Panel):
         query: gives a row for every combination of the levels; NULL means all, and the row of NULLs is the total.
         levels: columns, coarsest first.
         value, count: the columns of the sum, and of the number of summands.
-        expected: gives the leaves with the same columns as a producer reports them, and `reported_at`.
+        expected: gives the leaves with the same columns as reported by a producer, and `reported_at`.
     """
 
     kind: Literal["rollup"]
@@ -93,7 +93,7 @@ class Panels(_PanelTable):
 
     @property
     def rollups(self) -> Sequence[Rollup]:
-        """The panels whose sums are compared."""
+        """The rollup panels, whose sums are compared."""
         return [panel for panel in self.panel if isinstance(panel, Rollup)]
 
 
@@ -128,7 +128,7 @@ def _read(file: Path, changed: int) -> Panels:
 
 
 def _sentence(problem: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """The panel, the key, and what is wrong with it."""
+    """The panel, the key, and the fault."""
     place = [*problem["loc"][:2], *problem["loc"][3:]]  # without the kind of the panel
     what = _WORDS.get(problem["type"]) or re.sub(r"^(Value error, |Input )", "", problem["msg"])
     if place == ["panel"]:

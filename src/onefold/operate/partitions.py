@@ -1,6 +1,6 @@
-"""Whether somebody has added partitions to the topics of a pipeline, which its processors do not read.
+"""Detect partitions added to topics of a pipeline. Processors do not read added partitions.
 
-Kafka's client is imported when Kafka is asked.
+Kafka's client is imported only for a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from onefold.processor import loading
 
 
 def added(settings: Settings) -> dict[str, str]:
-    """Per pipeline whose inputs and changelog differ in their partitions one sentence. {} when Kafka does not answer."""
+    """A sentence for each pipeline with different numbers of partitions in inputs and changelog. {} if Kafka does not
+    answer.
+    """
     from confluent_kafka import KafkaException
 
     from onefold import kafka_client
@@ -26,7 +28,7 @@ def added(settings: Settings) -> dict[str, str]:
         return {}
     found = {}
     for name, pipeline in pipelines.found().pipelines.items():
-        with suppress(InvalidDeclaration):  # `check` says what is wrong with it
+        with suppress(InvalidDeclaration):  # `check` reports the fault
             topology = loading.load_topology(pipeline)
             counts = {
                 topic: len(there[topic].partitions) for topic in (*topology.reads, topology.changelog) if topic in there

@@ -1,4 +1,4 @@
-"""Pause pipelines and end their pauses, for the verbs; and which are paused, for those who look."""
+"""Pause and resume pipelines for the commands, and list the paused pipelines."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from onefold.operate import pipelines
 from onefold.operate.dead_letters.letters import said
 from onefold.pauses import Pause, Pauses
 
-# Pauses are read at once. So long is waited for a topic that has no leader: by who shows them, and by who has to know.
+# Pauses are read at once. For a topic without a leader the reader waits: briefly for display, longer for commands that need the
+# answer.
 _LOOK_S, _KNOWN_S = 3.0, 20.0
 
 
 def pause(names: Sequence[str], settings: Settings, reason: str) -> dict[str, Pause]:
-    """Pause these pipelines; a pause that is there already stays. Returns the pause of each.
+    """Pause these pipelines; an existing pause stays. Returns the pause of each.
 
     Raises:
-        UserError: a pipeline is unknown, Kafka does not answer, or refuses.
+        UserError: a pipeline is unknown, or Kafka does not answer or refuses.
     """
     paused = known(settings, names)
     for name in names:
@@ -37,7 +38,7 @@ def pause(names: Sequence[str], settings: Settings, reason: str) -> dict[str, Pa
 
 
 def resume(names: Sequence[str], settings: Settings) -> list[str]:
-    """End the pauses of these pipelines. Returns those that were paused. Raises as `pause`."""
+    """End the pauses of these pipelines. Returns the pipelines that were paused. Raises as `pause`."""
     paused = list(known(settings, names))
     for name in paused:
         _write(name, None, settings)
@@ -45,17 +46,17 @@ def resume(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def of_all(settings: Settings) -> dict[str, Pause]:
-    """The pauses of all pipelines, without those that Kafka does not show in time. Raises UserError as `settings.client`."""
+    """The pauses of all pipelines, without pauses that Kafka does not return in time. Raises UserError as `settings.client`."""
     return pauses.now(settings.client(), pipelines.found().pipelines, _LOOK_S)[0]
 
 
 def is_paused(settings: Settings, name: str) -> bool:
-    """Whether a pipeline is paused, as far as Kafka shows it in time."""
+    """Whether a pipeline is paused, as far as Kafka answers in time."""
     return name in pauses.now(settings.usable_client(), [name], _LOOK_S)[0]
 
 
 def known(settings: Settings, names: Sequence[str]) -> dict[str, Pause]:
-    """The pauses of these pipelines. Raises UserError: Kafka does not say whether one of them is paused."""
+    """The pauses of these pipelines. Raises UserError: Kafka does not show whether a pipeline is paused."""
     found, unknown = pauses.now(settings.usable_client(), pipelines.checked(names), _KNOWN_S)
     if unknown:
         raise UserError(
@@ -68,7 +69,7 @@ def known(settings: Settings, names: Sequence[str]) -> dict[str, Pause]:
 
 
 class Watch:
-    """Looks again and again, with one client."""
+    """Reads the pauses repeatedly with one client."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -77,7 +78,7 @@ class Watch:
         self._pauses: Pauses | None = None
 
     def look(self) -> dict[str, Pause]:
-        """The pauses of all pipelines, as far as they are known."""
+        """The pauses of all pipelines, as far as known."""
         client, names = self._settings.client(), [*pipelines.found().pipelines]
         if self._pauses is None or (client, names) != (self._client, self._names):
             if self._pauses is not None:
@@ -88,7 +89,7 @@ class Watch:
 
 
 def as_data(pause: Pause) -> dict[str, object]:
-    """A pause for a program."""
+    """A pause as JSON data."""
     return {"at_ms": pause.at_ms, "by": pause.by, "reason": pause.reason}
 
 
@@ -102,6 +103,6 @@ def _write(name: str, pause: Pause | None, settings: Settings) -> None:
 
 def whoami() -> str:
     """The user and the host, as `ada@laptop`."""
-    with suppress(OSError, KeyError):  # a container may run as a number without a name
+    with suppress(OSError, KeyError):  # a container's user may be a number without a name
         return f"{getpass.getuser()}@{socket.gethostname()}"
     return socket.gethostname()

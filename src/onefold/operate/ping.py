@@ -1,4 +1,4 @@
-"""Whether the servers answer, in one sentence when they do not. Their clients are imported when they are asked."""
+"""Check the servers, with a sentence for each fault. The servers' clients are imported only for a request."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
     from onefold.rights import Right
 
-# What `status` reads in the schema onefold.
+# The tables of the schema onefold for `status`.
 _TABLES = ("", "ledger", "rejected", "pending", "done")
-_ANSWER_S = 5.0  # one question; a healthy server answers in milliseconds
+_ANSWER_S = 5.0  # one query; a healthy server answers in milliseconds
 
 
 def kafka(settings: Settings) -> Trouble | None:
-    """Why it cannot be used, None when it can. Raises UserError when none is set and the embedded stack is not running."""
+    """Why Kafka cannot be used; None if usable. Raises UserError if no Kafka is set and the embedded stack is not running."""
     from onefold import kafka_client
 
     return kafka_client.trouble(settings.client())
 
 
 def require_kafka(settings: Settings) -> None:
-    """Raises UserError with the reason if Kafka cannot be used. Asks for half a second where a client would wait much longer."""
+    """Raises UserError with the reason if Kafka cannot be used. The check takes a few seconds at most, less than the time-out
+    of a client.
+    """
     if (trouble := kafka(settings)) is not None and not trouble.partial:
         raise UserError.of(trouble)
 
 
 def hidden(missing: Mapping[str, Sequence[str]], settings: Settings) -> dict[str, str]:
-    """Per pipeline one sentence, if Kafka hides some of the missing topics from this client. {} when Kafka is away.
+    """A sentence for each pipeline with missing topics, if Kafka hides the topics from the client. {} if Kafka is unreachable.
 
     Args:
-        missing: by pipeline the topics that a list of all topics has not.
+        missing: by pipeline the topics that are absent from the list of all topics.
     """
     from confluent_kafka import KafkaException
 
@@ -54,14 +56,14 @@ def hidden(missing: Mapping[str, Sequence[str]], settings: Settings) -> dict[str
 
 
 def why_silent(settings: Settings) -> str:
-    """Why Kafka has not answered a question, in one sentence. Takes seconds."""
+    """Why Kafka has not answered a request, in one sentence. Takes seconds."""
     found = kafka(settings)
     return found.sentence if found else "Kafka has not answered in time, and lets a new client in"
 
 
 def postgres(settings: Settings) -> tuple[Code, str] | None:
-    """The same of PostgreSQL: the code, and a sentence with the reason that it or the network gives, or with the rights that
-    are missing. None: it answers.
+    """Why PostgreSQL cannot be used: a code, and a sentence with the reason of the server or network, or with the missing
+    rights. None: usable.
     """
     import psycopg
 
@@ -81,14 +83,14 @@ def postgres(settings: Settings) -> tuple[Code, str] | None:
 
 
 def _read() -> list[Right]:
-    """The rights of a reader that `status` uses."""
+    """The rights of a reader for `status`."""
     from onefold import rights
 
     return [one for one in rights.of_engine(rights.DatabaseRole.READER) if one.table in _TABLES]
 
 
 def silent(dsn: str, error: Exception) -> str:
-    """That PostgreSQL does not answer, or opens no session, and why."""
+    """The sentence that PostgreSQL does not answer, or opens no session, with the reason."""
     from onefold import postgres as sessions
 
     reason = first_line(error).rpartition(" failed: ")[2].removeprefix("FATAL:").strip()

@@ -1,4 +1,4 @@
-"""The pipelines that there are, and what commands ask of their topologies: topics, tables, lag, keys."""
+"""The declared pipelines, and functions for commands on their topics, tables and verification models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onefold.processor.core.errors import ProcessorError
 
 
 def found() -> FoundPipelines:
-    """All pipelines that are declared, and what is wrong with those that cannot be used."""
+    """All declared pipelines, and the faults of unusable declarations."""
     return find()
 
 
@@ -27,7 +27,7 @@ def domains() -> list[str]:
 
 
 def checked(names: Sequence[str]) -> list[str]:
-    """The names, each once. Raises UserError (exit code 2) for one that is no pipeline, or whose declaration is invalid."""
+    """The names without duplicates. Raises UserError (exit code 2) for an unknown pipeline or an invalid declaration."""
     known = find()
     for name in names:
         if name in known.pipelines:
@@ -41,7 +41,7 @@ def checked(names: Sequence[str]) -> list[str]:
 
 
 def workload(name: str) -> Any:
-    """The module that generates events of a pipeline. Raises UserError (exit code 2) when there is none."""
+    """The module that generates events of a pipeline. Raises UserError (exit code 2) if there is none."""
     pipeline = find()[name]
     try:
         module = pipeline.load_workload()
@@ -58,14 +58,14 @@ def workload(name: str) -> Any:
 
 
 def topology_with_input(topic: str) -> Any:
-    """The topology that reads `topic` from others. Raises UserError (exit code 2) when there is none."""
+    """The topology with `topic` as an external input. Raises UserError (exit code 2) if there is none."""
     from onefold.processor import loading
 
     inputs: list[str] = []
     for pipeline in find().pipelines.values():
         try:
             topology = loading.load_topology(pipeline)
-        except InvalidDeclaration:  # `check` says why; the topic may still be another one's
+        except InvalidDeclaration:  # `check` reports the fault; the topic may belong to another pipeline
             continue
         if topic in topology.fed:
             raise UserError(
@@ -82,13 +82,13 @@ def topology_with_input(topic: str) -> Any:
 
 
 def topics_of_others(name: str) -> Mapping[str, str]:
-    """Per topic that another pipeline reads or writes, dead letters too, the name of one that does."""
+    """The topics that other pipelines read or write, dead letters included, each with the name of such a pipeline."""
     from onefold.processor import loading
 
     found: dict[str, str] = {}
     for other in find().pipelines.values():
         if other.name != name:
-            with suppress(InvalidDeclaration):  # `check` says what is wrong with it
+            with suppress(InvalidDeclaration):  # `check` reports the fault
                 topology = loading.load_topology(other)
                 named = (*topology.reads, *topology.outputs, *topology.dead.values())
                 found |= dict.fromkeys(named, other.name)
@@ -96,9 +96,7 @@ def topics_of_others(name: str) -> Mapping[str, str]:
 
 
 def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
-    """Makes the missing topics of the domains. Returns their names. Raises UserError when Kafka refuses or is
-    silent.
-    """
+    """Create the missing topics of the pipelines. Returns their names. Raises UserError if Kafka refuses or does not answer."""
     from onefold.processor import loading
     from onefold.processor.io import admin
 
@@ -116,7 +114,7 @@ def create_topics(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def migrate_engine(settings: Settings) -> list[str]:
-    """Applies the schema files of what Onefold itself keeps in the database. Returns those that were not applied yet."""
+    """Apply the schema files of Onefold's own tables. Returns the newly applied files."""
     from onefold.spark_sink.contracts import ENGINE_SQL
     from onefold.spark_sink.postgres.schema import ENGINE
 
@@ -124,14 +122,14 @@ def migrate_engine(settings: Settings) -> list[str]:
 
 
 def migrate(names: Sequence[str], settings: Settings) -> list[str]:
-    """Applies the schema files of the pipelines that were not applied yet. Returns their names."""
+    """Apply the schema files of the pipelines that were not applied yet. Returns their names."""
     known = find()
     return _migrate({name: known[name].sql for name in names}, settings)
 
 
 def give_rights(names: Sequence[str], settings: Settings) -> list[str]:
-    """Give the roles of services that exist their rights on the tables of the pipelines, as `onefold grants` prints them. Returns
-    the schemas and tables that belong to another role, which has to give them.
+    """Give the existing roles of services their rights on the tables of the pipelines, as printed by `onefold grants`. Returns
+    the schemas and tables of another owner, who has to give the rights.
     """
     import psycopg
 

@@ -1,5 +1,5 @@
-"""Writes events to Kafka in transactions: a reader of committed records sees whole batches, and an aborted command
-leaves none.
+"""Write events to Kafka in transactions: a consumer of committed records reads whole batches, and an aborted command leaves no
+records.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from onefold.operate import pacing
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 Message = tuple[str, bytes | None, bytes | None]  # topic, key, value
-# Among messages: nothing more has arrived so far, so what has should be sent.
+# A mark between messages: no more have arrived so far, so the producer commits the previous messages.
 PAUSE = None
 
-BATCH = 5_000  # messages a transaction: large enough to cost nothing each, small enough to be seen soon
+BATCH = 5_000  # messages per transaction: large for a small cost of each message, small for early visibility
 START_S = 15.0
 DELIVERY_MS = 60_000
-CHUNK_BYTES = 1 << 16  # what a pipe holds on Linux
-TRANSACTION_MS = 120_000  # the broker ends what a killed command left open after this
+CHUNK_BYTES = 1 << 16  # the capacity of a pipe on Linux
+TRANSACTION_MS = 120_000  # the broker aborts the open transaction of a killed command after this time
 PATIENCE_S = 60.0
-# The beginning of the transactional ids.
+# The prefix of the transactional ids.
 _IDS = "onefold-produce-"
 
 
 def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
-    """Lines of a pipe or a file without their ends, and PAUSE whenever whoever writes it has no more for now."""
+    """The lines of a pipe or a file without line ends, and PAUSE whenever no further data is available now."""
     rest = b""
     while chunk := stream.read1(CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -51,17 +51,17 @@ def lines_as_they_come(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
 def produce(
     messages: Iterable[Message | None], client: Mapping[str, str], rate: float = 0.0, start_s: float = START_S
 ) -> Iterator[int]:
-    """Writes the messages, a transaction a batch or what has come until a pause; yields the number committed so far.
+    """Write the messages, one transaction for each batch or up to each pause; yields the number of committed messages.
 
     Args:
-        rate: messages a second at most; 0 for as fast as possible.
-        start_s: how long Kafka may take for the producer's first answer.
+        rate: the maximum of messages per second; 0 for as fast as possible.
+        start_s: the time-out for the producer's first response.
 
     Raises:
-        UserError: Kafka does not take them.
+        UserError: Kafka refuses the messages.
     """
     producer = _open(client, start_s)
-    size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # paced: ten small transactions a second
+    size = BATCH if not rate else max(1, min(BATCH, int(rate / 10)))  # ten small transactions each second
     began, committed = time.monotonic(), 0
     for batch in batches(iter(messages), size):
         if rate:
@@ -72,7 +72,7 @@ def produce(
 
 
 def batches(messages: Iterator[Message | None], size: int) -> Iterator[list[Message]]:
-    """Cut the messages into transactions: each has so many messages at most, and ends at a pause."""
+    """Split the messages into transactions of at most `size` messages. A pause also ends a transaction."""
     batch: list[Message] = []
     for message in messages:
         if message is not PAUSE:
@@ -99,14 +99,14 @@ def _open(client: Mapping[str, str], start_s: float) -> Producer:
 def _settings(client: Mapping[str, str]) -> dict[str, str | int]:
     return {
         **client,
-        # A name of its own: two of these commands at once must not fence each other.
+        # A unique id: two concurrent commands must not fence each other.
         "transactional.id": f"{_IDS}{uuid.uuid4()}",
         "transaction.timeout.ms": TRANSACTION_MS,
         "delivery.timeout.ms": DELIVERY_MS,
-        "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
+        "partitioner": "murmur2_random",  # the partitioner of Java's client, so a key has the same partition for all producers
         "compression.type": "lz4",
         "linger.ms": 5,
-        "message.max.bytes": RECORD_BYTES_MAX,  # as the topics: what is too large becomes a dead letter there
+        "message.max.bytes": RECORD_BYTES_MAX,  # the topics' limit: a processor makes oversized inputs dead letters
     }
 
 
@@ -133,7 +133,7 @@ def _write(producer: Producer, batch: list[Message], client: Mapping[str, str]) 
 
 
 def commit(producer: Producer) -> None:
-    """Commits; after a timeout only the same call is allowed, so it is repeated while there is patience."""
+    """Commit the transaction. After a time-out only the same call is allowed, so it is repeated for up to `PATIENCE_S`."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

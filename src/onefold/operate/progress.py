@@ -1,6 +1,4 @@
-"""What a command says while it works: on a terminal one line that changes, elsewhere one line a stage. Always on
-stderr.
-"""
+"""Progress messages of a command: on a terminal one changing line, elsewhere one line for each stage. Always on stderr."""
 
 from __future__ import annotations
 
@@ -16,17 +14,17 @@ _MARGIN = "  "
 
 
 class StageProgress:
-    """Stages of work. `say` is transient, `done` stays."""
+    """Progress by stages. `say` is transient, `done` stays."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._lively = self._stream.isatty() and not os.environ.get("NO_COLOR")  # what changes a line are escapes
+        self._lively = self._stream.isatty() and not os.environ.get("NO_COLOR")  # a changing line needs escapes
         self._stage = ""
         self._shown = ""
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
-        """What is happening now, as in "fetching jars: 3 of 51". Away from a terminal only a new stage is printed."""
+        """Show the current action, as in "fetching jars: 3 of 51". Without a terminal only a new stage is printed."""
         stage = text.partition(":")[0]
         if self._lively:
             self._show(f"{_MARGIN}{text}"[: self._room()])
@@ -35,27 +33,27 @@ class StageProgress:
         self._stage = stage
 
     def done(self, text: str) -> None:
-        """What is finished, with the seconds since the command began."""
+        """Print a finished action, with the seconds since the command began."""
         self._shown = ""
         self._write(f"{CLEAR if self._lively else ''}{_MARGIN}{text} ({time.monotonic() - self._began:.1f} s)\n")
 
     def clear(self) -> None:
-        """Takes the transient line away."""
+        """Remove the transient line."""
         if self._lively:
             self._shown = ""
             self._write(CLEAR)
 
     def _show(self, line: str) -> None:
-        """Who waits says the same many times a second: that would flicker, and fill what records the terminal."""
+        """Write only a changed line: frequent repeats would flicker, and fill recordings of the terminal."""
         if line != self._shown:
             self._shown = line
             self._write(f"{CLEAR}{line}")
 
     def _room(self) -> int:
-        """How long a line may be: a longer one would wrap, and a wrapped line cannot be cleared. The last column stays free:
-        some terminals wrap as soon as it is written to.
+        """The maximum length of a line: a longer line would wrap, and cannot be cleared. The last column stays free, because
+        some terminals wrap after a character there.
         """
-        # Of the terminal that is written to, at this moment: stdout may be a file, and a window may change.
+        # The size of the stream's terminal now: stdout may be a file, and the window size may change.
         columns = 0
         with suppress(OSError, ValueError):
             columns = os.get_terminal_size(self._stream.fileno()).columns

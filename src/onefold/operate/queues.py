@@ -1,4 +1,4 @@
-"""How the jobs of each queue are, as their rows say: pending, at work, deferred, done."""
+"""Counts of jobs in each queue, from their rows: pending, active, deferred, done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onefold import postgres
 from onefold.config.settings import Settings
 from onefold.operate import pipelines
 
-CALL_S = 5  # one question; a healthy server answers in milliseconds
+CALL_S = 5  # one query; a healthy server answers in milliseconds
 
 _COUNTS = """
 SELECT queue, count(*), count(*) FILTER (WHERE active), count(*) FILTER (WHERE NOT active AND retries > 0), sum(retries)
@@ -28,14 +28,14 @@ class QueueJobs(NamedTuple):
     """The jobs of a queue.
 
     Attributes:
-        pending: known and not done; those at work and deferred are among them.
-        active: a worker is at it, or was when it died.
-        deferred: waits for its turn, or to be tried again.
-        retries: how often the pending ones were deferred, together.
-        done: since the database was made, or since they were requeued.
-        oldest: the pending one that waits for the longest time, or "".
-        oldest_s: for how long.
-        reason: why it was deferred the last time, or "".
+        pending: known and not done, active and deferred jobs included.
+        active: a worker runs the job, or crashed while running it.
+        deferred: waits for its turn, or for a retry.
+        retries: the sum of deferrals of the pending jobs.
+        done: since the creation of the database, or since the last requeue.
+        oldest: the pending job with the longest waiting time, or "".
+        oldest_s: its waiting time in seconds.
+        reason: why the oldest job was last deferred, or "".
     """
 
     pending: int = 0
@@ -49,7 +49,7 @@ class QueueJobs(NamedTuple):
 
 
 def jobs_of_all(settings: Settings) -> dict[str, QueueJobs]:
-    """Of each queue that a pipeline declares; {} when the database does not answer, or has no such tables yet."""
+    """The jobs of each declared queue; {} if the database does not answer, or lacks the tables."""
     queues = [queue for pipeline in pipelines.found().pipelines.values() for queue in pipeline.jobs]
     if not queues:
         return {}

@@ -1,6 +1,6 @@
-"""The reader of every command that asks for records: a range, a record at an offset, backwards, or the last one of a key.
+"""Read committed records for commands: a range, one record, a range backwards, or the last record of a key.
 
-Kafka's client is imported when Kafka is asked.
+Kafka's client is imported only for a request.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 
     from onefold.kafka_client import Trouble
 
-# What is read backwards at most before it is said that there may be more: 10,000 records are a tenth of a second of a core.
+# The default limits of a backwards search.
 RECORDS_MAX = 10_000
 BYTES_MAX = 8_000_000
-# Read first; then as much again and again: what is looked for may be the record before, or far away.
+# The first piece of a search, and the growth of the next pieces: the record may be the previous one, or far away.
 RECORDS_FIRST, RECORDS_GROW = 64, 4
-# At once, of however many.
+# The largest piece.
 _PIECE_MAX = 50_000
-# Of a partition at once. A broker sends so much ahead of what is asked for; a record that is larger comes all the same.
+# The fetch size for each partition. A broker sends up to this size in advance, and a larger record also arrives.
 _FETCH_BYTES = 262_144
 _POLL_RECORDS = 1_000
-# The first sight of the cluster; without it librdkafka asks for a partition again half a second later.
+# For the first metadata request; else librdkafka repeats its request for a partition after half a second.
 _ACQUAINT_S = 1.0
-# One question; a broker that is there answers in milliseconds.
+# One request; a healthy broker answers in milliseconds.
 _CALL_S = 5.0
-# The largest of Kafka's protocol: a partition has 32 bits with a sign, an offset 64.
+# The maxima of Kafka's protocol: a partition has 32 bits with a sign, an offset 64.
 _PARTITION_MAX, _OFFSET_MAX = 2**31 - 1, 2**63 - 1
 _DIGITS_MAX = len(str(_OFFSET_MAX))
-# Of a text that is no place; it may be anything.
+# Characters of an invalid place in a message.
 _CUT = 300
 
 
 class Silent(Exception):
-    """Kafka did not answer in time, or answered that it cannot. The message is one sentence.
+    """Kafka did not answer in time, or refused. The message is one sentence.
 
     Attributes:
-        trouble: why Kafka lets nobody in, where that is it.
+        trouble: the cause, if Kafka refuses the connection or the request.
     """
 
     def __init__(self, message: str, trouble: Trouble | None = None) -> None:
@@ -51,11 +51,11 @@ class Silent(Exception):
 
 
 class NoPlace(ValueError):
-    """A text names no place of a record. The message is one sentence."""
+    """The text is no place of a record. The message is one sentence."""
 
 
 class RecordPlace(NamedTuple):
-    """Where a record lies."""
+    """The place of a record in Kafka."""
 
     topic: str
     partition: int
@@ -66,11 +66,11 @@ class RecordPlace(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> RecordPlace:
-        """The place that a text names, `topic/partition/offset`. Raises `NoPlace` for anything else."""
+        """Parse a text `topic/partition/offset`. Raises `NoPlace` for any other text."""
         topic, *numbers = text.split("/")
         if not topic or len(numbers) != 2 or not all(digits.isascii() and digits.isdigit() for digits in numbers):
             raise NoPlace(f"{_cut(text)!r} is no place")
-        # By their length first: Python refuses to read very long ones.
+        # The length comes first: Python refuses to parse very long numbers.
         if any(len(digits) > _DIGITS_MAX for digits in numbers):
             raise NoPlace(f"{_cut(text)!r} is no place: Kafka has no number of so many digits")
         partition, offset = map(int, numbers)
@@ -82,7 +82,7 @@ class RecordPlace(NamedTuple):
 
     @staticmethod
     def found(text: str | None) -> RecordPlace | None:
-        """The place that a header of a stranger's record names, if it names one."""
+        """Parse the place in a header of any producer; None if the text is no place."""
         try:
             return None if text is None else RecordPlace.parse(text)
         except NoPlace:
@@ -108,18 +108,18 @@ class Stored(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """What a partition holds: offsets [start, end), up to the last stable offset."""
+    """The offsets [start, end) of a partition, up to the last stable offset."""
 
     start: int
     end: int
 
 
 class SearchProgress(NamedTuple):
-    """How far back somebody has looked in a partition.
+    """The range of a backwards search in a partition.
 
     Attributes:
-        start: the least offset that was read.
-        whole: whether nothing older is there.
+        start: the smallest offset that was read.
+        whole: whether the search reached the first offset of its range.
     """
 
     start: int
@@ -127,9 +127,9 @@ class SearchProgress(NamedTuple):
 
 
 def consumer(client: Mapping[str, Any], **more: Any) -> Consumer:
-    """A consumer for `kafka_reader.messages` that fetches little at once."""
+    """A consumer for `kafka_reader.messages` with small fetches."""
     small = {
-        "auto.offset.reset": "earliest",  # records that retention removes meanwhile are passed over
+        "auto.offset.reset": "earliest",  # skips records that retention removes meanwhile
         "fetch.min.bytes": 1,
         "max.partition.fetch.bytes": _FETCH_BYTES,
         "queued.max.messages.kbytes": 4_096,
@@ -139,14 +139,14 @@ def consumer(client: Mapping[str, Any], **more: Any) -> Consumer:
 
 
 class LogReader:
-    """Reads committed records. What it gives, it counts.
+    """Reads and counts committed records.
 
     Args:
         client: librdkafka settings.
-        patience_s: for everything together; after that each call raises `Silent`.
+        patience_s: for all calls together; after this time each call raises `Silent`.
 
     Attributes:
-        records, bytes: given so far, whoever wanted them.
+        records, bytes: the totals of all records returned so far.
     """
 
     def __init__(self, client: Mapping[str, Any], patience_s: float) -> None:
@@ -161,7 +161,7 @@ class LogReader:
         self.bytes = 0
 
     def partitions(self, topic: str) -> int:
-        """How many the topic has; 0 when there is no such topic. Asked once. Raises `Silent`."""
+        """The number of partitions; 0 for a missing topic. Requested once. Raises `Silent`."""
         self._ask_once()
         if topic not in self._partitions:
             self._partitions[topic] = 0
@@ -172,13 +172,13 @@ class LogReader:
         if self._partitions:
             return
         with self._said() as reader:
-            # Not of the topic by its name: a broker may make one that it is asked for.
+            # All topics, because a broker may create a topic that is requested by name.
             found = reader.list_topics(timeout=self._left_s())
             self._cluster_id = str(found.cluster_id or "")
             self._partitions = {name: len(one.partitions) for name, one in found.topics.items() if one.error is None}
 
     def _refuse_hidden(self, topic: str) -> None:
-        """A list of all topics leaves those out that one may not describe."""
+        """Raises `Silent` for a topic that the list lacks because the client may not describe it."""
         from onefold import kafka_client
 
         with self._said():
@@ -188,11 +188,11 @@ class LogReader:
                 raise Silent(trouble.sentence, trouble)
 
     def begin_again(self) -> None:
-        """Let the patience count from now on."""
+        """Restart the time limit now."""
         self._until = time.monotonic() + self._patience_s
 
     def bounds(self, topic: str, partition: int, again: bool = False) -> PartitionBounds:
-        """What it holds, asked once unless `again`. Raises `Silent`."""
+        """The offsets of a partition, requested once unless `again`. Raises `Silent`."""
         from onefold import kafka_offsets
 
         place = topic, partition
@@ -202,7 +202,7 @@ class LogReader:
         return self._bounds[place]
 
     def offset_at(self, topic: str, partition: int, at_ms: int) -> int | None:
-        """Of the first record that is not older; None when all are. Raises `Silent`."""
+        """The offset of the first record with this time or a later one; None if there is none. Raises `Silent`."""
         from onefold import kafka_offsets
 
         with self._said() as reader:
@@ -210,7 +210,7 @@ class LogReader:
             return found if found >= 0 else None
 
     def at(self, place: RecordPlace) -> Stored | str:
-        """The record there; or the sentence that says why there is none (any more). Raises `Silent`."""
+        """The record at a place, or a sentence: why there is none (any more). Raises `Silent`."""
         topic, partition, offset = place
         if self.partitions(topic) <= partition:
             return f"Kafka has no {topic}/{partition}"
@@ -225,7 +225,9 @@ class LogReader:
         return found or f"no committed record lies at {place}"
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Stored]:
-        """The committed records of [start, end), in order. `start` is not below what the partition holds. Raises `Silent`."""
+        """Read the committed records of [start, end), in order. `start` must not be below the first offset of the partition.
+        Raises `Silent`.
+        """
         place = topic, partition
         with self._said() as reader:
             for _, message in (
@@ -245,12 +247,12 @@ class LogReader:
         records_max: int = RECORDS_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> SearchProgress:
-        """Hand over the records before `bounds.end`, in pieces that grow, the newest first; each piece is in order.
+        """Pass the records before `bounds.end` to `take`, in growing pieces, newest piece first, each piece in order.
 
         Args:
-            bounds: what to look through: not below what the partition holds.
-            take: whether that was enough.
-            records_max, bytes_max: where to stop.
+            bounds: the search range, not below the first offset of the partition.
+            take: returns whether the search can end.
+            records_max, bytes_max: the limits of the search.
 
         Raises:
             Silent: Kafka does not answer.
@@ -266,7 +268,7 @@ class LogReader:
             enough = take(found)
             if enough or read >= records_max or size >= bytes_max:
                 break
-            # Never more at once than what is left by the size that records have here.
+            # Limit the next piece to the remaining bytes, by the average record size so far.
             piece = min(piece * RECORDS_GROW, _PIECE_MAX)
             if found:
                 piece = max(1, min(piece, (bytes_max - size) * len(found) // max(1, size)))
@@ -275,12 +277,12 @@ class LogReader:
     def last(
         self, topic: str, partition: int, bounds: PartitionBounds, key: bytes, read: Callable[[], None] = lambda: None
     ) -> Stored | None:
-        """The last record of a key before `bounds.end`, looked for backwards in pieces that grow. Of all that is read only that
-        one is held, whatever its size and however many there are: beside it, what the client has fetched.
+        """Find the last record of a key before `bounds.end`, backwards in growing pieces. Memory holds only the found record
+        and the client's fetch buffers, for any number and size of records.
 
         Args:
-            bounds: what to look through: not below what the partition holds.
-            read: called now and then, while records are read.
+            bounds: the search range, not below the first offset of the partition.
+            read: called regularly during the search.
 
         Raises:
             Silent: Kafka does not answer.
@@ -297,30 +299,30 @@ class LogReader:
         return found
 
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
-        """Which topics the names stand for now. Raises `Silent`."""
+        """The present topic ids by name. Raises `Silent`."""
         from onefold.processor.core.errors import ProcessorError
         from onefold.processor.io import admin
 
         try:
-            asking = admin.connect(self._client)  # it has to live until the answer is here
+            asking = admin.connect(self._client)  # must stay referenced until the response
             return admin.ask_topic_ids(asking, topics)()
         except ProcessorError as error:
             raise Silent(f"Kafka does not answer: {error}") from None
 
     def cluster_id(self) -> str:
-        """Kafka's own id of the cluster. Asked once. Raises `Silent`."""
+        """Kafka's own id of the cluster. Requested once. Raises `Silent`."""
         self._ask_once()
         return self._cluster_id
 
     def close(self) -> None:
-        """Leave."""
+        """Close the consumer."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
     @contextmanager
     def _said(self) -> Iterator[Consumer]:
-        """The consumer; what it raises becomes a sentence."""
+        """Give the consumer, and convert its errors to `Silent`."""
         from confluent_kafka import KafkaException
 
         from onefold import kafka_client
@@ -340,13 +342,13 @@ class LogReader:
         if self._consumer is None:
             self._consumer = consumer(self._client)
             with suppress(KafkaException):
-                # By the first answer it knows the cluster; the second comes over the connection that stays.
+                # The first answer gives the cluster's metadata; the second uses the permanent connection.
                 for _ in range(2):
                     self._consumer.list_topics(timeout=min(_ACQUAINT_S, self._left_s()))
         return self._consumer
 
     def _left_s(self) -> float:
-        """For the next call: what is left of all the time, and never more than one call may take."""
+        """The time limit of the next call: the remaining time, at most the limit of one call."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise self._late()

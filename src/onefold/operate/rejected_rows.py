@@ -1,4 +1,4 @@
-"""What the sinks have set aside: output records that no table has, each with its reason in `onefold.rejected`."""
+"""Count the output records that the sinks rejected: `onefold.rejected` has each record with its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 from onefold import postgres
 from onefold.config.settings import Settings
 
-CALL_S = 5  # one question; a healthy server answers in milliseconds
+CALL_S = 5  # one query; a healthy server answers in milliseconds
 
 _SET_ASIDE = """
 SELECT sink, records, reason FROM (SELECT sink, count(*) AS records FROM onefold.rejected GROUP BY sink) AS counted,
@@ -20,14 +20,14 @@ ORDER BY sink
 
 
 class SetAside(NamedTuple):
-    """The records of a pipeline that are set aside. `reason`: of the newest."""
+    """The rejected records of a pipeline. `reason`: of the newest."""
 
     records: int
     reason: str
 
 
 def of_all(settings: Settings) -> dict[str, SetAside]:
-    """Of each pipeline that has some; {} when the database does not answer, or has no such table yet."""
+    """The rejected records by pipeline; {} if the database does not answer, or the table does not exist yet."""
     try:
         with postgres.connect(settings.postgres(), "onefold status", patience_s=CALL_S) as connection:
             if connection.execute("SELECT to_regclass('onefold.rejected')").fetchone() == (None,):

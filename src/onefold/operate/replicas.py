@@ -1,6 +1,6 @@
-"""How the replicas of hot-hot pipelines are, by their proposals and by what is published: only the end of a decision log is read.
+"""The status of active-active replicas, from proposals and publications at the end of a decision log.
 
-Kafka's client is imported when Kafka is asked.
+Kafka's client is imported only for a request.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from onefold.processor.io.proposals import MsgpackProposals
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-# Of a partition's end, what is read at most, and for how long.
+# The limits for reading the end of a partition.
 WINDOW_S = 30.0
 RECORDS_MAX = 2_000
 BYTES_MAX = 8_000_000
 READ_S = 3.0
-# Read first; then as much again and again until it is enough: proposals may be small and many, or large and few.
+# The first range, and its growth up to the limits: proposals may be small and many, or large and few.
 RECORDS_FIRST, RECORDS_GROW = 16, 4
-# Decisions a second are those of the last seconds.
+# The interval for decisions per second.
 RATE_S = 5.0
 
 
 class LogRecord(NamedTuple):
-    """A record of a decision log: when it was written (seconds since 1970), what it is, and its bytes."""
+    """A record of a decision log: time of writing (seconds since 1970), content, and size in bytes."""
 
     at_s: float
     content: Proposal | StatusRecord | None
@@ -49,8 +49,8 @@ class ReplicaNow(NamedTuple):
     """One replica.
 
     Attributes:
-        accepted: of the pipeline's recent decisions, how many of its proposals were accepted.
-        publishes: how many tasks it has published last.
+        accepted: the number of its accepted proposals among the recent decisions of the pipeline.
+        publishes: the number of tasks that this replica published last.
         last_s: seconds since its last record in a decision log.
     """
 
@@ -64,9 +64,9 @@ class ReplicasNow(NamedTuple):
 
     Attributes:
         decisions_a_second: over the last seconds.
-        decisions: recent ones, in the part of the logs that was read.
-        unpublished: versions that are decided, and that readers of plain topics cannot see yet. None: unknown.
-        replicas: by name, those with a record in the part of the logs that was read.
+        decisions: the recent decisions in the part of the logs that was read.
+        unpublished: decided versions that are not yet published to the output topics. None: unknown.
+        replicas: by name, with a record in the part of the logs that was read.
     """
 
     decisions_a_second: float
@@ -76,7 +76,9 @@ class ReplicasNow(NamedTuple):
 
 
 def replicas_of_all(settings: Settings, only: str | None = None, timeout_s: float = CALL_S) -> dict[str, ReplicasNow]:
-    """Of each pipeline whose tasks are decided in a log, or of this one. Those that Kafka does not answer for are left out."""
+    """The replicas of each pipeline with a decision log, or only of the given pipeline. Pipelines without an answer from Kafka
+    are left out.
+    """
     from confluent_kafka import KafkaException
 
     found = {}
@@ -95,21 +97,23 @@ def replicas_of_all(settings: Settings, only: str | None = None, timeout_s: floa
 
 
 def publisher_of(name: str, settings: Settings) -> str | None:
-    """The replica that has published most tasks of a pipeline last. None: no task is published, or Kafka does not answer."""
+    """The replica that was the last publisher of most tasks of a pipeline. None: no task is published, or Kafka does not
+    answer.
+    """
     now = replicas_of_all(settings, only=name).get(name)
     published = {replica: one.publishes for replica, one in now.replicas.items() if one.publishes} if now else {}
     return max(published, key=lambda replica: published[replica], default=None)
 
 
 def summary(records: Iterable[LogRecord], now_s: float) -> ReplicasNow | None:
-    """What the ends of a decision log's partitions show.
+    """Summarize the ends of a decision log's partitions.
 
     Args:
-        records: of each partition in order, with nothing left out.
+        records: in order and without gaps for each partition.
         now_s: seconds since 1970.
 
     Returns:
-        None when no task is decided there.
+        None if the log decides no task.
     """
     tasks: defaultdict[int, _ReplicatedTask] = defaultdict(_ReplicatedTask)
     for record in records:
@@ -138,22 +142,24 @@ def summary(records: Iterable[LogRecord], now_s: float) -> ReplicasNow | None:
 
 @dataclass
 class _ReplicatedTask:
-    """One task: the version that is decided, the one that is published, and by whom."""
+    """One task: the decided version, the published version, and the publisher."""
 
     newest: int = 0
     published: int | None = None
     publisher: str | None = None
-    closed: bool = False  # Kafka transactions decide it again
+    closed: bool = False  # Kafka transactions decide the task again
     accepted: Counter[str] = field(default_factory=Counter)
     last_at_s: dict[str, float] = field(default_factory=dict)
     _proposed: int = -1
     _history: list[tuple[float, int]] = field(default_factory=list)
 
     def take(self, at_s: float, content: Proposal | StatusRecord) -> None:
-        """The next record. A note of an older version about its replica's status counts as a record alone."""
+        """Process the next record. A status record without the field `published`, as of an older version, counts only as a sign
+        of life.
+        """
         self.last_at_s[content.proposer] = at_s
         if isinstance(content, Proposal):
-            # Of the proposals that continue a version, the first one is accepted.
+            # The first proposal that continues a version is accepted.
             if content.version > self._proposed:
                 self._proposed = content.version
                 self.closed = content.kind is ProposalKind.CLOSE
@@ -168,7 +174,7 @@ class _ReplicatedTask:
         self._history.append((at_s, self.newest))
 
     def rate(self, now_s: float) -> float:
-        """Decisions a second."""
+        """Decisions per second."""
         if not self._history:
             return 0.0
         first_s, first = self._history[0]
@@ -179,7 +185,7 @@ class _ReplicatedTask:
 
 
 def _decision_logs() -> dict[str, str]:
-    """By pipeline what its decision log is called, whether there is one or not."""
+    """The name of the decision log by pipeline, whether the log exists or not."""
     found = {}
     for name, pipeline in pipelines.found().pipelines.items():
         try:
@@ -190,7 +196,7 @@ def _decision_logs() -> dict[str, str]:
 
 
 def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: float) -> list[LogRecord]:
-    """The end of each partition, in order. Raises KafkaException when Kafka does not answer."""
+    """Read the end of each partition, in order. Raises KafkaException if Kafka does not answer."""
     from onefold import kafka_offsets
 
     left_s = kafka_reader.within(READ_S)
@@ -223,9 +229,7 @@ def _tail(consumer: Consumer, topic: str, partitions: Sequence[int], timeout_s: 
 def _between(
     consumer: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], left_s: Callable[[], float]
 ) -> dict[int, list[LogRecord]]:
-    """By partition the records from one offset up to another; without those that the time does not suffice for. Raises
-    KafkaException.
-    """
+    """Read ranges of offsets by partition, without partitions that cannot be read in time. Raises KafkaException."""
     found: dict[int, list[LogRecord]] = {partition: [] for partition in ranges}
     starts = {(topic, partition): start for partition, (start, _) in ranges.items()}
     ends = {(topic, partition): end for partition, (_, end) in ranges.items()}
@@ -237,7 +241,7 @@ def _between(
 
 
 def _content(value: bytes | None) -> Proposal | StatusRecord | None:
-    """A note, or a proposal without its body; None for other bytes, and for records of a newer Onefold."""
+    """A status record, or a proposal without its body; None for unknown bytes, and for records of a newer Onefold."""
     try:
         record = MsgpackProposals().decode(value)
     except Refused:

@@ -1,4 +1,4 @@
-"""Contracts and what they were: what avro/ has, what Postgres has seen, and how one that was overwritten comes back."""
+"""Schema versions: the schemas in avro/, the schemas in PostgreSQL, and the restoration of overwritten schemas."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TODAY, EARLIER, UNKNOWN = "today's", "earlier", "not in avro/"
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """A schema that records of a landed topic have been written with, or may be.
+    """A schema of past or future records in an output topic of the sink.
 
     Attributes:
-        fingerprint: CRC-64-AVRO of the schema, 16 hex digits as they stand in a record behind C3 01.
-        standing: TODAY, EARLIER, or UNKNOWN: only Postgres has it.
-        lost: UNKNOWN only: why its records could not be read by the contract of today.
+        fingerprint: CRC-64-AVRO of the schema, 16 hex digits as in a record after C3 01.
+        standing: TODAY, EARLIER, or UNKNOWN: only PostgreSQL has the schema.
+        lost: UNKNOWN only: why today's contract could not read the records.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class SchemaVersion:
     lost: tuple[str, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
-        """Ready for JSON, without the schema."""
+        """The version as JSON data, without the schema."""
         return {
             "topic": self.topic,
             "contract": self.contract,
@@ -53,7 +53,7 @@ class SchemaVersion:
 
 
 def versions(name: str, settings: Settings) -> list[SchemaVersion]:
-    """The versions of every contract that a pipeline's sink lands, today's first. Raises UserError."""
+    """The versions of every contract that a pipeline's sink writes, today's first. Raises UserError."""
     domain, stored = _domain(pipelines.found()[name]), _stored(name, settings)
     found = []
     for topic, contract in sorted(domain.contracts.items()):
@@ -69,9 +69,9 @@ def versions(name: str, settings: Settings) -> list[SchemaVersion]:
 
 
 def restore(name: str, found: list[SchemaVersion]) -> list[Path]:
-    """Writes those that only Postgres has into `avro/earlier/`, unless one of them cannot be read by today's contract.
+    """Write the UNKNOWN schemas from PostgreSQL into `avro/earlier/`, unless today's contract cannot read one of them.
 
-    Raises UserError (exit code 2) with what the contract of today lacks.
+    Raises UserError (exit code 2) with the missing parts of today's contract.
     """
     unknown = [version for version in found if version.standing == UNKNOWN]
     if lost := next((version for version in unknown if version.lost), None):
@@ -118,7 +118,7 @@ def _stored(name: str, settings: Settings) -> known_schemas.Schemas:
         ) as connection:
             return known_schemas.stored(connection, name)
     except psycopg.errors.UndefinedTable:
-        return {}  # no sink of a version that keeps them has run here
+        return {}  # no sink of a version with stored schemas has run here
     except psycopg.OperationalError as error:
         raise of_postgres(
             error, "the schemas of the written records, which PostgreSQL keeps, could not be read"

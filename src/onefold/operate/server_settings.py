@@ -1,6 +1,6 @@
-"""What Kafka and PostgreSQL say of their settings, for `guarantee`. What may not be asked, or does not answer, is unknown.
+"""Read the settings of Kafka and PostgreSQL for `guarantee`. A setting without permission or answer is unknown.
 
-PostgreSQL's client is not imported: a processor has none.
+PostgreSQL's client is imported only for a request: a processor has no such client.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from onefold.processor.core.topology import Topology
 if TYPE_CHECKING:
     import psycopg
 
-CALL_S = 5.0  # one question; a healthy server answers in milliseconds
-#: Kafka's own topic of what became of transactions. Before the first one there is none, and the broker says how it will be.
+CALL_S = 5.0  # one request; a healthy server answers in milliseconds
+#: Kafka's own topic for the outcomes of transactions. Before the first transaction the topic is missing, and broker settings
+#: give its future settings.
 TRANSACTIONS = "__transaction_state"
 _TO_BE = ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
 _ASKED = (
@@ -42,7 +43,7 @@ _ASKED = (
     *("min.insync.replicas", "unclean.leader.election.enable"),
 )
 _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
-# In the engine's schema is what says how far everything has come; a row of it belongs to the rows of a batch.
+# The engine's schema stores positions, and each position belongs to the rows of a batch.
 _UNLOGGED = (
     "SELECT oid::regclass::text FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'"
     " AND (relnamespace = to_regnamespace('onefold') OR oid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name))"
@@ -53,7 +54,7 @@ Unknown = dict[str, list[str]]
 
 
 def roles_of(topology: Topology, *, replicated: bool) -> list[tuple[str, TopicRole]]:
-    """The topics of a pipeline, with what each is to it. `replicated`: it has a decision log."""
+    """The topics of a pipeline with their roles. `replicated`: the pipeline has a decision log."""
     optional = [(topology.order, TopicRole.ORDER), (topology.decisions if replicated else None, TopicRole.DECISIONS)]
     return [
         *((topic, TopicRole.INPUT) for topic in topology.reads),
@@ -66,7 +67,7 @@ def roles_of(topology: Topology, *, replicated: bool) -> list[tuple[str, TopicRo
 
 
 def of_processor(pipeline: Pipeline, settings: Settings) -> ServerFacts:
-    """What a processor's promise hangs on: all topics of its pipeline. Raises `InvalidDeclaration`."""
+    """The facts for a processor's guarantee: all topics of its pipeline. Raises `InvalidDeclaration`."""
     roles = roles_of(loading.load_topology(pipeline), replicated=settings.replicas_of(pipeline) > 1)
     return of_topics(roles, settings.client())
 
@@ -74,14 +75,14 @@ def of_processor(pipeline: Pipeline, settings: Settings) -> ServerFacts:
 def of_sink(
     pipeline: Pipeline, topics: Iterable[str], settings: Settings, connection: psycopg.Connection[Any]
 ) -> ServerFacts:
-    """What a sink's promise hangs on: the topics that it lands, and what its own session in PostgreSQL says."""
+    """The facts for a sink's guarantee: the topics that it writes, and the settings of its own PostgreSQL session."""
     kafka = of_topics([(topic, TopicRole.OUTPUT) for topic in topics], settings.client())
     postgres = of_postgres(connection, merge_sql.written(pipeline))
     return ServerFacts(kafka.topics, postgres, _set_aside([pipeline.name], settings), kafka.unknown)
 
 
 def of_all(settings: Settings, names: Collection[str] | None = None) -> ServerFacts:
-    """End to end, of every pipeline that can be loaded; of those with these names, if some are given."""
+    """The facts for the end-to-end guarantee of all loadable pipelines, or of the given names."""
     roles: list[tuple[str, TopicRole]] = []
     tables: list[str] = []
     for pipeline, topology in _loaded(names):
@@ -94,7 +95,7 @@ def of_all(settings: Settings, names: Collection[str] | None = None) -> ServerFa
 
 
 def topologies(names: Collection[str]) -> list[Topology]:
-    """Those of these pipelines that can be loaded."""
+    """The topologies of the loadable pipelines among the names."""
     return [topology for _, topology in _loaded(names)]
 
 
@@ -103,7 +104,7 @@ def _set_aside(names: Sequence[str], settings: Settings) -> Sequence[str]:
 
 
 def without_kafka(settings: Settings, names: Collection[str] | None = None) -> ServerFacts:
-    """What PostgreSQL says, where Kafka cannot be asked. `names` as of `of_all`."""
+    """The PostgreSQL facts, if Kafka cannot be asked. `names`: see `of_all`."""
     postgres, unknown = _asked(
         settings, [table for pipeline, _ in _loaded(names) for table in merge_sql.written(pipeline)]
     )
@@ -114,7 +115,7 @@ def _loaded(names: Collection[str] | None = None) -> Iterator[tuple[Pipeline, To
     for pipeline in pipelines.found().pipelines.values():
         if names is not None and pipeline.name not in names:
             continue
-        with suppress(InvalidDeclaration):  # `check` says why
+        with suppress(InvalidDeclaration):  # `check` reports the fault
             yield pipeline, loading.load_topology(pipeline)
 
 
@@ -133,16 +134,16 @@ def _asked(settings: Settings, tables: Sequence[str]) -> tuple[PostgresSettings 
 
 
 def of_postgres(connection: psycopg.Connection[Any], tables: Sequence[str]) -> PostgresSettings:
-    """What holds for this session, and which of these tables, or of the engine's, are unlogged.
+    """The settings of this session, and the unlogged tables among the given tables and the engine's tables.
 
-    Raises psycopg.Error when PostgreSQL does not answer.
+    Raises psycopg.Error if PostgreSQL does not answer.
     """
     settings = {name: str((connection.execute(f"SHOW {name}").fetchone() or ("",))[0]) for name in _SETTINGS}
     return PostgresSettings(settings, [name for (name,) in connection.execute(_UNLOGGED, (list(tables),))])
 
 
 def of_topics(roles: Sequence[tuple[str, TopicRole]], client: Mapping[str, str]) -> ServerFacts:
-    """How these topics are set, and the log of transactions. One that is not there is left out: it has lost nothing yet."""
+    """The settings of these topics, and of the transaction log. A missing topic is left out: it has lost no records yet."""
     admin = kafka_client.admin(client)
     names = list(dict.fromkeys([*(name for name, _ in roles), TRANSACTIONS]))
     unknown: Unknown = defaultdict(list)
@@ -160,7 +161,7 @@ def of_topics(roles: Sequence[tuple[str, TopicRole]], client: Mapping[str, str])
 def _answers(
     admin: AdminClient, names: list[str], unknown: Unknown
 ) -> tuple[dict[str, TopicDescription], dict[str, dict[str, str]]]:
-    """Both questions are under way at once."""
+    """Send both requests concurrently."""
     resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
     configs_of = kafka_ask.describe_configs(admin, list(resources.values()), CALL_S)
     described_of = kafka_ask.describe_topics(admin, names, CALL_S)
@@ -184,7 +185,7 @@ def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[TopicSetti
         return []
     brokers = [ConfigResource(ResourceType.BROKER, node.id_string) for node in nodes]
     answers = [admin.describe_configs([broker], request_timeout=CALL_S)[broker] for broker in brokers]
-    # Only a broker itself knows how it is set, and the cluster names a dead broker until that broker's session ends.
+    # Only a broker can report its own settings, and the cluster lists a crashed broker until the broker's session ends.
     first = next((one for one in as_completed(answers) if one.exception() is None), answers[0])
     config = _answer(first, TRANSACTIONS, unknown)
     if config is None or any(name not in config for name in _TO_BE):
@@ -194,7 +195,7 @@ def _transactions_to_be(admin: AdminClient, unknown: Unknown) -> list[TopicSetti
 
 
 def _answer(asked: Future[Any], name: str, unknown: Unknown) -> Any:
-    """None when there is no such topic, or when it is unknown, which is noted once."""
+    """The answer; None for a missing topic, or for an unknown answer, which is noted once."""
     try:
         return asked.result()
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""What is wrong with the servers of a user, before anything is started: for `onefold check --servers`."""
+"""Find faults of a user's servers before the start of any service, for `onefold check --servers`."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from onefold.rights import Right
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # exported, but not in a way that a type checker sees
 
-#: The major versions that Onefold is tested with.
+#: The major versions of PostgreSQL in Onefold's tests.
 POSTGRES_VERSIONS = (15, 18)
-# Ages of records are differences between clocks of several machines, and are shown in tenths of a second. A clock that NTP
-# keeps is right within some milliseconds.
+# Ages of records are differences between clocks of several machines, shown in tenths of a second. NTP keeps a clock right
+# within milliseconds.
 _CLOCK_S = 1.0
-# The first version of the request for metadata that has the ids of topics: of Kafka 2.8.
+# The first version of the metadata request with topic ids, of Kafka 2.8.
 _IDS_OF_TOPICS = 10
-# By Kafka's MetadataVersion: the first level of each release from 3.3 on.
+# The first MetadataVersion level of each Kafka release from 3.3 on.
 _LEVELS = (1, 8, 9, 12, 15, 20, 21, 22, 26, 28, 30, 31, 34)
 _RELEASES = (
     *("before 3.3", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4"),
     "after 4.4",
 )
-# Some of these lose the end of a transaction.
+# Some of these releases lose the end of a transaction.
 _AVOIDED = ("4.3", "4.4")
 
 
 @dataclass
 class ServerCheck:
-    """What was found.
+    """The result of the check.
 
     Attributes:
-        servers: a line for each that answers.
-        wrong: what keeps a service from its work, a sentence each.
-        notes: what does not, a sentence each.
-        exit_code: of a command that says so.
+        servers: a line for each answering server.
+        wrong: faults that prevent the work of a service, a sentence each.
+        notes: minor remarks, a sentence each.
+        exit_code: for the command.
     """
 
     servers: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class ServerCheck:
     exit_code: int = OK
 
     def fail(self, sentence: str, exit_code: int = USAGE) -> None:
-        """Something is wrong. Of several exit codes the first one stays: the servers are asked before what they hold."""
+        """Add a fault. The first exit code stays: faults of the servers come before faults of their contents."""
         self.wrong.append(sentence)
         self.exit_code = self.exit_code or exit_code
 
@@ -70,12 +70,12 @@ def check(
     clock: Callable[[], float] = time.time,
     services: Sequence[KafkaService] = (),
 ) -> ServerCheck:
-    """Ask Kafka and PostgreSQL; seconds. Nothing is changed.
+    """Check Kafka and PostgreSQL; takes seconds. The check changes nothing.
 
     Args:
-        names: pipelines whose topics and tables are looked at.
+        names: the pipelines whose topics and tables are checked.
         clock: of this machine, in seconds since 1970.
-        services: that have the logins of these settings; none: whichever has the rights.
+        services: the services with the logins of these settings; empty: any service with sufficient rights.
 
     Raises:
         UserError: no server is set, and the embedded stack is not running.
@@ -98,7 +98,7 @@ def check(
 
 
 def _parking(topologies: Iterable[Topology], topics: Sequence[TopicSettings]) -> Iterator[str]:
-    """What keeps parked events from being replayed."""
+    """Find inputs where parked events cannot be replayed."""
     compacted = {topic.name for topic in topics if "compact" in topic.config.get("cleanup.policy", "")}
     for topology in topologies:
         if topology.on_dead_letter == "park" and (inputs := sorted(compacted & {*topology.reads})):
@@ -109,7 +109,7 @@ def _parking(topologies: Iterable[Topology], topics: Sequence[TopicSettings]) ->
 
 
 def _kafka(settings: Settings, names: Sequence[str], found: ServerCheck, services: Sequence[KafkaService]) -> bool:
-    """Returns whether Kafka can be asked for more."""
+    """Returns whether Kafka accepts further requests."""
     from confluent_kafka import KafkaException
 
     from onefold import kafka_client
@@ -153,17 +153,17 @@ def _kafka(settings: Settings, names: Sequence[str], found: ServerCheck, service
 
 
 def _pipelines(names: Sequence[str]) -> list[Pipeline]:
-    """Those that can be loaded: `check` says what is wrong with the others."""
+    """The loadable pipelines: `check` reports the faults of the rest."""
     return [
         pipelines.found()[name] for name in names if name in {one.name for one in server_settings.topologies([name])}
     ]
 
 
 def _releases(client: Mapping[str, str], cluster: ClusterMetadata, found: ServerCheck) -> str:
-    """The releases of the brokers, for the end of a line; "" if no broker says it."""
+    """The releases of the brokers, for the end of a line; "" if unknown."""
     releases = set()
     for broker in cluster.brokers.values():
-        # The client's types say that a broker may have no address.
+        # The client's type stubs permit a broker without an address.
         supports = kafka_probe.supported(client, broker.host or "", broker.port or 0)
         if supports is None:
             continue
@@ -190,7 +190,7 @@ def _lacks(
     services: Sequence[KafkaService],
     remedy: str,
 ) -> None:
-    """Name the missing rights of the services that were asked for, else the services that the login cannot be."""
+    """Report the missing rights of the requested services, else the services that the login cannot run."""
     for service in services:
         if missing := lacks.get(service):
             found.fail(f"{login} lacks for {service.value}: {lacking.named(missing)}. {remedy}", REFUSED)
@@ -206,8 +206,8 @@ def _lacks(
 
 
 def _out_of_sync(admin: AdminClient, cluster: ClusterMetadata, names: Iterable[str]) -> Iterator[str]:
-    """What keeps Kafka from taking records: partitions with too few replicas in sync, and those without a leader. A topic whose
-    settings the client may not read is taken for one that wants one replica.
+    """Find partitions that accept no records: with too few replicas in sync, or without a leader. If the settings of a topic
+    are unreadable, one replica is assumed to be enough.
     """
     there = {name: cluster.topics[name] for name in sorted(names) if name in cluster.topics}
     resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in there}
@@ -236,7 +236,7 @@ def _out_of_sync(admin: AdminClient, cluster: ClusterMetadata, names: Iterable[s
 
 
 def _groups(cluster: ClusterMetadata) -> Iterator[str]:
-    """What is wrong with Kafka's own topic of groups, which is made with the first group."""
+    """Find faults of Kafka's own topic for groups. Kafka creates the topic with the first group."""
     groups = cluster.topics.get(lacking.MEMBERS)
     if groups is None or len(cluster.brokers) == 1 or all(len(one.replicas) > 1 for one in groups.partitions.values()):
         return

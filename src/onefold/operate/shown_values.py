@@ -1,4 +1,4 @@
-"""Values of records for people and for JSON: decoded by the contracts of a pipeline, or as the bytes that they are."""
+"""Show values of records to people and as JSON: decoded with the contracts of a pipeline, or as raw bytes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from onefold.processor.io.serde import AvroCodec
 if TYPE_CHECKING:
     from onefold.pipelines import Pipeline
 
-# Of bytes that nobody can read: enough to see what they are.
+# Enough of undecodable bytes to recognize their kind.
 RAW_MAX = 2_000
 
 Fields = dict[str, Any]
 
 
 class Values:
-    """Decodes what a pipeline reads and writes.
+    """Decodes the inputs and outputs of a pipeline.
 
     Raises:
         UserError: the pipeline's contracts cannot be used.
@@ -40,20 +40,20 @@ class Values:
             found = contracts.load(pipeline.contracts, (*topology.inputs, *topology.outputs))
         except ProcessorError as fault:
             raise UserError(fault.code, str(fault)) from None
-        # Outputs are read as another pipeline would read them whose inputs they are.
+        # Outputs are decoded as the inputs of a downstream pipeline.
         written = Topology(topology.name, tuple(topology.outputs), lambda value: "", dict, _never, {})
         self._outputs = AvroCodec(written, found)
 
     def value(self, stored: Stored) -> Any:
-        """The value as a handler sees it, None for a tombstone. Raises `ProcessorError` when it breaks its contract, or no
-        registry answers.
+        """The value as passed to a handler, None for a tombstone. Raises `ProcessorError` if the value violates its contract,
+        or no registry answers.
         """
         record = Record(*stored.place, stored.key, stored.value)
         codec = self._codec if stored.place.topic in self.topology.reads else self._outputs
         return codec.decode(record)
 
     def fields(self, stored: Stored) -> tuple[Fields | None, str | None]:
-        """(the fields as JSON has them, None), or (None, why there are none)."""
+        """(the fields for JSON, None), or (None, the problem)."""
         topic = stored.place.topic
         if topic not in self.topology.reads and topic not in self.topology.outputs:
             return None, f"{topic} is no topic of {self.topology.name}"
@@ -63,7 +63,7 @@ class Values:
             return None, str(error)
 
     def key_of(self, stored: Stored) -> str | None:
-        """The state's key of an input record; None when it cannot be told."""
+        """The state key of an input record; None if unknown."""
         choose = self.topology.keys.get(stored.place.topic)
         if choose is None:
             return None
@@ -79,7 +79,7 @@ def _never(state: Any, event: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A decoded value in what JSON has: objects, lists, texts, numbers."""
+    """Convert a decoded value to JSON types: objects, lists, texts, numbers."""
     names = getattr(type(value), "__struct_fields__", None)
     if names is not None:
         parts = ((name, getattr(value, name)) for name in names)
@@ -94,7 +94,7 @@ def plain(value: Any) -> Any:
 
 
 def readable(data: bytes | None) -> str | None:
-    """Bytes as a text: UTF-8, and what is none escaped; cut where it is too long to help."""
+    """Show bytes as text: UTF-8 with escapes for invalid bytes, and truncated after `RAW_MAX` bytes."""
     if data is None:
         return None
     shown = data[:RAW_MAX].decode("utf-8", "backslashreplace")
@@ -102,7 +102,7 @@ def readable(data: bytes | None) -> str | None:
 
 
 def header(stored: Stored, name: str) -> str | None:
-    """The last header of that name, as a text; None when there is none, or it is no text."""
+    """The last header with this name, as text; None if missing or not UTF-8."""
     found = [value for given, value in stored.headers if given == name]
     try:
         return found[-1].decode() if found and found[-1] is not None else None
@@ -111,7 +111,7 @@ def header(stored: Stored, name: str) -> str | None:
 
 
 def moment(at_ms: int | None) -> str:
-    """Milliseconds since 1970 as a date and time, UTC. Anybody may write a timestamp that is none."""
+    """Show milliseconds since 1970 as date and time, UTC. A timestamp outside of the calendar is shown as a number."""
     if at_ms is None:
         return "-"
     try:
@@ -121,7 +121,7 @@ def moment(at_ms: int | None) -> str:
 
 
 def differences(before: Any, after: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Field by field: (before, after) of those that differ, by path as in `sends.sent`. What is not there is None."""
+    """The (before, after) values of differing fields, by path as in `sends.sent`. A missing value is None."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: dict[str, tuple[Any, Any]] = {}
         for name in [*before, *(name for name in after if name not in before)]:
@@ -132,5 +132,5 @@ def differences(before: Any, after: Any, path: str = "") -> dict[str, tuple[Any,
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether they are one value; 1 and True are two."""
+    """Whether two values are equal; 1 and True are different."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

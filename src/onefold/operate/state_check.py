@@ -1,13 +1,14 @@
-"""The states in a pipeline's changelog, compared with what the handler makes of the input records.
+"""Compare the states in a pipeline's changelog with the states that the handler computes from the input records.
 
-`verify` compares output records and rows. A wrong state shows in the next output record of its key, and a key without further
-events has none. So the handler processes all input records again: up to the progress in the changelog, in the recorded merge
-order, and without those that are dead letters. The last state of each key in the changelog must be the one that it makes.
+`verify` compares output records and rows. A wrong state shows in the next output record of its key, but a key without further
+events has no next output record. So the handler processes all input records again, up to the progress in the changelog, in the
+recorded merge order, and without dead letters. The last state of each key in the changelog must be equal to the computed state.
 
-The pipeline's own handler, as it is now, makes these states. The comparison shows that the changelog has lost, doubled or changed
-no state. Whether the handler is right, the verification model says. A process that verifies loads this module after its verdict.
+The present handler of the pipeline computes these states. The comparison shows that the changelog has lost, doubled or changed
+no state. The verification model finds errors of the handler itself. A verifier process loads this module after its
+verdict.
 
-Memory: the states of all keys, and what the changelog has of them.
+Memory: the computed and the stored states of all keys.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ from onefold.verify.verdict import INVALID, UNKNOWN, VALID, CannotTell, Check, F
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
 
-# Records that the handler processes before the store takes their states.
+# Records in one call of `fold`, before the store takes the new states.
 _BATCH = 1_000
 
-#: Told what is done, and how many records were read.
+#: A callback for the current activity, and the number of records so far.
 Told = Callable[[str, int], None]
 
 
 class StateComparison(NamedTuple):
-    """What the comparison says.
+    """The result of the comparison.
 
     Attributes:
-        findings: the states that are wrong.
-        check: how many keys should have a state, and have one.
-        unknown: why some states cannot be compared; None: all were.
+        findings: the wrong states.
+        check: the number of keys that should have a state, and that have a state.
+        unknown: why some states could not be compared; None: all states were compared.
     """
 
     findings: list[Finding]
@@ -67,7 +68,7 @@ class StateComparison(NamedTuple):
 
 
 def add_to(verdict: Verdict, settings: Settings, told: Told) -> None:
-    """Compare the states of the verdict's pipeline, and add what comes of it to the verdict."""
+    """Compare the states of the verdict's pipeline, and add the result to the verdict."""
     began_at = time.monotonic()
     found, unknown = list[Finding](), CodedError(Code.NO_VERDICT, "")
     try:
@@ -91,7 +92,7 @@ def add_to(verdict: Verdict, settings: Settings, told: Told) -> None:
 
 def _decide(verdict: Verdict, found: list[Finding], unknown: CodedError) -> None:
     if found:
-        # What an unknown verdict has found proves nothing; a wrong state does.
+        # The findings of an unknown verdict prove nothing; a wrong state does.
         verdict.findings = [*(verdict.findings if verdict.outcome == INVALID else ()), *found]
         verdict.outcome, verdict.code = INVALID, ""
         verdict.reason = f"{len(verdict.findings)} differences from what follows from the input log"
@@ -107,9 +108,9 @@ def _decide(verdict: Verdict, found: list[Finding], unknown: CodedError) -> None
 def compare(
     topology: Topology, codec: Codec, client: dict[str, Any], told: Told, kafka: Kafka = KAFKA
 ) -> StateComparison:
-    """Compare the states of all tasks, and those that differ once more. Kafka may compact the changelog while it is read: then a
-    record before the progress is gone, and its successor lies behind. Raises `CannotTell` and `ProcessorError` if none can be
-    compared.
+    """Compare the states of all tasks, and the differing states a second time. Kafka may compact the changelog during the read:
+    then a record before the progress is gone, and its successor follows after the progress. Raises `CannotTell` and
+    `ProcessorError` if no state can be compared.
     """
     first = _compare(topology, codec, client, told, kafka)
     if not first.findings:
@@ -159,12 +160,12 @@ def _compare(topology: Topology, codec: Codec, client: dict[str, Any], told: Tol
 
 @dataclass
 class _Stored:
-    """What the changelog partition of a task holds.
+    """The contents of a task's changelog partition.
 
     Attributes:
-        states: by the state key, where the last record lies, and its value.
-        is_cut: whether Kafka has deleted its beginning.
-        progress_at: where the progress lies.
+        states: the offset and value of the last record, by state key.
+        is_cut: whether Kafka has deleted the beginning of the partition.
+        progress_at: the offset of the progress record.
     """
 
     is_cut: bool
@@ -184,7 +185,7 @@ class _Stored:
             self.states[_key(key)] = read.offset, read.value
 
     def check(self, topology: Topology, log: Log) -> None:
-        """Raises `CannotTell` or `Refused` where its progress is not one in these topics."""
+        """Raises `CannotTell` or `Refused` if the progress does not belong to these topics."""
         progress = self.progress
         if said := self.others.get(PROGRESS_KEY):
             log.check_states(topology.name, json.loads(said), topology.reads[0])
@@ -198,7 +199,7 @@ class _Stored:
 
 
 def _key(key: bytes) -> str:
-    """The state key, also of what no processor has written."""
+    """The state key, also of foreign records."""
     return key[len(STATE) :].decode(errors="backslashreplace")
 
 
@@ -219,8 +220,8 @@ def _stored(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[in
 
 
 def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[record.Source, bytes | None]:
-    """The input records that are dead letters, and the turn of each, if its key was parked. They are as many as the progress in
-    the changelog says, or more.
+    """The input records with dead letters, each with its ticket if the key was parked. Their number is at least the number in
+    the changelog's progress.
     """
     found = dict[record.Source, bytes | None]()
     with closing(kafka.log(client, [*topology.dead.values()])) as log:
@@ -237,7 +238,7 @@ def _dead(topology: Topology, client: dict[str, Any], kafka: Kafka) -> dict[reco
 
 
 def _check_whole(log: Log, topics: Collection[str]) -> None:
-    """Raises `CannotTell` where Kafka has deleted the beginning of one of these topics."""
+    """Raises `CannotTell` if Kafka has deleted the beginning of one of these topics."""
     for (topic, partition), start in log.starts().items():
         if start and topic in topics:
             raise CannotTell(
@@ -247,8 +248,8 @@ def _check_whole(log: Log, topics: Collection[str]) -> None:
 
 
 def _gone(topology: Topology, log: Log, stored: Mapping[int, _Stored]) -> CannotTell | None:
-    """Why the states can be made again only if the processor has counted no more records than there are, as after a reset; None:
-    the inputs are whole. Raises `CannotTell` if it has counted more.
+    """Why the input log is incomplete, if the processor has processed no more records than the log still has, as after a reset;
+    None: the inputs are complete. Raises `CannotTell` if it has processed more.
     """
     try:
         _check_whole(log, topology.reads)
@@ -263,7 +264,7 @@ def _gone(topology: Topology, log: Log, stored: Mapping[int, _Stored]) -> Cannot
 
 
 class _StateRebuild:
-    """Makes the states of a partition again."""
+    """Computes the states of a partition again."""
 
     def __init__(
         self,
@@ -275,7 +276,7 @@ class _StateRebuild:
         dead: Mapping[record.Source, bytes | None],
         signature: bytes,
     ) -> None:
-        # What it writes is compared by `verify`.
+        # `verify` compares the outputs.
         self._topology = without = replace(topology, emit_change=None)
         self._parking: Parking | None = None
         if topology.on_dead_letter == "park":
@@ -290,14 +291,14 @@ class _StateRebuild:
         self._dead = dead
 
     def take(self, taken: Record) -> None:
-        """The next input record."""
+        """Add the next input record."""
         self.taken += 1
         self._records.append(taken)
         if len(self._records) == _BATCH:
             self.flush()
 
     def flush(self) -> None:
-        """Process what was taken. Raises `CannotTell` if the handler cannot."""
+        """Process the added records. Raises `CannotTell` if the handler fails."""
         records, self._records = self._records, []
         try:
             made = fold(
@@ -320,7 +321,9 @@ class _StateRebuild:
         self.ticked_ms = made.ticked_ms
 
     def _key_of(self, taken: Record) -> str | None:
-        """As the dead letter says: the processor may not have known it."""
+        """The state key. For a dead letter the ticket has the key, because the processor may have been unable to read it from
+        the record.
+        """
         source = record.Source(*taken[:3])
         if source not in self._dead:
             return state_key(self._topology, self._codec.decode, taken)
@@ -334,7 +337,7 @@ class _StateRebuild:
 
 
 class _Envelope(NamedTuple):
-    """What an input record carries besides its key and value, as the Kafka client gives it."""
+    """Timestamp and headers of an input record, with the interface of a Kafka client's message."""
 
     read: record.ReadRecord
 
@@ -353,7 +356,7 @@ def _processed(
     dead: Mapping[record.Source, bytes | None],
     told: Told,
 ) -> list[_StateRebuild]:
-    """The tasks, with the states that the handler makes of all input records before the progress."""
+    """Process all input records before the progress, and return the tasks with the computed states."""
     partitions, life = log.topics[topology.reads[0]].partitions, log.topics[topology.changelog].topic_id
     ours = Owner(log.cluster_id, topology.name, life)
     tasks = [
@@ -376,7 +379,7 @@ def _processed(
             told("making the states", log.records)
         if read.topic == topology.order:
             order.add(read)
-        elif read.offset < ends.get(read[:2], 0) and processed(read):  # the order leaves the others out
+        elif read.offset < ends.get(read[:2], 0) and processed(read):  # the order omits the rest too
             order.feed(read) if topology.order else process(read)
 
     log.read(ends | {place: end for place, end in log.high_ends().items() if place[0] == topology.order}, take)
@@ -425,8 +428,8 @@ def _differences(topology: Topology, codec: Codec, task: _StateRebuild) -> Itera
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether a handler cannot tell two values apart that were read by one type. It sees the order in which a dict has its keys;
-    of a set it can know none.
+    """Whether a handler sees no difference between two values of the same type. The order of dict keys is visible to a handler;
+    a set has no order.
     """
     if type(one) is not type(other):
         return False
@@ -435,18 +438,18 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
     if isinstance(one, float):
-        return repr(one) == repr(other)  # a NaN is not equal to itself, and -0.0 is to 0.0
+        return repr(one) == repr(other)  # NaN is unequal to itself, and -0.0 is equal to 0.0
     names = _fields(one)
     return all(is_same(getattr(one, name), getattr(other, name)) for name in names) if names else bool(one == other)
 
 
 def _fields(value: Any) -> Sequence[str]:
-    """The names of the fields that a state, or a part of it, declares; of another value none."""
+    """The declared field names of a state or of a part of it; empty for any other value."""
     return getattr(value, "__struct_fields__", ()) or [*getattr(value, "__dataclass_fields__", ())]
 
 
 def _columns(right: Any, found: Any) -> dict[str, tuple[Any, Any]]:
-    """The fields that differ, of two states of one class with fields."""
+    """The differing fields of two states of one class with fields."""
     names = _fields(right) if type(right) is type(found) else ()
     both = {name: (getattr(right, name), getattr(found, name)) for name in names}
     return {name: (_shown(one), _shown(other)) for name, (one, other) in both.items() if not is_same(one, other)}

@@ -1,4 +1,4 @@
-"""Times and durations as a user writes them in options."""
+"""Parse times and durations in options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-#: The help of an option that takes a time.
+#: The help text of an option for a time.
 WRITTEN = "2026-11-23T12:00, in UTC without a zone, or 90s, 15m, 2h, 3d ago"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -17,10 +17,10 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def time_ms(text: str, now: datetime) -> int:
-    """Milliseconds since 1970 of a time: ISO 8601, in UTC unless it says otherwise, or 90s, 15m, 2h, 3d ago.
+    """Milliseconds since 1970 of a time: ISO 8601, in UTC without a zone, or 90s, 15m, 2h, 3d ago.
 
     Raises:
-        UserError: it is none (exit code 2).
+        UserError: invalid text (exit code 2).
     """
     try:
         ago = _duration(text)
@@ -32,7 +32,7 @@ def time_ms(text: str, now: datetime) -> int:
 
 
 def duration(text: str) -> timedelta:
-    """The duration of "90s", "30m", "12h" or "1d". Raises UserError (exit code 2) for another text."""
+    """The duration of "90s", "30m", "12h" or "1d". Raises UserError (exit code 2) for any other text."""
     try:
         found = _duration(text)
     except OverflowError:

@@ -1,5 +1,5 @@
-"""Asks the judge, with all that it needs of the settings; and keeps the last verdict on each domain in the database, where the
-dashboard finds it.
+"""Run the verifier with the configured servers, and store the last verdict on each pipeline in the database for the
+dashboard.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from onefold.config.settings import Settings
     from onefold.verify.verdict import Finding, Verdict
 
-#: Who says it.
+#: The author of a verdict.
 VERIFY, AUDIT = "verify", "audit"
 
-#: How long the note may be held up, in seconds: who asked for a verdict has it already.
+#: The time limit for storing a verdict, in seconds: the caller already has the verdict.
 KEEP_S = 5.0
-# Pauses are read at once. So long is waited for a topic without a leader.
+# Pauses are read at once. For a topic without a leader the read waits up to this time.
 _PAUSES_S = 3.0
-# The note is for the page: it waits for no standby.
+# The stored verdict is only for the page, so the commit waits for no standby.
 _NOTING = {"synchronous_commit": "local"}
 
-# Of the findings; the command prints them all.
+# Stored mismatches; the command prints all of them.
 KEPT_MAX = 20
-# Characters of a value, which is anybody's and may be of any length.
+# Characters of a value: values come from users, and have any length.
 _TEXT_MAX = 200
 
 _KEEP = """
@@ -68,11 +68,11 @@ def ask(
     progress: Progress = lambda what, records: None,
     **more: Any,
 ) -> Verdict:
-    """The verdict on a domain of the servers that are set, or of the running stack. Raises UserError when there are no servers.
+    """The verdict on a pipeline, with the configured servers or the running stack. Raises UserError if there are no servers.
 
     Args:
-        states: whether states are compared, too.
-        progress, more: as of `verify`.
+        states: whether to compare states too.
+        progress, more: see `verify`.
     """
     verdict = verify(
         domain,
@@ -85,7 +85,7 @@ def ask(
         **more,
     )
     if states:
-        from onefold.operate import state_check  # the processor, which must not be loaded before there is a verdict
+        from onefold.operate import state_check  # imports the processor, which must not be loaded before the verdict
 
         state_check.add_to(verdict, settings, progress)
     if verdict.outcome == UNKNOWN and (lacks := lacking(domain, settings.postgres())):
@@ -96,22 +96,21 @@ def ask(
 
 
 def lacking(domain: str, dsn: str) -> str:
-    """The rights of a verifier that are missing, in one sentence, or ""."""
+    """The missing rights of a verifier, in one sentence, or ""."""
     try:
         known = find().pipelines
         return grants.lacking(DatabaseRole.VERIFIER, dsn, [known[domain]] if domain in known else [], "onefold verify")
     except psycopg.Error:
-        return ""  # which the verdict says
+        return ""  # the verdict reports the error
 
 
 def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KEEP_S) -> str:
-    """Writes the verdict over the one before. What was found wrong stands until a `verify` takes it back that has compared each
-    output record and each row, whoever has found it: a continuous verifier does not judge all of it, and one that begins anew has
-    not seen what its predecessor saw; it may only add to that. Nor does a `verify` that cannot tell take anything back. A
-    wrong state is taken back only by a `verify` that has compared the states.
+    """Store the verdict in place of the previous one. An `invalid` verdict stays until a `verify` is invalid again, or is valid
+    and has compared every output record and every row. A continuous verifier does not verify everything, and after a restart
+    has not seen earlier records. So its invalid verdict replaces only a verdict of a continuous verifier, and only with all of
+    the stored mismatches. A mismatch in states is replaced only by a `verify` with a comparison of states.
 
-    Returns "" or, where that was not possible, one sentence with the reason: a judge who may only read has judged all
-    the same.
+    Returns "" or, after a failure, one sentence with the reason: a verifier with read-only rights also gives its verdict.
     """
     values = {
         "judge": judge,
@@ -146,7 +145,7 @@ def keep(verdict: Verdict, dsn: str, judge: str = VERIFY, patience_s: float = KE
 
 
 def _kept(finding: Finding) -> dict[str, str | None]:
-    """What the page shows of it: texts, for jsonb holds neither each value nor each character."""
+    """A mismatch for the page, as texts, because jsonb cannot store every value and every character."""
     wrong = [f"{name}: {_text(is_)}, should be {_text(should)}" for name, (should, is_) in finding.columns.items()]
     return {
         "kind": finding.kind,

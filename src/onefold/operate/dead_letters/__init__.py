@@ -1,1 +1,1 @@
-"""`onefold dead-letters`: rejected records, their replay and their drop."""
+"""`onefold dead-letters`: replay and drop rejected records."""

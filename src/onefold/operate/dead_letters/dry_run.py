@@ -1,7 +1,8 @@
-"""What would happen to dead letters if they were replayed now: the pipeline's real contract, handler and states, and no write.
+"""Predict the result of a replay of dead letters: with the real contract, handler and states of the pipeline, and without a
+write.
 
-It is what the handler says to the states as of now, one record after the other, as if no key were parked. Whatever the pipeline
-folds between this and the replay may change it.
+The prediction calls the handler with the present states, record by record, as if no key were parked. Events that the pipeline
+processes before the replay may change the result.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from onefold.processor.runtime.state_store import MemoryStateStore
 
 
 def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> Iterator[tuple[Letter, str]]:
-    """Each dead letter, and what would become of its record.
+    """Predict for each dead letter the result for its record.
 
     Args:
-        found: with a source each, partition number by partition number, in the order in which they would be put back. They are
-            taken one by one.
+        found: dead letters with a source, by partition number, and in the order of the replay. They are consumed lazily.
 
     Raises:
         UserError: Kafka does not answer, or the states cannot be read.
@@ -33,7 +33,7 @@ def rehearse(letters: DeadLetters, found: Iterable[tuple[Letter, Original]]) -> 
     for partition, group in groupby(found, key=lambda pair: pair[0].source.partition if pair[0].source else 0):
         topology = letters.topology
         with said(letters.client), closing(KafkaSession(topology, partition, letters.client)) as session:
-            # Not opened: that would take the task from the processor that has it.
+            # The session is not opened: opening it would fence the processor of the task.
             states = StateManager(topology, letters.codec, partition).restore(session, stable=True).store
             assert isinstance(states, MemoryStateStore), "without a disk they are in memory"
             states = MemoryStateStore(

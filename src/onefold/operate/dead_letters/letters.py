@@ -1,7 +1,7 @@
-"""Dead letters, read: which there are, what they hold, where they came from, and whether they were replayed or dropped.
+"""Read dead letters: their list, contents and sources, and whether they were replayed or dropped.
 
-A dead letter has the first 64 KiB of the original key and value. What it has not, the sender's headers and time and the
-rest of a large value, is fetched from the place that it names, as long as that is kept.
+A dead letter has the first 64 KiB of the original key and value. The headers and the timestamp of the sender, and the rest of a
+large value, are read from the source record while Kafka retains it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def place(text: str) -> RecordPlace:
-    """The place that TOPIC/PARTITION/OFFSET names. Raises UserError (exit code 2) for another text."""
+    """The place of a text TOPIC/PARTITION/OFFSET. Raises UserError (exit code 2) for any other text."""
     try:
         return RecordPlace.parse(text)
     except NoPlace as error:
@@ -47,17 +47,17 @@ def place(text: str) -> RecordPlace:
 
 
 class Letter(NamedTuple):
-    """A dead letter as it lies in its topic.
+    """A dead letter as stored in its topic.
 
     Attributes:
-        place: its own.
-        source: where the record lay that it is of; None when its header names no place.
-        at_ms: when it was written, in milliseconds since 1970.
-        reason: why the record was refused.
-        key, value: the original's, or the first 64 KiB of them.
-        sha256, length: of the whole original value.
-        signature: which pipeline wrote it and on which cluster (`Owner`); None: it does not say.
-        ticket: its turn, where its key is parked.
+        place: the place of the dead letter.
+        source: the place of the rejected record; None if the header names no place.
+        at_ms: when the dead letter was written, in milliseconds since 1970.
+        reason: why the record was rejected.
+        key, value: of the rejected record, or their first 64 KiB.
+        sha256, length: of the complete value of the rejected record.
+        signature: the pipeline and the cluster of the writer (`Owner`); None if the header is missing.
+        ticket: the turn of the dead letter if its key is parked.
     """
 
     place: RecordPlace
@@ -73,22 +73,23 @@ class Letter(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether it holds all of the original's key and value."""
+        """Whether the dead letter holds the complete key and value."""
         return len(self.value or b"") == self.length and len(self.key or b"") < written.VALUE_BYTES_MAX
 
     @property
     def at(self) -> datetime:
-        """When it was written."""
+        """When the dead letter was written."""
         return datetime.fromtimestamp(self.at_ms / 1000, UTC)
 
 
 class Original(NamedTuple):
-    """The record that a dead letter is of.
+    """The rejected record of a dead letter.
 
     Attributes:
-        key, value: whole; None also where there was none.
-        envelope: headers and time as they are in its topic; None when that is gone, and the dead letter's copy stands for it.
-        lacks: what is missing of it, in a few words, or "".
+        key, value: complete; None also if the record has none.
+        envelope: headers and timestamp from the source topic. None: the source record is gone, and key and value come from the
+            dead letter.
+        lacks: the missing parts of the record, in a few words, or "".
         is_cut: whether parts of key or value are gone.
     """
 
@@ -101,15 +102,15 @@ class Original(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which dead letters. All that is said must hold.
+    """A selection of dead letters. All conditions must hold.
 
     Attributes:
-        reason: a part of the reason, in small or capital letters.
-        since_ms, until_ms: when it was written, the first included, the second not.
-        key: the record's Kafka key as text, or the state key of a value that can be decoded.
+        reason: a part of the reason, in any case.
+        since_ms, until_ms: range of the times of writing; the end is excluded.
+        key: the Kafka key of the record as text, or the state key of a decodable value.
         topic: the input, or the topic of its dead letters.
         places: of dead letters, or of their sources; empty: all.
-        open: only those that were neither replayed nor dropped.
+        open: only dead letters that were neither replayed nor dropped.
     """
 
     reason: str = ""
@@ -121,7 +122,7 @@ class Wanted:
     open: bool = False
 
     def takes(self, letter: Letter, state_key: Callable[[Letter], str | None]) -> bool:
-        """Whether it is one of them, open or not."""
+        """Whether the selection includes a dead letter. `open` is not checked."""
         if self.places and not {letter.place, letter.source} & self.places:
             return False
         if self.reason.lower() not in letter.reason.lower() or letter.at_ms < self.since_ms:
@@ -132,7 +133,7 @@ class Wanted:
 
 
 class DeadLetters:
-    """Those of one pipeline. Methods raise UserError, with one sentence, when Kafka does not answer or a topic is missing."""
+    """The dead letters of one pipeline. Methods raise UserError if Kafka does not answer or a topic is missing."""
 
     def __init__(self, domain: str, settings: Settings) -> None:
         (self.name,) = pipelines.checked([domain])
@@ -144,13 +145,13 @@ class DeadLetters:
 
     @cached_property
     def codec(self) -> AvroCodec:
-        """By the pipeline's contracts as they are now."""
+        """The codec with the present contracts of the pipeline."""
         with said(self.client):
             return loading.codec_of(self.topology, self._registry)
 
     @cached_property
     def topic_ids(self) -> Mapping[str, str]:
-        """Which topics the names of the inputs stand for now."""
+        """The present topic ids of the inputs by name."""
         from onefold.processor.io import admin
 
         with said(self.client):
@@ -160,23 +161,25 @@ class DeadLetters:
 
     @cached_property
     def deleted_by_reset(self) -> frozenset[str]:
-        """The inputs that the pipeline or its workers write: a reset deletes them, and they come again."""
+        """The inputs that the pipeline or its workers write: a reset deletes these topics, and the next run writes the records
+        again.
+        """
         return frozenset({*self.topology.fed, *(pipelines.found()[self.name].reports or ())})
 
     @cached_property
     def owner(self) -> Owner:
-        """The pipeline on its cluster."""
+        """The identity of the pipeline on its cluster."""
         from onefold.processor.io import admin
 
         with said(self.client):
             return Owner(admin.cluster_id(admin.connect(self.client)), self.name)
 
     def _is_own(self, letter: Letter) -> bool:
-        """Another pipeline that reads the same input has the same topic for its dead letters."""
+        """Whether this pipeline wrote a dead letter. Pipelines that read the same input share its dead-letter topic."""
         return letter.signature is None or self.owner.signed(letter.signature)
 
     def receipts(self) -> Receipts | None:
-        """The receipts so far; None before the first one."""
+        """Read the receipts. None: the topic of the receipts does not exist."""
         from onefold.processor.io import admin, kafka_errors, replays
 
         with said(self.client):
@@ -189,13 +192,13 @@ class DeadLetters:
             return found
 
     def receipt(self, source: RecordPlace | None, receipts: Receipts | None) -> ReplayReceipt | None:
-        """That of the record at this place; None: its dead letter is open."""
+        """The receipt for the record at this place. None: the dead letter is open."""
         if receipts is None or source is None:
             return None
         return receipts.of(source, self.topic_ids.get(source.topic, ""))
 
     def select(self, wanted: Wanted) -> Iterator[Letter]:
-        """The dead letters that are wanted, in the order of their places within a partition."""
+        """Read the selected dead letters, within a partition in the order of offsets."""
         from onefold.processor.io import admin, kafka_errors, range_reader
 
         topics = self._topics(wanted.topic)
@@ -221,7 +224,7 @@ class DeadLetters:
                     yield letter
 
     def one(self, at: RecordPlace) -> Letter:
-        """The dead letter at a place, or the one of the record there. Raises UserError when there is none."""
+        """The dead letter at a place, or the dead letter of the record there. Raises UserError if there is none."""
         from onefold.processor.io import range_reader
 
         if at.topic in self.topology.dead.values():
@@ -239,7 +242,7 @@ class DeadLetters:
         return letters[0]
 
     def again(self, letters: Iterable[Letter]) -> list[Letter]:
-        """The same dead letters, with what they hold; those that are gone meanwhile are left out."""
+        """Read the same dead letters again, with key and value, without those that are gone meanwhile."""
         from onefold.processor.io import range_reader
 
         with said(self.client):
@@ -248,7 +251,7 @@ class DeadLetters:
             ]
 
     def originals(self, letters: Iterable[Letter]) -> dict[RecordPlace, Original | str]:
-        """By dead letter the record that it is of, or one sentence that says why it cannot be had."""
+        """The rejected record of each dead letter by place, or one sentence: why the record is not available."""
         from onefold.processor.io import admin, range_reader
 
         letters = list(letters)
@@ -270,7 +273,7 @@ class DeadLetters:
         }
 
     def decoded(self, letter: Letter, value: bytes | None) -> tuple[Any, str]:
-        """The value by the contract as it is now, and "" or the reason why it is not of the contract."""
+        """The value decoded with the present contract, and "" or the reason of the contract's refusal."""
         source = letter.source or letter.place
         try:
             return self.codec.decode(Record(source.topic, source.partition, source.offset, letter.key, value)), ""
@@ -278,8 +281,8 @@ class DeadLetters:
             return None, str(error)
 
     def plainly(self, letter: Letter, value: bytes | None) -> str:
-        """What the value says before any rule of the contract, as JSON has it, also where the contract refuses it; "" when it
-        cannot be read.
+        """The value as JSON, read without the rules of the contract: values that the contract refuses are included. "" if the
+        value cannot be read.
         """
         source = letter.source or letter.place
         record = Record(source.topic, source.partition, source.offset, letter.key, value)
@@ -299,7 +302,7 @@ class DeadLetters:
             return None
 
     def _topics(self, topic: str | None) -> list[str]:
-        """Of dead letters: that of the input which is named, or all."""
+        """The dead-letter topic of the given input, or all dead-letter topics."""
         dead = self.topology.dead
         if topic is None:
             return list(dead.values())
@@ -311,12 +314,14 @@ class DeadLetters:
 
 
 def of_place(at: RecordPlace, settings: Settings) -> DeadLetters:
-    """Those of the pipeline that reads the topic, or whose dead letters are there. Raises UserError when there is none."""
+    """The dead letters of the pipeline that reads the topic, or whose dead-letter topic it is. Raises UserError if there is
+    none.
+    """
     inputs: list[str] = []
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             topology = loading.load_topology(pipeline)
-        except InvalidDeclaration:  # `check` says why; the topic may still be another one's
+        except InvalidDeclaration:  # `check` reports the fault; the topic may belong to another pipeline
             continue
         inputs += topology.reads
         if at.topic in (*topology.reads, *topology.dead.values()):
@@ -327,7 +332,9 @@ def of_place(at: RecordPlace, settings: Settings) -> DeadLetters:
 
 
 class said:  # noqa: N801 - read as a word: with said(client)
-    """Errors of the processor's clients become sentences for a person. `client`: that was asked, or its settings; {}: none."""
+    """Convert errors of the processor's clients to UserError. `client`: the client or its settings, named in the sentence; {}:
+    none.
+    """
 
     def __init__(self, client: AdminClient | Mapping[str, Any]) -> None:
         self._client = client
@@ -363,17 +370,17 @@ def _letter(message: Message) -> Letter:
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """All of them; the client's stub also knows texts, which it never gives."""
+    """All headers. Values of type `str` occur only in the client's stub, never in messages."""
     found: Any = message.headers()
     return found or []
 
 
 def _original(letter: Letter, message: Message | None, removed: bool) -> Original | str:
-    """The record that a dead letter is of, or one sentence.
+    """The rejected record of a dead letter, or one sentence.
 
     Args:
-        message: what lies there now.
-        removed: whether the partition begins behind it.
+        message: the record at the source place now.
+        removed: whether the partition now begins after the source place.
     """
     source = letter.source
     if source is None:
@@ -385,7 +392,7 @@ def _original(letter: Letter, message: Message | None, removed: bool) -> Origina
             return f"another record lies at {source} now: {source.topic} was made again since"
         return Original(key, value, cast("Envelope", message))
     if not removed:
-        # Never its copy then: a receipt would withdraw whatever comes to that place in the new topic.
+        # Never the dead letter's copy: its receipt would withdraw the record that later takes this place in a recreated topic.
         return f"no record lies at {source}: compaction has removed it, or {source.topic} was made again since"
     if not letter.whole:
         lacks = (

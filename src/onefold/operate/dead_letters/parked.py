@@ -1,9 +1,9 @@
-"""Dead letters of parked keys: which of them are replayed or dropped next, and when the processor has taken them.
+"""Dead letters of parked keys: the next letters to replay or drop, and whether the processor has processed them.
 
-Kafka has no append that depends on what was read. Until the replays of a key are committed, further events of the key arrive, and
-wait as well. So a key is released in rounds: all its open dead letters are replayed, in the order of their tickets; when the
-processor has taken them, those that have come since follow. A round without any is the last one. The processor holds the order,
-whatever a command that is killed has left.
+Kafka has no append that depends on an earlier read. Until the replays of a key are committed, further events of the key arrive,
+and also wait. So a command releases a key in rounds: it replays all open dead letters of the key, in the order of their
+tickets. After the processor has processed these letters, the next round replays the letters that arrived meanwhile. A round
+without letters is the last. The processor enforces the order, even after the crash of a command.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from onefold.processor.core.parking import Parked, is_parked
 from onefold.processor.io import admin, range_reader
 from onefold.processor.runtime.changelog import STATE, TaskProgress
 
-# Between two looks at the progress; and so long it may stand still before the command says so and ends.
+# Interval between two reads of the progress, and the time without progress before the command reports a stall and ends.
 _LOOK_AGAIN_S = 0.1
 STALLED_S = 15.0
 
 
 class Park(NamedTuple):
-    """A parked key: the pipeline's signature, where the record lies that parked it, and the state key."""
+    """A parked key: the signature of the pipeline, the place of the record that parked the key, and the state key."""
 
     signature: bytes
     at: str
@@ -36,8 +36,8 @@ class Round(NamedTuple):
 
     Attributes:
         letters: in order.
-        heads: of them the first of each key.
-        blocked: the parked keys that cannot be released, each with the rejected letter behind which the others wait.
+        heads: the first letter of each key.
+        blocked: the parked keys that cannot be released, each with the rejected letter before the waiting letters.
     """
 
     letters: list[Letter]
@@ -46,30 +46,30 @@ class Round(NamedTuple):
 
 
 def park_of(letter: Letter) -> Park | None:
-    """The parked key that a dead letter is of; None: its key is not parked."""
+    """The parked key of a dead letter; None if the key is not parked."""
     ticket = letter.ticket
     return None if ticket is None else Park(letter.signature or b"", ticket.at, ticket.key)
 
 
 def in_turn(letter: Letter) -> tuple[int, Park, int]:
-    """What letters of parked keys are sorted by."""
+    """Sort key for letters of parked keys."""
     assert letter.source is not None
     assert letter.ticket is not None
     return letter.source.partition, park_of(letter) or Park(b"", "", ""), letter.ticket.number
 
 
 def open_letters(letters: DeadLetters, parks: Collection[Park]) -> list[Letter]:
-    """The open dead letters of these parked keys, without what they hold."""
+    """Read the open dead letters of these parked keys, without keys and values."""
     found = (one for one in letters.select(Wanted(open=True)) if one.source is not None and park_of(one) in parks)
     return sorted((one._replace(key=None, value=None) for one in found), key=in_turn)
 
 
 def next_round(waiting: Iterable[Letter], chosen: Collection[RecordPlace]) -> Round:
-    """What is sent next.
+    """Select the letters of the next round.
 
     Args:
         waiting: open dead letters of parked keys, in order.
-        chosen: those that are to be replayed or dropped.
+        chosen: the letters to replay or drop.
     """
     by_park: dict[Park, list[Letter]] = {}
     for letter in waiting:
@@ -88,8 +88,8 @@ def next_round(waiting: Iterable[Letter], chosen: Collection[RecordPlace]) -> Ro
 
 
 def has_taken(letters: DeadLetters, partitions: Collection[int], wait_s: float | None = None) -> bool:
-    """Wait until the processor has taken all that its inputs hold now. Returns whether it has; not, when it stands still for
-    `wait_s`, or `STALLED_S`.
+    """Wait until the processor has processed all records that its inputs hold now. Returns False after `wait_s`, or
+    `STALLED_S`, without progress.
     """
     topology, wait_s = letters.topology, STALLED_S if wait_s is None else wait_s
     with said(letters.client):
@@ -114,11 +114,11 @@ def has_taken(letters: DeadLetters, partitions: Collection[int], wait_s: float |
 
 
 def not_called(heads: Iterable[Letter], numbers: dict[Park, int]) -> dict[Park, Letter]:
-    """The first letters whose keys have made no progress since the round before, though nothing was rejected: the dead letter
-    whose turn it is is gone.
+    """Find the heads of keys without progress since the last round, although no letter was rejected: the next letter of such a
+    key is gone.
 
     Args:
-        numbers: by key the ticket of its first letter in the round before; gets those of this round.
+        numbers: the ticket numbers of the heads of the last round by key; updated for this round.
     """
     found = {}
     for head in heads:
@@ -131,8 +131,8 @@ def not_called(heads: Iterable[Letter], numbers: dict[Park, int]) -> dict[Park, 
 
 
 def without_turn(letters: DeadLetters, heads: Iterable[Letter]) -> set[Park]:
-    """The parked keys whose first open dead letter is behind the one whose turn it is: that one is gone. The processor has to
-    have taken all replays.
+    """Find the parked keys whose next letter is gone: the first open dead letter has a later ticket. Call this after the
+    processor has processed all replays.
     """
     found = {park: head for head in heads if (park := park_of(head)) is not None and head.source is not None}
     states = _states(letters, {park: head.source.partition for park, head in found.items() if head.source is not None})
@@ -144,10 +144,10 @@ def without_turn(letters: DeadLetters, heads: Iterable[Letter]) -> set[Park]:
 
 
 def half_released(letters: DeadLetters) -> Park | None:
-    """A parked key of which some dead letters were replayed or dropped, while others wait, or while the processor has not taken
-    the replays. None: there is none. No processor runs.
+    """Find a half-released parked key: some dead letters were replayed or dropped, while later letters wait, or while the
+    processor has not processed the replays. None: there is none. No processor may run.
 
-    Of a key whose next turn no dead letter has any more, nothing else can be released: it is none of these.
+    A key without its next letter is not returned: none of its letters can be released.
     """
     receipts = letters.receipts()
     ended, still = dict[Park, int](), dict[Park, Letter]()
@@ -170,7 +170,7 @@ def half_released(letters: DeadLetters) -> Park | None:
 
 
 def _states(letters: DeadLetters, parks: Mapping[Park, int]) -> dict[Park, Parked]:
-    """The states of these keys, by their partitions, as far as they are parked."""
+    """The parked states of these keys, read from their changelog partitions. Keys without a parked state are left out."""
     topology, keys = letters.topology, {STATE + park.key.encode(): park.key for park in parks}
     states: dict[str, bytes | None] = {}
     with said(letters.client):

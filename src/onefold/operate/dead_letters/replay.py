@@ -1,18 +1,17 @@
-"""Replay dead letters, or drop them: of each one of both, once, however often and by however many commands.
+"""Replay or drop dead letters: each is replayed or dropped exactly once, with any number of commands and attempts.
 
-    1. Initialise the transactional id of the pipeline's replays: the command that replayed or dropped until now is fenced, and
-       the transaction that it left open is aborted.
-    2. Read the receipts up to the high watermark: a letter with a receipt is left out.
-    3. In one Kafka transaction write receipts, and of replayed letters the original records to their inputs.
+    1. Initialise the transactional id of the pipeline's replays. Kafka fences the previous replay or drop command, and aborts
+       its open transaction.
+    2. Read the receipts up to the high watermark. Leave out letters with a receipt.
+    3. In one Kafka transaction write the receipts, and for replayed letters the original records to their inputs.
 
-A crash before the commit leaves nothing; after it the receipts are there. A second command at the same time fences the first
-between 1 and 3, and reads in 2 what the first has committed. A batch that Kafka takes for too large is tried again in halves,
-down to the record that is: that one stays where it is, with its sentence, and the others are replayed. Each transaction has a
-producer of its own, so that a request of the one before that comes late meets an epoch that is over (see
-`processor.io.kafka`).
+A crash before the commit leaves no trace; after the commit the receipts exist. A second command at the same time fences the
+first between 1 and 3, and reads in 2 the receipts of the first. If Kafka refuses a batch for its size, the command retries in
+halves, down to the oversized record. That record stays a dead letter, with a sentence in the report, and the rest is replayed.
+Each transaction has a new producer, so a late request of the previous transaction has an old epoch (see `processor.io.kafka`).
 
-The dead letters of a parked key are taken in the order of their tickets, and in rounds (see `parked`). The drop of one of them is
-also a record in the input: later events of the key wait for it.
+The command processes the dead letters of a parked key in the order of their tickets, and in rounds (see `parked`). The drop of
+such a letter is also a record in the input, because later events of the key wait for a record with its ticket.
 """
 
 from __future__ import annotations
@@ -45,27 +44,27 @@ from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK
 from onefold.processor.io.replays import Dropped
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
-# Of one transaction. Originals are held in memory, and the broker's transaction must end in time.
+# Per transaction: the records are held in memory, and the transaction must end before its time-out.
 RECORDS_MAX, BYTES_MAX = 500, 16 * 1024 * 1024
-# The transaction of a killed command hides what follows it from processors for this long.
+# For this long the open transaction of a killed command blocks consumers of later records.
 TRANSACTION_MS = 30_000
 _CALL_S = 15.0
-# What a broker, or the client itself, says of a record that is too large.
+# Error codes of a broker, or of the client itself, for an oversized record.
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
-#: The steps of one transaction, for tests that end a command there.
+#: The steps of one transaction, for tests that end a command at a step.
 STEPS = ("after_open", "after_receipts", "after_begin", "after_produce", "before_commit", "after_commit")
 
 
 @dataclass
 class Report:
-    """What became of the dead letters that were wanted.
+    """The result of a replay or drop.
 
     Attributes:
-        done, before: those that were replayed or dropped now, and those that had been before.
-        lacking: of what was replayed, what the replayed record lacks.
-        failed: those that cannot be replayed or dropped, each with one sentence.
-        followed: those of parked keys that waited behind these, and were replayed now.
+        done, before: dead letters that were replayed or dropped now, or earlier.
+        lacking: the missing parts of replayed records.
+        failed: dead letters that cannot be replayed or dropped, each with one sentence.
+        followed: dead letters of parked keys that waited behind these, and were replayed now.
         stalled: why letters of parked keys may still wait, in one sentence; or "".
     """
 
@@ -77,7 +76,7 @@ class Report:
     stalled: str = ""
 
     def add(self, other: Report) -> None:
-        """What became of more of them."""
+        """Add the result for more dead letters."""
         self.done += other.done
         self.before += other.before
         self.lacking |= other.lacking
@@ -85,12 +84,12 @@ class Report:
         self.followed += other.followed
 
 
-#: Of a dead letter, whether it is dropped, and by whom; None: it is replayed.
+#: For a dead letter: the author and reason of its drop; None: replay it.
 Decide = Callable[[Letter], Dropped | None]
 
 
 class _TooLarge(Exception):
-    """Kafka does not take a record of a transaction, for its size; the message is what it said."""
+    """Kafka refuses a record of a transaction for its size. The message is the name of Kafka's error."""
 
 
 def replay(
@@ -99,15 +98,15 @@ def replay(
     step: Callable[[str], None] = lambda name: None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Report:
-    """Put the records of these dead letters back: each once, at the end of the partition where it lay.
+    """Replay the records of these dead letters: each once, at the end of its original partition.
 
     Args:
-        step: called with the name of each step after it was taken.
-        progress: called with how many dead letters have been dealt with.
+        step: called with the name of each step after the step.
+        progress: called with the number of finished dead letters.
 
     Raises:
-        UserError: Kafka does not take them, or another command replays or drops at the same time. The next replay leaves out
-            the dead letters that were committed.
+        UserError: Kafka refuses the records, or another command replays or drops at the same time. The next replay leaves out
+            the committed dead letters.
     """
     return _each_once(letters, wanted, None, step, progress)
 
@@ -119,7 +118,7 @@ def drop(
     step: Callable[[str], None] = lambda name: None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Report:
-    """Decide that the records of these dead letters never count. The other arguments, and what it raises, are as of `replay`."""
+    """Drop these dead letters: their records never take effect. Remaining arguments and errors: see `replay`."""
     return _each_once(letters, wanted, dropped, step, progress)
 
 
@@ -158,16 +157,16 @@ def _release(
     report: Report,
     send: Callable[[Iterable[Letter], Decide], None],
 ) -> None:
-    """Replay or drop dead letters of parked keys, and replay what waits behind them, in rounds (see `parked`)."""
+    """Replay or drop dead letters of parked keys, and replay the letters that wait behind them, in rounds (see `parked`)."""
     parks = {park for letter in chosen if (park := parked.park_of(letter)) is not None}
     partitions = {letter.source.partition for letter in chosen if letter.source is not None}
     with _fenced(letters.name), said(letters.client):
-        _open(letters.client, letters.name)  # a command that was killed has left receipts in an open transaction
+        _open(letters.client, letters.name)  # the open transaction of a killed command may hold receipts
     waiting = parked.open_letters(letters, parks)
     still = {letter.place for letter in waiting}
     report.before += [letter for letter in chosen if letter.place not in still]
     chosen = [letter for letter in chosen if letter.place in still]
-    numbers = dict[parked.Park, int]()  # of the tickets of the heads of the round before
+    numbers = dict[parked.Park, int]()  # of the heads' tickets in the last round
     while True:
         found = parked.next_round(waiting, {letter.place for letter in chosen})
         if gone := parked.not_called(found.heads, numbers):
@@ -198,8 +197,8 @@ def _release(
 
 
 def _dropping(found: parked.Round, wanted: Wanted, chosen: Iterable[Letter]) -> set[RecordPlace]:
-    """Of a parked key the rejected letter is dropped, and what waits behind it is replayed. A letter that waits is dropped if it
-    is named.
+    """The places of the letters to drop: for a parked key the rejected letter. Letters that wait behind a rejected letter are
+    replayed, except letters that the user names.
     """
     places = {letter.place for letter in chosen}
     return {
@@ -225,8 +224,8 @@ def _tell_gone(gone: Mapping[parked.Park, Letter], report: Report) -> None:
 
 
 def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None) -> list[Letter]:
-    """Those that can be replayed or dropped at all, as their records lay within a partition. Of each it is known where it is and
-    of what: half a kilobyte in memory; what they hold is fetched again, a batch at a time.
+    """The selected letters that can be replayed or dropped, in the order of their source places. Keys, values and reasons are
+    left out to save memory, and read again batch by batch.
     """
     chosen = []
     for letter in letters.select(wanted):
@@ -246,8 +245,8 @@ def in_order(letters: DeadLetters, wanted: Wanted, report: Report, dropped: Drop
 def would_be_done(
     letters: DeadLetters, wanted: Wanted, report: Report, dropped: Dropped | None = None
 ) -> Iterator[tuple[Letter, Original]]:
-    """The dead letters that `replay` or `drop` would take now, with their records, partition number by partition number; the
-    report gets the others. A replay has as many in memory.
+    """The dead letters that `replay` or `drop` would process now, with their records, by partition number. The report gets the
+    rest. Memory use is as for a replay.
     """
     chosen = in_order(letters, wanted, report, dropped)
     of_parked = [letter for letter in chosen if letter.ticket is not None]
@@ -280,11 +279,11 @@ def _to_do(
     decide: Decide,
     last: RecordPlace | None = None,
 ) -> list[tuple[Letter, Original, Dropped | None]]:
-    """Those of the batch that are open and can be replayed or dropped, with their records, and by whom they are dropped; notes
-    the others in the report.
+    """The letters of a batch that are open and can be replayed or dropped, each with its record and, for a drop, its author.
+    The report gets the rest.
 
     Args:
-        last: the source of the last one of the batch before, when that has left no receipt.
+        last: source of the last letter in the previous batch, if the previous batch wrote no receipts.
     """
     waiting, seen, others = [], {last}, pipelines.topics_of_others(letters.name)
     for letter in batch:
@@ -293,7 +292,7 @@ def _to_do(
         else:
             waiting.append(letter)
             seen.add(letter.source)
-    # A letter that lies where another one lay before, as after a reset in between, is of another record.
+    # After a reset another letter may have the same place: compare source and digest.
     same = {letter.place: (letter.source, letter.sha256) for letter in waiting}
     originals = letters.originals(one for one in letters.again(waiting) if same[one.place] == (one.source, one.sha256))
     found = []
@@ -319,7 +318,7 @@ def _to_do(
 
 
 def _dropped_before(letters: DeadLetters, original: Original, receipts: replays.Receipts | None) -> Dropped | None:
-    """Who dropped an event, if the dead letter is of the record of its drop: that one came before its turn."""
+    """The author of the drop, if the rejected record is the record of a drop that arrived before its turn."""
     key, _, source = (original.key or b"").decode(errors="replace").partition("/")
     if original.value or key != DROPPED_HEADER:
         return None
@@ -335,7 +334,7 @@ def _in_parts(
     decide: Decide,
     step: Callable[[str], None],
 ) -> None:
-    """In one transaction, or in more when something is too large; in order."""
+    """Process a batch in one transaction, or in several if a record or the batch is too large; in order."""
     left = [batch]
     while left:
         part = left.pop()
@@ -362,7 +361,7 @@ def _together(
     decide: Decide,
     step: Callable[[str], None],
 ) -> Report:
-    """In one transaction."""
+    """Process a batch in one transaction."""
     report = Report()
     producer = _open(letters.client, letters.name)
     try:
@@ -408,12 +407,12 @@ def _write(
                 _add(producer, source.topic, source.partition, original.key, original.value, headers, answered)
             elif ticket is not None:
                 headers = [*_signed(letter, letters.owner), (DROPPED_HEADER, dropped.by.encode())]
-                # A key of its own: in a compacted topic it must not stand for the last event of the key.
+                # A separate key: in a compacted topic the record must not replace the last event of the key.
                 own_key = f"{DROPPED_HEADER}/{source}".encode()
                 _add(producer, source.topic, source.partition, own_key, b"", headers, answered)
             _add(producer, letters.topology.replays, 0, key, value, [], answered)
         step("after_produce")
-        with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the commit says
+        with contextlib.suppress(*LOST_IN_A_CALLBACK):  # the commit reports the error
             producer.flush(_CALL_S)
         step("before_commit")
         producing.commit(producer)
@@ -422,8 +421,8 @@ def _write(
 
 @contextlib.contextmanager
 def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object], None]]:
-    """Raises `_TooLarge` for what fails because a record is. What a call says may be only that some record has failed; so it
-    gives what has to be told how each of them fared.
+    """Raises `_TooLarge` for a failure by an oversized record. A call may report only a failed record, without the cause: so
+    the context manager gives a delivery callback that collects the error of each record.
     """
     answers: list[KafkaError] = []
 
@@ -435,7 +434,7 @@ def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object],
         yield answered
     except KafkaException as failure:
         with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):
-            producer.purge()  # nothing of it is needed any more, and what failed before is told now
+            producer.purge()  # the batch is discarded, and the callbacks report earlier failures now
             producer.flush(_CALL_S)
         for error in (failure.args[0], *answers):
             if error.code() in _TOO_LARGE:
@@ -444,7 +443,9 @@ def _sized(producer: Producer) -> Iterator[Callable[[KafkaError | None, object],
 
 
 def _copied(source: RecordPlace, original: Original, owner: Owner) -> replays.Copied | None:
-    """Of a repartitioned record, what the receipt says; None: it is none, or retention has removed it, and nothing says so."""
+    """For a repartitioned record, the original place for the receipt. None: the record is no copy, or retention has removed its
+    headers.
+    """
     headers = original.envelope.headers() if original.envelope is not None else None
     found = owner.copied(source.topic, headers or ())
     place = RecordPlace.found(found[0].decode(errors="replace")) if found is not None else None
@@ -452,7 +453,9 @@ def _copied(source: RecordPlace, original: Original, owner: Owner) -> replays.Co
 
 
 def _signed(letter: Letter, owner: Owner) -> list[tuple[str, bytes | None]]:
-    """Where the record lay; and of a parked key its turn, which counts in the life of the pipeline that has given it."""
+    """Headers with the source place and a signature. For a parked key: also the ticket, with the signature of the pipeline that
+    issued it.
+    """
     place = (REPLAYS_HEADER, str(letter.source).encode())
     if letter.ticket is None:
         return [place, (PIPELINE_HEADER, owner.signature)]
@@ -460,7 +463,9 @@ def _signed(letter: Letter, owner: Owner) -> list[tuple[str, bytes | None]]:
 
 
 def _headers(letter: Letter, original: Original, owner: Owner) -> list[tuple[str, bytes | None]]:
-    """The sender's, where the record lay, and when it was sent: as of a copy, its own time is when it was put back."""
+    """The headers of the sender, the source place, and the time of sending: the timestamp of a replayed record is the time of
+    the replay.
+    """
     headers, source = _signed(letter, owner), letter.source
     assert source is not None, "a letter without one is not chosen"
     if original.envelope is None:
@@ -509,13 +514,13 @@ def _add(
     headers: list[tuple[str, bytes | None]],
     answered: Callable[[KafkaError | None, object], None],
 ) -> None:
-    add: Callable[..., None] = producer.produce  # its stub refuses a list of headers that are all bytes
+    add: Callable[..., None] = producer.produce  # the stub rejects a list of headers with bytes values only
     while True:
         try:
             add(topic, value, key, partition, answered, headers=headers)
             return
         except BufferError:
-            with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the next record is told
+            with contextlib.suppress(*LOST_IN_A_CALLBACK):  # the next record reports the error
                 producer.poll(0.1)
 
 

@@ -1,1 +1,1 @@
-"""`onefold explain`: what made a row of a table."""
+"""`onefold explain`: the origin of a table row."""

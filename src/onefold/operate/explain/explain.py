@@ -1,7 +1,7 @@
-"""What made a row: its output record, the input record that caused it, the transaction of the processor, the batch of the sink,
-and the last records of the row.
+"""Trace a row: the output record, the input record that caused it, the processor's transaction, the sink's batch, and the last
+records of the row.
 
-Everything starts from the origin that is stored with the row, and no topic is read from its beginning. If Kafka has deleted a
+The search starts from the origin that is stored with the row, and reads no topic from its beginning. If Kafka has deleted a
 record, or does not answer, a note says so, and the rest is shown.
 """
 
@@ -35,11 +35,11 @@ from onefold.processor.core.owner import Owner
 from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import SOURCE_HEADER, TIMESTAMP_HEADER, TRACE_HEADER
 
-#: How many of the row's records are shown.
+#: The number of records shown for the row.
 LIMIT = 10
-#: For all questions to Kafka together.
+#: For all requests to Kafka together.
 PATIENCE_S = 30.0
-# A copy of a copy does not exist, and a pipeline that feeds itself may do so for ever.
+# A copy has no copies, but a feedback topic can continue the chain without end.
 _CAUSES_MAX = 8
 
 
@@ -59,15 +59,15 @@ def explain(
     Args:
         dsn: of the database.
         table: as `campaigns.totals`.
-        key: the columns of its key, as texts.
-        limit: how many records of the row are shown.
-        records_max: how many records are searched for them.
-        patience_s: the time-out of all questions to Kafka together.
-        role: of the database, whose rights are taken on where that is possible.
+        key: the key columns, as texts.
+        limit: the number of records shown for the row.
+        records_max: the number of records to search.
+        patience_s: the time-out of all requests to Kafka together.
+        role: the database role to assume for its rights, if the login may.
 
     Raises:
-        UserError: there is no such pipeline or table, the key is none of its, or the pipeline does not load; or rows come from a
-            decision log (exit code 3).
+        UserError: the pipeline or table is unknown, the key does not match the table, or the pipeline does not load; or rows
+            come from a decision log (exit code 3).
         psycopg.Error: the database does not answer.
     """
     began = time.monotonic()
@@ -134,7 +134,7 @@ class _Log:
     def explain(
         self, told: Explanation, row: FoundRow, origin: RecordPlace, limit: int, records_max: int
     ) -> RowIdentity | None:
-        """Fill in what Kafka has of a row, and return what its records have in common; None: its own record is gone."""
+        """Fill in the Kafka records of a row, and return the identity of the row's records; None: the output record is gone."""
         found = self._reader.at(origin)
         if isinstance(found, str):
             told.output = ShownRecord(str(origin), problem=found)
@@ -152,7 +152,7 @@ class _Log:
         return identity
 
     def recreated(self, topic: str, topic_id: str) -> list[str]:
-        """Say that the topic is not the one that the sink read."""
+        """Report a topic that was recreated since the sink read it."""
         if not self._reader.partitions(topic) or (now := self._reader.topic_ids([topic])[topic]) == topic_id:
             return []
         when = f"since the sink wrote this row (id {topic_id} then, {now} now)"
@@ -165,8 +165,8 @@ class _Log:
         return ShownRecord(str(stored.place), stored.at_ms, readable(stored.key), fields, raw, problem, trace)
 
     def _causes(self, stored: Stored) -> tuple[list[Cause], Stored | None]:
-        """Find the input record that caused an output, and what that is a copy of, or was caused by in its turn. The second of
-        the pair is that input record.
+        """Find the input record that caused an output, and then the original of each copy and the cause of each feedback
+        record. The second value of the pair is the first input record.
         """
         causes: list[Cause] = []
         event: Stored | None = None
@@ -212,7 +212,7 @@ class _Log:
             return len(found) > limit
 
         bounds = PartitionBounds(self._reader.bounds(topic, partition).start, offset)
-        # To look further than usual is to look through records of the usual size.
+        # A wider search by records is also a wider search by bytes.
         bytes_max = BYTES_MAX * max(1, records_max // RECORDS_MAX)
         looked = self._reader.backwards(topic, partition, bounds, take, records_max, bytes_max)
         told.looked = SearchedRange(f"{topic}/{partition}", looked.start, looked.whole, list(identity.values))

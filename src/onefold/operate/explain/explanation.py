@@ -1,4 +1,4 @@
-"""An explanation as a value: what the command prints, the page shows, and a program gets as JSON."""
+"""The explanation of a row as a value, for the command, the page and JSON."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ShownRecord:
-    """A record for people.
+    """A record for display.
 
     Attributes:
-        where: its topic, partition and offset.
-        at_ms: its timestamp, in milliseconds since 1970; None: it is not there.
-        key: as a text, None when it has none.
-        value: decoded, as JSON has it; None when it cannot be.
-        raw: its bytes as a text, where they cannot be decoded.
-        problem: why there is no record, or no value.
-        trace: its header `traceparent`, by which tracing systems know the event.
+        where: topic, partition and offset.
+        at_ms: the timestamp, in milliseconds since 1970; None: the record is missing.
+        key: as text; None: the record has no key.
+        value: the decoded value for JSON; None: undecodable.
+        raw: the bytes of an undecodable value, as text.
+        problem: why the record or the value is missing.
+        trace: the header `traceparent`, the id of the event in tracing systems.
     """
 
     where: str
@@ -31,7 +31,7 @@ class ShownRecord:
 
 @dataclass(frozen=True)
 class Cause:
-    """An input record, and how it led to the record before it: "caused by" or "a copy of"."""
+    """An input record, and its relation to the previous record: "caused by" or "a copy of"."""
 
     how: str
     record: ShownRecord
@@ -46,8 +46,8 @@ class Folded:
         number: of the transaction, or with replicas of the version.
         at: the progress record in the changelog.
         at_ms: the time of that record, in milliseconds since 1970.
-        exact: False: this transaction or one before it, of which the changelog keeps nothing any more.
-        state_command: the command that shows the key's state after it, or "".
+        exact: False: this transaction or an earlier one, because compaction has removed earlier progress records.
+        state_command: the command that shows the key's state after the transaction, or "".
     """
 
     task: int
@@ -70,8 +70,8 @@ class SinkBatch:
 
 @dataclass(frozen=True)
 class OutputStep:
-    """An output record of the row. `changed`: (before, after) of the fields that differ from the record before it; None: that
-    record was not found, or cannot be read.
+    """An output record of the row. `changed`: (before, after) for each field that differs from the previous record of the row;
+    None: the previous record was not found, or is undecodable.
     """
 
     output: ShownRecord
@@ -81,8 +81,8 @@ class OutputStep:
 
 @dataclass(frozen=True)
 class SearchedRange:
-    """Where the records of the row were looked for: from the origin back to `start`; `whole`: nothing older is there. `by`: the
-    fields that tell them from others; none: the key of the record.
+    """The range that was searched for records of the row: from the origin back to `start`. `whole`: the range reaches the
+    beginning of the partition. `by`: the fields that identify the row; empty: the record key.
     """
 
     where: str
@@ -93,14 +93,14 @@ class SearchedRange:
 
 @dataclass
 class Explanation:
-    """All that is known of a row.
+    """The explanation of a row.
 
     Attributes:
-        row: values as PostgreSQL writes them; None: there is no such row.
+        row: values as PostgreSQL prints them; None: the row does not exist.
         origin: topic/partition/offset.
-        history: the last records of the row, the newest first.
-        notes: what else has to be said, a sentence each.
-        records_read, bytes_read: of Kafka, for all of it.
+        history: the last records of the row, newest first.
+        notes: further remarks, a sentence each.
+        records_read, bytes_read: of Kafka, in total.
     """
 
     table: str
@@ -119,5 +119,5 @@ class Explanation:
     seconds: float = 0.0
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The explanation as JSON data."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}

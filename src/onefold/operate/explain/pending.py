@@ -1,4 +1,6 @@
-"""Records of a row that are not in PostgreSQL: not processed yet, not written yet, rejected by the sink, or a dead letter."""
+"""Find records of a row that are missing in PostgreSQL: not processed yet, not written yet, rejected by the sink, or dead
+letters.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,18 @@ from onefold.printable import printable
 from onefold.processor.core.values import SOURCE_HEADER
 from onefold.processor.runtime.dead_letters import REASON_HEADER
 
-# Of what is not written yet, for all partitions together: a record of the row is usually among the next.
+# The search limit for unwritten records, in all partitions together: the next record of the row is usually near.
 _RECORDS_MAX = 5_000
-# Of each partition of a dead-letter topic, the newest.
+# The newest records in each partition of a dead-letter topic.
 _DEAD_MAX = 200
 
 
 class PendingRecords:
-    """Looks for the records of a row. Every method returns sentences.
+    """Finds missing records of a row. Every method returns sentences.
 
     Args:
-        topics: those whose records fill the table.
-        landed: up to where the sink has written them.
+        topics: the topics that fill the table.
+        landed: the offsets that the sink has written.
         rejected: the newest records that the sink rejected.
     """
 
@@ -45,7 +47,7 @@ class PendingRecords:
         self._rejected = rejected
 
     def of_row(self, identity: RowIdentity, origin: RecordPlace | None) -> list[str]:
-        """Look for records that the sink rejected, or has not written yet. Raises `Silent`."""
+        """Find records that the sink rejected, or has not written yet. Raises `Silent`."""
         return [*self._rejections(identity), *self._unwritten(identity, origin)]
 
     def _rejections(self, identity: RowIdentity) -> list[str]:
@@ -76,7 +78,7 @@ class PendingRecords:
             for partition in range(self._reader.partitions(topic)):
                 batch = self._landed.get((topic, partition))
                 if batch is None and origin is not None:
-                    continue  # the sink has no offset for it: something else wrote the row
+                    continue  # the sink has no offset: the row has a different writer
                 bounds = self._reader.bounds(topic, partition)
                 start = max(bounds.start, batch.next_offset if batch is not None else 0)
                 behind += max(0, bounds.end - start)
@@ -100,7 +102,7 @@ class PendingRecords:
         return found
 
     def dead(self, key: Mapping[str, str | None], settings: Settings) -> list[str]:
-        """Look for dead letters with one of these texts as their Kafka key, among the newest. Raises `Silent`."""
+        """Find dead letters whose Kafka key is a value of the row's key, among the newest. Raises `Silent`."""
         keys = {value.encode() for value in key.values() if value is not None}
         found: list[Stored] = []
         for topic in self._values.topology.dead.values():
@@ -113,7 +115,7 @@ class PendingRecords:
         return self._told(found[-3:], settings) if found else []
 
     def _told(self, dead: Sequence[Stored], settings: Settings) -> list[str]:
-        """Say of dead letters why they are some, and whether they were replayed or dropped. Raises `Silent`."""
+        """Give the reasons of dead letters, and whether they were replayed or dropped. Raises `Silent`."""
         letters, told = DeadLetters(self._values.topology.name, settings), []
         try:
             receipts = letters.receipts()
@@ -128,7 +130,7 @@ class PendingRecords:
 
 
 def unprocessed(pipeline: str, settings: Settings) -> list[str]:
-    """Say how many input records the processor has not processed yet."""
+    """Count the input records that the processor has not processed yet."""
     found = lag.of(pipeline, settings)
     if not found.input_events:
         return []

@@ -1,4 +1,4 @@
-"""A row of a table, by its key: its values as texts, its origin, its batch, and what was rejected."""
+"""Read a row of a table by its key: values as texts, origin, batch, and the sink's rejected records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onefold.operate.merge_sql import ORIGIN
 from onefold.operate.record_reader import RecordPlace, Stored
 
 #: Columns of a table or view: name, type, whether it may be NULL, and its place in the key or NULL. The key is the primary key,
-#: or else the first unique index of columns alone.
+#: or else the first unique index of plain columns.
 COLUMNS = """
 WITH key AS (
     SELECT (indkey::int2[])[0:indnkeyatts - 1] AS columns FROM pg_index
@@ -33,20 +33,20 @@ FROM pg_attribute AS field LEFT JOIN key ON true
 WHERE field.attrelid = to_regclass(%(table)s) AND field.attnum > 0 AND NOT field.attisdropped
 ORDER BY field.attnum
 """
-# One question over an index; a view may have to add up its tables.
+# An indexed query is fast, but a view may have to aggregate its tables.
 _SETTINGS = {**postgres.READ_ONLY, "statement_timeout": "10s"}
-# The batch that begins last before the record.
+# The batch with the last start at or before the record.
 _BATCH = """
 SELECT writer, landed_at, first_offset, next_offset FROM onefold.batch
 WHERE sink = %s AND topic = %s AND partition = %s AND topic_id = %s AND first_offset <= %s ORDER BY first_offset DESC LIMIT 1
 """
 _TEXTS = ("text", "character varying", "character")
-# Of what was set aside: the newest. A thousand have one cause.
+# The newest rejected records. More of them usually have the same cause.
 REJECTED_MAX = 200
 
 
 class KeyColumn(NamedTuple):
-    """A column. `place`: in the key, or None."""
+    """A column. `place`: the position in the key, or None."""
 
     name: str
     type: str
@@ -56,12 +56,12 @@ class KeyColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A row that was looked for.
+    """The result of the search for a row.
 
     Attributes:
-        key: the columns of the key that tell it from others, and their values.
-        values: of all columns, as Postgres writes them; None: there is no such row.
-        origin: the record that it says it came from. None: the table does not keep that.
+        key: the columns of the key, and their values.
+        values: of all columns, as PostgreSQL prints them; None: the row does not exist.
+        origin: the source record according to the row. None: the table has no origin columns.
     """
 
     columns: tuple[KeyColumn, ...]
@@ -72,13 +72,14 @@ class FoundRow:
 
 @dataclass(frozen=True)
 class RowIdentity:
-    """What the records of a row have in common.
+    """The common properties of a row's records.
 
     Attributes:
-        texts: the columns of the row's key. One that is NULL stands for all, as in a table of sums, and is left out.
-        values: of the fields of these names, in the row's own record. For a column of text it is the row's text: the last record
-            of a sum may have left this row for another one, and has the text of that one.
-        kafka_key: of that record. It is compared if a record lacks one of the fields, because the merge computes the column.
+        texts: the key columns of the row. A NULL column stands for all values, as in a table of sums, and is left out.
+        values: the fields with these names in the row's own record. A text column has the text of the row, because the last
+            record of a sum may have moved from this row to another, and then names the other row.
+        kafka_key: the key of the row's own record. It is compared if a record lacks a field, because the merge computes the
+            column.
     """
 
     texts: Mapping[str, str]
@@ -87,7 +88,7 @@ class RowIdentity:
 
     @staticmethod
     def of(row: FoundRow, fields: Mapping[str, Any] | None = None, kafka_key: bytes | None = None) -> RowIdentity:
-        """Take it from a row with this record, or from the key that was asked for."""
+        """Create the identity from a row and its record, or from the requested key."""
         texts = {name: value for name, value in row.key.items() if value is not None}
         types = {column.name: column.type for column in row.columns}
         values = {
@@ -98,7 +99,7 @@ class RowIdentity:
         return RowIdentity(texts, values, kafka_key)
 
     def has(self, stored: Stored, fields: Mapping[str, Any] | None) -> bool:
-        """Whether the record is of the row. `fields`: None if the record cannot be decoded."""
+        """Whether a record belongs to the row. `fields`: None if the record is undecodable."""
         known = {name: fields[name] for name in self.texts if name in fields} if fields is not None else {}
         if not all(self._is_same(name, value) for name, value in known.items()):
             return False
@@ -112,7 +113,7 @@ class RowIdentity:
 
 
 class RejectedOutput(NamedTuple):
-    """An output record that was set aside, and why."""
+    """An output record that the sink rejected, and the reason."""
 
     place: RecordPlace
     reason: str
@@ -122,13 +123,13 @@ class RejectedOutput(NamedTuple):
 
 @contextmanager
 def reading(dsn: str, role: str | None = None) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that cannot write, in one snapshot.
+    """Open a read-only connection with one snapshot.
 
     Args:
-        role: whose rights to take on, where that is possible.
+        role: the role to assume for its rights, if the login may.
 
     Raises:
-        psycopg.Error: Postgres does not answer.
+        psycopg.Error: PostgreSQL does not answer.
     """
     with postgres.connect(dsn, "onefold explain", settings=_SETTINGS) as made:
         if role is not None:
@@ -140,10 +141,10 @@ def reading(dsn: str, role: str | None = None) -> Iterator[psycopg.Connection[An
 
 
 def find(connection: psycopg.Connection[Any], schema: str, name: str, given: Mapping[str, str]) -> FoundRow:
-    """The row with these values of its key. A key column that may be NULL, and is not given, is NULL.
+    """Find the row with these key values. A nullable key column without a given value is NULL.
 
     Raises:
-        UserError: there is no such table, or the key is none of its.
+        UserError: the table does not exist, or the key does not match the table.
     """
     table = sql.Identifier(schema, name)
     found = connection.execute(COLUMNS, {"table": table.as_string(connection)}).fetchall()
@@ -210,7 +211,7 @@ def _condition(name: str, kind: str, value: str | None) -> sql.Composable:
     column = sql.Identifier("stored", name)
     if value is None:
         return sql.SQL("{} IS NULL").format(column)
-    # The type is the catalogue's text.
+    # The type name comes from the catalogue.
     return sql.SQL("{} = CAST({} AS {})").format(column, value, sql.SQL(kind))
 
 
@@ -220,10 +221,11 @@ def _origin(values: Mapping[str, str | None]) -> RecordPlace | None:
 
 
 def batch(connection: psycopg.Connection[Any], sink: str, place: RecordPlace, topic_id: str) -> SinkBatch | None:
-    """Ask `onefold.batch` for the batch that wrote a record. None: it is not there (any more), or the login may not read it.
+    """Find the batch that wrote a record in `onefold.batch`. None: the batch is not there (any more), or the login may not read
+    the table.
 
     Args:
-        topic_id: of the topic that was written: a recreated topic has other records at these offsets.
+        topic_id: of the topic that was written: a recreated topic has different records at these offsets.
     """
     allowed = connection.execute("SELECT has_table_privilege(to_regclass('onefold.batch'), 'SELECT')").fetchone()
     if allowed != (True,):
@@ -236,7 +238,7 @@ def batch(connection: psycopg.Connection[Any], sink: str, place: RecordPlace, to
 
 
 def rejected(connection: psycopg.Connection[Any], sink: str) -> list[RejectedOutput]:
-    """The newest records that the sink could not land, at most `REJECTED_MAX`; [] before its first table was made."""
+    """The newest records that the sink rejected, at most `REJECTED_MAX`; [] before the tables of the sink exist."""
     if connection.execute("SELECT to_regclass('onefold.rejected')").fetchone() == (None,):
         return []
     asked = (

@@ -1,7 +1,7 @@
-"""The processor's transaction that processed an input record, as far as the changelog still has it.
+"""Find the processor's transaction that processed an input record, as long as the changelog holds it.
 
-The changelog is compacted: of progress records only the last one is kept for ever. So of an old record it may be known only
-that this transaction, or one before it, processed it.
+Compaction keeps only the last progress record of the changelog. So for an old record the answer may be inexact: this
+transaction, or an earlier one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY, Topology
 from onefold.processor.runtime.changelog import STATE, TaskProgress
 
-# A transaction's states come before its progress; there are at most as many as the records that it processed.
+# The states of a transaction precede its progress record. A transaction has at most as many states as input records.
 _RECORDS_MAX = 100_000
 _BYTES_MAX = 16_000_000
-# The progress of the transaction before lies two offsets before this one's first record: itself, and a marker.
+# The previous progress record is two offsets before the first record of this transaction: the record and a commit marker.
 _BACK = 20
 
 
 def of_changelog(
     reader: LogReader, topology: Topology, source: RecordPlace, written_ms: int, key: str | None
 ) -> Folded | str:
-    """Find the transaction that processed the record at `source`, or say why it is not known.
+    """Find the transaction that processed the record at `source`, or say why the transaction is unknown.
 
     Args:
-        written_ms: the time of its output, in milliseconds since 1970. The changelog is read from there.
-        key: of the state, where it is known.
+        written_ms: the time of the output record, in milliseconds since 1970. The search in the changelog starts there.
+        key: of the state, if known.
 
     Raises:
         Silent: Kafka does not answer.

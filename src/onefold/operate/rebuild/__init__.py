@@ -1,1 +1,1 @@
-"""`onefold rebuild`: tables recreated from the log."""
+"""`onefold rebuild`: recreate tables from the log."""

@@ -1,12 +1,12 @@
-"""Make the tables of a pipeline anew from the log, beside the live ones, and write to these what differs.
+"""Rebuild the tables of a pipeline from the log in a temporary database, and write the differing rows to the live tables.
 
-A sink lands the whole log in a database of its own, by the statements that fill the live tables. When it has come at least as far
-as the live ledger, one transaction holds the ledger's positions, compares the tables, writes the rows that differ, and moves the
-positions to where the new rows stand. Whoever reads the tables sees them of before, and then those of afterwards; the live sink
-waits, and goes on from the new positions. A rebuild that dies has changed nothing.
+A sink writes the whole log to a separate database, with the statements of the live tables. The copy has to reach at least the
+positions in the live ledger. Then one transaction locks the ledger positions, compares the tables, and writes the differing
+rows. It also sets the positions to the offsets of the new rows. Readers of the tables see either all old rows or all new rows.
+The live sink waits, and continues from the new positions. A failed rebuild changes nothing.
 
-A rebuild since a time replaces only rows that records since then have made. Older rows, on both sides, stay; positions move all
-the same, for what came later has changed no such row.
+A rebuild since a time replaces only rows that records since then have produced. Older rows stay, in both databases. The
+positions move as in a full rebuild, because later records have not changed the older rows.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from onefold.processor.io import admin
 from onefold.spark_sink.kafka.topics import KafkaTopics
 from onefold.spark_sink.landing import batch_history, ledger
 
-# A sink that lands beside needs a second or two for what has just arrived; it is waited for with the live one held up.
+# The copying sink needs a second or two for new records, while the live sink is blocked.
 _LEVEL_S = 20.0
-# So few offsets it lands in less than that.
+# The copying sink writes this number of offsets within that time.
 _NEARLY_LEVEL = 20_000
 _LOOK_AGAIN_S = 0.2
-# Somebody else's statement that writes to a table is waited for so long.
+# The time-out for table locks that other sessions hold.
 _LOCK_TIMEOUT = "10s"
-_NAME_MAX = 63  # bytes of a name in Postgres
+_NAME_MAX = 63  # bytes of a name in PostgreSQL
 _REJECTED = ("sink", "topic", "partition", "offset", "reason", "value")
-# A statement of a sink, which may hold the locks of a table, takes two minutes at most.
+# A sink's statement, which may hold table locks, takes at most two minutes.
 _PATIENCE_S = 150.0
-# A row that a policy hides would be inserted once more: a question that a policy changes ends with an error.
+# Row security would hide rows, and hidden rows would be inserted twice: with `off` such a query fails instead.
 _SETTINGS = {"row_security": "off"}
 _LOCALE = """
 SELECT pg_encoding_to_char(encoding), datcollate, datctype, datlocprovider,
@@ -59,12 +59,12 @@ FROM pg_database WHERE datname = current_database()
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild has changed, or would change.
+    """The changes of a rebuild, or of a dry run.
 
     Attributes:
-        tables: that were compared, rejected records last.
-        kept: tables that no rebuild can fill: without a key, and without the record that each row comes from.
-        held_s: how long the live sink was held up.
+        tables: the compared tables, rejected records last.
+        kept: tables that a rebuild cannot fill: without a key, and without origin columns.
+        held_s: how long the live sink was blocked.
     """
 
     domain: str
@@ -74,19 +74,19 @@ class Rebuilt:
 
     @property
     def differing(self) -> int:
-        """Rows of which a reader saw something else before."""
+        """The number of rows whose contents changed for readers."""
         return sum(one.changed + one.added + one.deleted for one in self.tables)
 
     def as_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """The result as JSON data."""
         return {**asdict(self), "differing": self.differing}
 
 
 class Rebuild:
-    """One pipeline's. Methods raise UserError, with one sentence.
+    """The rebuild of one pipeline. Methods raise UserError, with one sentence.
 
     Args:
-        since_ms: replace only rows that records of this time or a later one have made, in milliseconds since 1970; None: all.
+        since_ms: replace only rows from records of this time or later, in milliseconds since 1970; None: all.
     """
 
     def __init__(self, domain: str, settings: Settings, since_ms: int | None = None) -> None:
@@ -108,11 +108,12 @@ class Rebuild:
 
     @contextmanager
     def beside(self) -> Iterator[str]:
-        """The DSN of an empty database, which goes at the end. One that a killed rebuild has left goes first.
+        """The DSN of an empty temporary database, dropped at the end. The leftover database of a killed rebuild is dropped
+        first.
 
         Raises:
-            UserError: the pipeline is paused, another rebuild is under way, the tables cannot be compared, or records that made
-                rows are gone (all exit code 3); or the database user may not make databases.
+            UserError: the pipeline is paused, another rebuild runs, the tables cannot be compared, or source records are gone
+                (all exit code 3); or the database user may not create databases.
         """
         if (pause := pausing.known(self._settings, [self.name]).get(self.name)) is not None:
             raise UserError(
@@ -128,7 +129,7 @@ class Rebuild:
                     f"there are no tables of {self.name} in this database yet",
                     "Start a sink: it makes them.",
                 )
-            # What cannot be done is said before hours of work.
+            # Refuse before hours of work.
             self._tables(keeper)
             self._refuse_what_is_not_whole()
             self._since(keeper)
@@ -146,11 +147,11 @@ class Rebuild:
                 keeper.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def wait(self, beside: str, running: Callable[[], None], say: Callable[[str], None]) -> None:
-        """Until the tables in `beside` are as good as level with the live ones.
+        """Wait until the tables in `beside` have almost caught up with the live tables.
 
         Args:
-            running: raises when the sink that fills them has ended.
-            say: is told how far it is.
+            running: raises if the sink that fills `beside` has ended.
+            say: called with progress messages.
         """
         while True:
             running()
@@ -167,12 +168,12 @@ class Rebuild:
             time.sleep(_LOOK_AGAIN_S)
 
     def replace(self, beside: str, *, dry_run: bool = False, level_s: float = _LEVEL_S) -> Rebuilt | None:
-        """Make the live tables what those in `beside` are, and the ledger too. None: these have not come as far in time; wait
+        """Make the live tables and the ledger equal to the copy in `beside`. None: the copy did not catch up in time; wait
         again.
 
         Args:
-            dry_run: take it back at the end, when it is known what differs.
-            level_s: how long those in `beside` may take for it.
+            dry_run: roll back at the end, after the comparison.
+            level_s: the time limit for the copy to catch up.
         """
         with _postgres(self._dsn) as live:
             began = time.monotonic()
@@ -197,7 +198,7 @@ class Rebuild:
     def _replaced(
         self, live: psycopg.Connection[Any], beside: str, level_s: float
     ) -> tuple[tuple[Replaced, ...], tuple[str, ...]] | None:
-        # However long it takes: whoever set limits for this user did not think of a rebuild.
+        # No time limit: limits of this user are not made for a rebuild.
         live.execute("SET LOCAL statement_timeout = 0")
         live.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         live.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
@@ -206,7 +207,7 @@ class Rebuild:
         tables, kept = self._tables(live)
         with _postgres(beside) as other:
             while True:
-                # One moment of all tables and of the ledger.
+                # One snapshot of all tables and of the ledger.
                 with other.transaction():
                     other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     at = offsets.landed_over(other, self.name)
@@ -223,7 +224,7 @@ class Rebuild:
             live.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.SQL(table.name)))
         mine = sql.SQL("sink = {}").format(sql.Literal(self.name))
         rejected = part_of(described(live, "onefold.rejected"), _REJECTED, mine)
-        # The columns that this version knows: an earlier one may have left others.
+        # The columns of this version: an earlier version may have left other columns.
         known = described(other, ledger.TABLE)
         begun, before = self._since(live), ledger.positions(live, self.name)
         every = [replace(same(table, described(other, table.name)), begun=begun) for table in tables]
@@ -234,7 +235,9 @@ class Rebuild:
         return tuple(done[:-1])
 
     def _goal(self, live: psycopg.Connection[Any] | None = None) -> Mapping[Place, int]:
-        """Per partition the offset that has to have been landed: what the live tables have, and what was there at the start."""
+        """The offset by partition that the copy must reach: the position of the live tables, and the end of the log at the
+        start.
+        """
         if self._ends is None:
             with said(self._kafka):
                 self._ends = offsets.stable_ends(self._kafka, self._reads)
@@ -244,7 +247,7 @@ class Rebuild:
         else:
             held = offsets.last_batches(live, self.name)
         ids = self._ids()
-        # Of a topic that was made anew nothing has to be there but what it holds.
+        # For a recreated topic only the end of the log counts.
         same_log = {place: at.next_offset for place, at in held.items() if ids.get(place[0]) == at.topic_id}
         return {place: max(end, same_log.get(place, 0)) for place, end in self._ends.items()}
 
@@ -253,10 +256,10 @@ class Rebuild:
             return admin.ask_topic_ids(self._kafka, self._reads)()
 
     def _since(self, live: psycopg.Connection[Any]) -> tuple[tuple[str, int, int], ...]:
-        """Per partition from which offset on its records have made what is replaced: what has not landed yet always has. (): all.
+        """The first offset by partition whose rows are replaced: unwritten records always count. (): all rows.
 
         Raises:
-            UserError: the offsets of the live tables are those of another topic, or of a decision log (exit code 3).
+            UserError: the offsets of the live tables belong to a recreated topic, or to a decision log (exit code 3).
         """
         if self._since_ms is None:
             return ()
@@ -280,7 +283,7 @@ class Rebuild:
         )
 
     def _refuse_what_is_not_whole(self) -> None:
-        """Raises UserError (exit code 3) when rows may have come from records that are gone: they would be deleted."""
+        """Raises UserError (exit code 3) if source records of rows may be gone: a rebuild would delete such rows."""
         try:
             with closing(KafkaTopics(self._settings.kafka(), self._settings.librdkafka)) as topics:
                 begun = {place: reach.start for place, reach in topics.reach(self._reads).items() if reach.start > 0}
@@ -303,8 +306,8 @@ class Rebuild:
             )
 
     def _processors_behind(self) -> int:
-        """Where the outputs were made anew, or rows come from a decision log: how many offsets of the inputs that were there at
-        first are not folded. Tables that are replaced before would go back in time.
+        """The unprocessed offsets of the inputs, up to their ends at the first call. Counted only for recreated outputs, or for
+        rows from a decision log: an earlier replacement would restore old rows.
         """
         if self._ends is not None:
             return 0
@@ -322,10 +325,10 @@ class Rebuild:
         return sum(max(0, min(end, self._inputs.get(place, 0)) - reached) for place, (reached, end) in found.items())
 
     def _tables(self, connection: psycopg.Connection[Any]) -> tuple[list[ComparedTable], tuple[str, ...]]:
-        """Those that a rebuild can fill, and the names of those that it cannot.
+        """The tables that a rebuild can fill, and the names of the remaining tables.
 
         Raises:
-            UserError: exit code 3: a table has rows that can be told apart only by themselves, or rows of another pipeline.
+            UserError: exit code 3: a table has origin columns but no key, or has rows of another pipeline.
         """
         others = [one for one in pipelines.found().pipelines.values() if one.name != self.name]
         shared = {merge_sql.parts(name): other.name for other in others for name in merge_sql.written(other)}
@@ -351,7 +354,7 @@ class Rebuild:
 
 
 def _make_database(keeper: psycopg.Connection[Any], name: str) -> None:
-    """Empty, and with the order of texts that the live one has: merges may compare by it."""
+    """Create an empty database with the locale of the live database, because merges may compare texts."""
     encoding, collate, ctype, provider, locale = keeper.execute(_LOCALE).fetchone() or ("", "", "", "c", None)
     parts = [sql.SQL("ENCODING {} LC_COLLATE {} LC_CTYPE {}").format(*map(sql.Literal, (encoding, collate, ctype)))]
     if provider != "c":
@@ -372,7 +375,7 @@ def _make_database(keeper: psycopg.Connection[Any], name: str) -> None:
 
 
 def _landed(dsn: str, sink: str) -> dict[Place, int]:
-    """{} before the sink has made its tables."""
+    """The positions of a sink; {} before its tables exist."""
     try:
         return offsets.landed(dsn, sink)
     except psycopg.Error as error:
@@ -381,7 +384,7 @@ def _landed(dsn: str, sink: str) -> dict[Place, int]:
 
 @contextmanager
 def _postgres(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of its own, in autocommit mode."""
+    """A new connection in autocommit mode."""
     try:
         with postgres.connect(dsn, "onefold rebuild", settings=_SETTINGS, patience_s=_PATIENCE_S) as connection:
             yield connection

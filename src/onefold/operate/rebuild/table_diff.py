@@ -1,8 +1,7 @@
-"""Make tables of one database what they are in another one, row by row, in a transaction of the caller's.
+"""Make tables of one database equal to tables of another, row by row, in the caller's transaction.
 
-Only rows that differ are written: readers see the rows of before until the commit, and wait for nothing; views, rights and
-foreign keys stay what they are; and what was right already costs no write. The tables may not change meanwhile, so other writers
-wait.
+Only differing rows are written. Readers see the old rows until the commit, and wait for nothing. Views, rights and foreign keys
+stay, and equal rows cost no write. The tables must not change meanwhile, so other writers wait.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from onefold.error_codes import Code
 from onefold.exit_codes import REFUSED
 from onefold.operate.merge_sql import ORIGIN
 
-#: Rows of each table that a report shows.
+#: Rows of each table in a report.
 EXAMPLES_MAX = 5
 
-# The columns that are filled by what is inserted, with their types: none that Postgres computes or counts by itself.
+# The writable columns with their types, without generated and identity columns.
 _COLUMNS = """
 SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity = ''
 ORDER BY attnum
 """
-# Of the primary key, or else of the first unique index of columns alone that takes no two rows with the same NULLs.
+# The primary key, or else the first unique index of plain columns that rejects equal rows with NULLs.
 _KEY = """
 SELECT array(SELECT attname FROM pg_attribute, unnest((indkey::int2[])[0:indnkeyatts - 1]) AS number
              WHERE attrelid = indrelid AND attnum = number)::text[]
@@ -44,7 +43,7 @@ ORDER BY indisprimary DESC, indexrelid LIMIT 1
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """A column, as both databases have it."""
+    """A column in both databases."""
 
     name: str
     type: str
@@ -53,15 +52,15 @@ class ComparedColumn:
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table, or a part of one, that is in both databases.
+    """A table, or a part of one, in both databases.
 
     Attributes:
-        name: as a statement may have it.
-        columns: those that are compared and written; the others of a new row get their defaults.
-        key: the names of those by which a row is found.
-        where: which rows of the table these are. None: all.
-        begun: (topic, partition, offset): rows that name an earlier record of such a partition as their origin, here and there,
-            are left out. It says nothing of a table that keeps no origins.
+        name: as written in a statement.
+        columns: the columns to compare and write; other columns of a new row get their defaults.
+        key: the names of the columns that identify a row.
+        where: a condition for the rows. None: all.
+        begun: (topic, partition, offset): rows with an earlier origin in such a partition are left out, in both databases.
+            Without effect for a table without origin columns.
     """
 
     name: str
@@ -72,23 +71,23 @@ class ComparedTable:
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
     def values(self) -> list[str]:
-        """The names of those that are neither of the key nor say which record made the row."""
+        """The names of the columns that are neither key nor origin columns."""
         return [name for name in self.names if name not in self.key and name not in ORIGIN]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that differs.
+    """A differing row.
 
     Attributes:
-        kind: changed, added or deleted, by whoever makes the table right.
-        key: the names and texts of its key's columns.
-        columns: of a changed row, per column that differs the text of before and the one of afterwards.
+        kind: changed, added or deleted, in the live table.
+        key: the key columns, with values as texts.
+        columns: of a changed row: the old and the new text of each differing column.
     """
 
     kind: str
@@ -98,13 +97,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What became of a table.
+    """The result for a table.
 
     Attributes:
-        rows: that it has now; of a table with `begun`, those that are not left out.
-        changed: rows of which a value differed.
-        moved: rows of which nothing differed but the record that they name as their origin.
-        examples: a few of the first three kinds.
+        rows: the number of rows now; with `begun`, without the rows that are left out.
+        changed: rows with a differing value.
+        moved: rows that differ only in their origin.
+        examples: a few changed, deleted and added rows.
     """
 
     table: str
@@ -117,12 +116,12 @@ class Replaced:
 
     @property
     def differs(self) -> bool:
-        """Whether a reader saw something else before."""
+        """Whether the contents changed for readers."""
         return bool(self.changed or self.added or self.deleted)
 
 
 def described(connection: psycopg.Connection[Any], name: str) -> ComparedTable:
-    """The table of that name. Its key is empty when it has none."""
+    """Read the columns and the key of a table. The key is empty if there is none."""
     columns = tuple(ComparedColumn(*row) for row in connection.execute(_COLUMNS, (name,)).fetchall())
     key = connection.execute(_KEY, (name,)).fetchone()
     known = {column.name for column in columns}
@@ -130,7 +129,7 @@ def described(connection: psycopg.Connection[Any], name: str) -> ComparedTable:
 
 
 def same(live: ComparedTable, other: ComparedTable) -> ComparedTable:
-    """The table, when both databases have it alike. Raises UserError (exit code 3) with what differs."""
+    """The table, if equal in both databases. Raises UserError (exit code 3) with the difference."""
     theirs = {column.name: column.type for column in other.columns}
     for column in live.columns:
         if theirs.get(column.name) != column.type:
@@ -153,13 +152,13 @@ def _unlike(table: str, what: str) -> UserError:
 def replace_rows(
     live: psycopg.Connection[Any], other: psycopg.Connection[Any], table: ComparedTable, number: int
 ) -> Replaced:
-    """Write to the table in `live` what differs from `other`, both within a transaction of the caller's.
+    """Write the differences from `other` to the table in `live`, in transactions of the caller.
 
     Args:
-        number: of the table among those of this transaction.
+        number: of the table within the transaction.
 
     Raises:
-        psycopg.Error: a type that cannot be compared, a constraint of somebody else, or a server that is away.
+        psycopg.Error: a type without comparison, a constraint, or a server that does not answer.
     """
     names, stage = _list(table.names), sql.Identifier("pg_temp", f"onefold_rebuilt_{number}")
     made = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
@@ -177,7 +176,7 @@ def replace_rows(
 
 
 class _Statements:
-    """What compares a table, called `held`, with its stage, called `wanted`."""
+    """The statements that compare a table (alias `held`) with its stage (alias `wanted`)."""
 
     def __init__(self, table: ComparedTable, stage: sql.Composable) -> None:
         self._table = table
@@ -215,7 +214,7 @@ class _Statements:
         return Replaced(table.name, rows, changed, added, deleted, moved, examples)
 
     def _update(self, live: psycopg.Connection[Any], differing: Sequence[str]) -> int:
-        """The whole row where one of these columns differs: where a value does, it has come from another record too."""
+        """Update the whole row if one of these columns differs: a row with a differing value also has a different origin."""
         written = [name for name in self._table.names if name not in self._table.key]
         sets = sql.SQL(", ").join(
             sql.SQL("{} = {}").format(sql.Identifier(name), sql.Identifier("wanted", name)) for name in written
@@ -227,7 +226,7 @@ class _Statements:
         ).rowcount
 
     def _examples(self, live: psycopg.Connection[Any]) -> Iterator[Difference]:
-        """Before anything is written."""
+        """Yield examples of differences. Call before any write."""
         values = self._table.values
         if values:
             columns = [*_texts("held", self._table.key), *_texts("held", values), *_texts("wanted", values)]
@@ -266,7 +265,7 @@ class _Statements:
 
 
 def _earlier(alias: str, begun: Sequence[tuple[str, int, int]]) -> sql.Composable:
-    """Whether the row's origin lies before these offsets. One that names no record of these partitions does not."""
+    """Whether the row's origin is before these offsets. False for a row without an origin in these partitions."""
     began = sql.SQL(", ").join(sql.SQL("({}, {}, {})").format(*map(sql.Literal, place)) for place in begun)
     return sql.SQL(
         'EXISTS (SELECT FROM (VALUES {0}) AS began (topic, partition, "offset") WHERE began.topic = {1}.topic'
@@ -278,7 +277,7 @@ def _equal(name: str, nullable: bool) -> sql.Composable:
     held, wanted = sql.Identifier("held", name), sql.Identifier("wanted", name)
     if not nullable:
         return sql.SQL("{} = {}").format(held, wanted)
-    # As IS NOT DISTINCT FROM, in a way by which Postgres can join more than row by row.
+    # Equivalent to IS NOT DISTINCT FROM, in a form that PostgreSQL can use for hash and merge joins.
     return sql.SQL("({0} IS NULL) = ({1} IS NULL) AND coalesce({0}::text, '') = coalesce({1}::text, '')").format(
         held, wanted
     )
@@ -301,5 +300,5 @@ def _texts(alias: str, names: Sequence[str]) -> list[sql.Composable]:
 
 
 def part_of(table: ComparedTable, names: Sequence[str], where: sql.Composable) -> ComparedTable:
-    """Some rows of the table, and of its columns."""
+    """A part of a table: some rows, and some columns."""
     return replace(table, columns=tuple(column for column in table.columns if column.name in names), where=where)

@@ -1,1 +1,1 @@
-"""`onefold reset`: the results of a pipeline deleted, so that it starts over."""
+"""`onefold reset`: delete the results of a pipeline to start over."""

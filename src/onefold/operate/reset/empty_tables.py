@@ -1,4 +1,4 @@
-"""What a reset does in PostgreSQL: empty the tables that a pipeline's merges write to, and forget what was landed and done."""
+"""The PostgreSQL part of a reset: empty the tables of a pipeline's merges, and forget positions and finished jobs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from onefold.exit_codes import REFUSED
 from onefold.operate import merge_sql, pipelines
 from onefold.spark_sink.landing import known_schemas, ledger
 
-# A table that somebody reads for so long is said to be in use.
+# A table with a reader's lock for this time is reported as in use.
 _LOCK_TIMEOUT = "10s"
-# Those of a schema; and what has a name, unless it is the engine's own, with whether it is a table.
+# The tables of a schema; and an object by name, outside the engine's schema, with whether it is a table.
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p')"
 _NAMED = (
     "SELECT oid::regclass::text, relkind IN ('r', 'p') FROM pg_class"
     " WHERE oid = to_regclass(%s) AND relnamespace IS DISTINCT FROM to_regnamespace('onefold')"
 )
-# The foreign keys of other tables on these: with such a one PostgreSQL empties none of them.
+# Foreign keys of other tables on the given tables: PostgreSQL refuses TRUNCATE because of a foreign key.
 _HELD = (
     "SELECT conname, conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'"
     " AND conparentid = 0 AND confrelid = ANY(%(tables)s::regclass[]) AND conrelid <> ALL(%(tables)s::regclass[])"
@@ -42,7 +42,7 @@ def of_schema(connection: psycopg.Connection[Any], name: str) -> set[str]:
 
 
 def written(connection: psycopg.Connection[Any], name: str) -> dict[str, int]:
-    """By name the tables that a pipeline's merges write to, and how many rows each has. Raises UserError (exit code 3) when they
+    """The tables that a pipeline's merges write to, with their numbers of rows. Raises UserError (exit code 3) if a table
     cannot be emptied.
     """
     found = []
@@ -67,7 +67,7 @@ def written(connection: psycopg.Connection[Any], name: str) -> dict[str, int]:
 
 
 def jobs(connection: psycopg.Connection[Any], queues: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By queue how many of its jobs are pending, and how many are done."""
+    """The numbers of pending and finished jobs by queue."""
     if not _is_there(connection, "onefold.done"):
         return dict.fromkeys(queues, (0, 0))
     counted = connection.execute(_COUNTS, (list(queues),)).fetchall()
@@ -75,19 +75,19 @@ def jobs(connection: psycopg.Connection[Any], queues: Collection[str]) -> dict[s
 
 
 def empty(connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, queues: Collection[str]) -> None:
-    """Empty the tables, and forget what was landed and which jobs are done.
+    """Empty the tables, and forget positions and finished jobs.
 
     Args:
         connection: in a transaction.
         keep_tables: leave rows and positions.
-        queues: whose jobs are forgotten.
+        queues: the queues of the jobs to forget.
     """
     connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
     tables: Mapping[str, int] = {} if keep_tables else written(connection, name)
     if tables:
         names = sql.SQL(", ").join(map(_identifier, tables))
         connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(names))
-    # Else nothing was ever prepared here.
+    # Else the database was never prepared.
     if _is_there(connection, "onefold.applied"):
         if not keep_tables:
             ledger.forget(connection, name)
@@ -100,7 +100,7 @@ def empty(connection: psycopg.Connection[Any], name: str, *, keep_tables: bool, 
 
 @contextmanager
 def transaction(dsn: str, hint: str) -> Iterator[psycopg.Connection[Any]]:
-    """Over a connection of its own; what fails becomes one sentence, and changes nothing."""
+    """A transaction on a new connection. Any error rolls back, and becomes one sentence."""
     try:
         with postgres.connect(dsn, "onefold reset", autocommit=False) as connection:
             yield connection
@@ -118,5 +118,5 @@ def _rows(connection: psycopg.Connection[Any], table: str) -> int:
 
 
 def _identifier(name: str) -> sql.Composable:
-    # As regclass gives it: quoted where that is needed, and fit to be put into a statement as it is.
+    # The text comes from regclass, quoted where needed, and is safe in a statement.
     return sql.SQL(name)

@@ -1,4 +1,4 @@
-"""What a reset deletes, as it is shown before; and what it has to be told of a pipeline's jobs."""
+"""The plan of a reset, shown before the reset; and the protocol for a pipeline's jobs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 
 class ResetJobs(Protocol):
-    """What a reset has to know of a pipeline's jobs. Methods raise UserError.
+    """The jobs of a pipeline, for a reset. Methods raise UserError.
 
     Attributes:
-        queues: the topics of its jobs.
-        topics: what its workers write: beside the queues, and the inputs that nobody but they write.
-        reports: these inputs.
-        groups: the consumer groups of its workers.
+        queues: the topics of the jobs.
+        topics: the topics of the workers: the topics beside the queues, and inputs that only the workers write.
+        reports: the inputs in `topics`.
+        groups: the consumer groups of the workers.
     """
 
     queues: Sequence[str]
@@ -23,33 +23,33 @@ class ResetJobs(Protocol):
     groups: Sequence[str]
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
-        """What `start_over` would do outside of Kafka and PostgreSQL, a sentence each."""
+        """The actions of `start_over` outside of Kafka and PostgreSQL, a sentence each."""
 
     def start_over(self, *, inputs: bool, still: Callable[[], None]) -> None:
-        """Remove what the jobs have made there; again after it was cut off anywhere.
+        """Remove the side effects of the jobs. Repeatable after any interruption.
 
         Args:
-            inputs: those go too.
-            still: raises UserError when the reset's session has ended; asked right before whatever is removed.
+            inputs: whether the reset also deletes the inputs.
+            still: raises UserError if the reset's session has ended; called immediately before each removal.
         """
 
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset deletes, and what it leaves.
+    """The objects that a reset deletes or keeps.
 
     Attributes:
-        topics: that are deleted, the changelog last, each with how many offsets it holds; inputs among them when asked for.
+        topics: deleted topics, the changelog last, with their numbers of offsets; with inputs on request.
         group: the consumer group.
-        tables: that are emptied, each with about how many rows it has.
+        tables: emptied tables, with the numbers of rows.
         kept: other tables of the pipeline's schema: no merge writes to them.
-        positions: rows of the ledger.
-        inputs: the topics that are read from the beginning afterwards, with how many offsets each holds.
-        replayed: records of the inputs that are there twice, because they were dead letters and were replayed.
-        dropped: records of the inputs that were dead letters and were dropped.
-        rebuilt: tables that keep their rows until they are rebuilt.
-        jobs: by queue how many jobs are forgotten that are pending, and that are done.
-        effects: what the effects of its jobs remove, a sentence each.
+        positions: the number of ledger rows.
+        inputs: the topics to process again from the beginning, with their numbers of offsets.
+        replayed: input records that exist twice after the replay of dead letters.
+        dropped: input records that were dead letters and were dropped.
+        rebuilt: tables to fill by a rebuild, with the old rows until then.
+        jobs: the numbers of pending and of finished jobs to forget, by queue.
+        effects: the removals of side effects, a sentence each.
     """
 
     domain: str
@@ -66,5 +66,5 @@ class ResetPlan:
     dropped: int = 0
 
     def as_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """The plan as JSON data."""
         return asdict(self)

@@ -1,21 +1,20 @@
-"""Start a pipeline over: delete all that was derived from its inputs, so that it begins with them anew.
+"""Reset a pipeline: delete all data derived from its inputs, so the next run starts at the beginning of the inputs.
 
-What is derived is in two systems, and what workers did lies outside of both. A reset may die between any two of its steps. It
-is repeated from its beginning then, and until that has been done nobody goes on with a half of it:
+The derived data is in two systems, and side effects are outside of both. A reset may crash between any two steps. Then the user
+must repeat the reset from step 0, and until then no service continues with partial data:
 
-    0. Take the lock that the pipeline's sinks and workers share (`onefold.pipeline_lock`), with a session for all of the reset.
-       Right before whatever is deleted it is asked whether that session is there (`onefold.operate.reset.session`). Then try the
-       third step, and take it back: what PostgreSQL does not do is known before anything is gone.
-    1. In every partition of the changelog a record takes the place of the progress, by the task's own transactional id: a
-       processor that runs after all is fenced, and none starts from there.
-    2. Delete what the processors and the workers have written, but for the changelog. Without its queue no worker begins.
-    3. In one transaction of PostgreSQL empty the tables, forget the positions, and which jobs are pending and done. A sink that
-       has landed something after the topics were asked for has landed it before this, and it goes too. Where the tables are to
-       keep their rows they keep the positions too: of topics that are gone, so that no sink lands anything before
-       `onefold rebuild` has replaced both.
-    4. Have the effects of the jobs remove what they have made, such as objects.
+    0. Take the lock that the pipeline's sinks and workers share (`onefold.pipeline_lock`), with one session for the whole
+       reset. Immediately before each deletion check that the session still exists (`onefold.operate.reset.session`). Then try
+       step 3 and roll back: a refusal of PostgreSQL is known before any deletion.
+    1. In every partition of the changelog write a marker in place of the progress, with the task's own transactional id. A
+       processor that still runs is fenced, and no processor can start from the marker.
+    2. Delete the topics of processors and workers, except the changelog. Without its queue no worker starts.
+    3. In one PostgreSQL transaction empty the tables, and forget the positions and the jobs. The transaction also removes rows
+       that a sink wrote during step 2. With `keep_tables` rows and positions stay. The positions belong to deleted topics, so
+       no sink writes anything before `onefold rebuild` has replaced rows and positions.
+    4. Remove the side effects of the jobs, for example objects.
     5. Delete the consumer groups, and last the changelog.
-    6. Make the topics again, with as many partitions as the inputs have.
+    6. Create the topics again, with the number of partitions of the inputs.
 """
 
 from __future__ import annotations
@@ -51,27 +50,28 @@ from onefold.processor.io.kafka_errors import unanswered
 from onefold.processor.io.static_member import session_ms
 from onefold.waiting import until
 
-#: The steps, for tests that end a reset there. Each is named after it was taken.
+#: The steps, for tests that end a reset after a step.
 STEPS = ("marked", "topics", "tables", "jobs", "group", "inputs", "changelog", "made")
 
 _CALL_S = 15.0
-# A broker deletes a topic in a tenth of a second; one that is loaded may take some.
+# A broker deletes a topic in a tenth of a second; a loaded broker may take longer.
 _DELETED_S = 60.0
 _LOOK_AGAIN_S = 0.05
-# A paused sink ends a batch, and a worker a job at its next checkpoint. Who takes longer is named.
+# A paused sink ends the batch, and a worker stops the job at the next checkpoint. A slower service is named.
 _HANDED_OVER_S = 30.0
-# A replica whose last record in the decision log is not older may run.
+# A replica with a decision log record of at most this age may be running.
 RECENT_S = 5.0
 _NOTHING_YET = "Nothing more was deleted; run it again when that is mended."
 
 
 class Reset:
-    """One pipeline's. Methods raise UserError, with one sentence, for a server that is away and for what must not be done.
+    """The reset of one pipeline. Methods raise UserError, with one sentence, for an unreachable server and for a refused
+    action.
 
     Args:
-        inputs: also delete the input topics. Their records are gone then.
-        keep_tables: leave the tables as they are, for their readers, until somebody rebuilds them.
-        jobs: of a pipeline that has some.
+        inputs: also delete the input topics with all records.
+        keep_tables: leave the tables for readers, until a rebuild.
+        jobs: of a pipeline with jobs.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Reset:
         self._dsn = settings.postgres()
         self._inputs = inputs
         self._keep_tables = keep_tables
-        #: Whether the pipeline was paused when it was asked whether it runs.
+        #: Whether the pipeline was paused at the check for running services.
         self.paused = False
         with said(self._client):
             self._topology: Topology = loading.topology_of(self.name)
@@ -100,7 +100,9 @@ class Reset:
         self._refuse_what_others_need()
 
     def _refuse_what_others_need(self) -> None:
-        """Raises UserError (exit code 3) where more than this pipeline's own numbers would be gone, or less than all of them."""
+        """Raises UserError (exit code 3) if the reset would delete data of another pipeline, or could not delete all data of
+        this pipeline.
+        """
         if self._jobs is not None and self._keep_tables:
             raise UserError(
                 Code.ARGUMENT_WRONG,
@@ -126,15 +128,15 @@ class Reset:
             )
 
     def plan(self) -> ResetPlan:
-        """What would be deleted now."""
+        """Collect the objects that a reset would delete now."""
         topology = self._topology
         with said(self._client):
             there = admin.existing(self._kafka)
             sizes = self._sizes([topic for topic in (*self._derived(), *topology.reads) if topic in there], there)
-            # With the inputs they go, also when they are broken.
+            # A reset of the inputs deletes the receipts too, without reading them, because receipts may be corrupted.
             known = not self._inputs and topology.replays in there
             withdrawn = replays.withdrawn(topology, self._client) if known else {}
-            # A receipt of a copy is also that of the original.
+            # The receipt of a copy is also the receipt of its original.
             receipts = {receipt for place, receipt in withdrawn.items() if place[0] in self._own_inputs()}
             dropped = sum(receipt.dropped is not None for receipt in receipts)
         with self._postgres() as connection:
@@ -160,7 +162,7 @@ class Reset:
         )
 
     def refuse_while_running(self) -> None:
-        """Raises UserError (exit code 3) while a processor, worker or sink of the pipeline runs, as far as that can be seen."""
+        """Raises UserError (exit code 3) while a processor, worker or sink of the pipeline is visibly running."""
         services = self._settings.running.get("services", {})
         mine = [
             name for name in services if name.startswith((f"processor-{self.name}-", f"worker-{self.name}-", "sink-"))
@@ -193,7 +195,9 @@ class Reset:
         self._refuse_half_released_keys()
 
     def _refuse_half_released_keys(self) -> None:
-        """The new run takes a replayed record where its replay lies, and one that waits where it lay: before that."""
+        """Raises UserError (exit code 3) for a half-released key. The new run would process a replayed record at the place of
+        its replay, and a waiting record earlier, at its original place.
+        """
         with said(self._client):
             there = admin.existing(self._kafka)
         if (
@@ -225,10 +229,10 @@ class Reset:
         return self._jobs.groups if self._jobs is not None else ()
 
     def run(self, step: Callable[[str], None] = lambda name: None) -> None:
-        """Do it. May be called again after it has died at any step, and does the rest.
+        """Execute the reset. After a crash at any step a new call completes the reset.
 
         Args:
-            step: called with the name of each step after it was taken.
+            step: called with the name of each step after the step.
         """
         with alone(self._dsn, self.name) as session, said(self._client):
             self._run(session, step)
@@ -247,13 +251,13 @@ class Reset:
         if self._jobs is not None:
             self._jobs.start_over(inputs=self._inputs, still=session.still)
         step("jobs")
-        self._delete_group(session, admin.group_of(topology), "processors")  # waits for one that was fenced just now
+        self._delete_group(session, admin.group_of(topology), "processors")  # waits for the fenced processors
         for group in self._worker_groups:
             self._delete_group(session, group, "workers")
         step("group")
         if gone := [*self._reports, *([*self._own_inputs(), topology.replays] if self._inputs else [])]:
-            # Before the changelog: without its mark a processor would begin with what is left of them. And not sooner: without
-            # an input it waits, and does not say why.
+            # Reports and inputs go before the changelog: without the marker a processor would start with their leftovers. They
+            # go after the groups: a processor without an input waits without a reason in its status.
             self._delete(session, gone)
             step("inputs")
         self._delete(session, [topology.changelog])
@@ -265,7 +269,9 @@ class Reset:
         step("made")
 
     def _derived(self) -> list[str]:
-        """The topics that it and its workers write, the changelog last. Receipts of replays are as old as the inputs."""
+        """The topics of the pipeline and its workers, the changelog last. Receipts of replays are excluded: they belong
+        to the inputs.
+        """
         topology = self._topology
         others = [topology.order, topology.ticks, topology.decisions]
         named = [*topology.outputs, *topology.dead.values(), *(topic for topic in others if topic is not None)]
@@ -273,7 +279,7 @@ class Reset:
         return [*dict.fromkeys(named), topology.changelog]
 
     def _own_inputs(self) -> list[str]:
-        """The topics that others write."""
+        """The inputs from external producers."""
         others = {*self._topology.fed, *self._reports}
         return [topic for topic in self._topology.inputs if topic not in others]
 
@@ -296,12 +302,14 @@ class Reset:
         return sorted(member.group_instance_id or member.client_id for member in described.members or ())
 
     def _wait_for_the_end_of_services(self, connection: psycopg.Connection[Any]) -> None:
-        """Of a pipeline that is paused: sinks and workers end the batch or the job at hand."""
+        """Wait until the sinks and workers of a paused pipeline have ended their current batch or job."""
         ended = lambda: all(holder.alone for holder in pipeline_lock.holders(connection, self.name))  # noqa: E731
         until(ended, _HANDED_OVER_S, _LOOK_AGAIN_S)
 
     def _wait_for_the_end_of(self, who: str, running: Callable[[], list[str]]) -> None:
-        """A named member stays in the group until its session is over, also when it was stopped in good order."""
+        """Wait for the end of all members, at most 1.5 session time-outs. A static member stays in the group until its session
+        ends, even after a clean stop.
+        """
         session = session_ms(self._client, self._settings.session_timeout_ms())
         until(lambda: not running(), 1.5 * session / 1000, _LOOK_AGAIN_S)
         if found := running():
@@ -310,15 +318,15 @@ class Reset:
             )
 
     def _replicas(self) -> list[str]:
-        """Replicas that are in no group, for they may not, or are of an older version: those with a recent record in the decision
-        log.
+        """Replicas without group membership, by a missing right or of an older version: replicas with a recent record in the
+        decision log.
         """
         now = replicas.replicas_of_all(self._settings, only=self.name).get(self.name)
         return [name for name, one in now.replicas.items() if one.last_s < RECENT_S] if now else []
 
     def _mark(self, session: ResetSession, partitions: int) -> None:
-        """Take every task, and leave in its changelog what nobody goes on from. The session is asked after Kafka has the record:
-        so either no other reset has begun by then, or nobody sees it.
+        """Fence every task, and leave a marker in its changelog from which no processor can start. The session check comes
+        after Kafka has the record: so either no second reset has begun before the record, or the record is aborted.
         """
         for partition in range(partitions):
             producer = kafka_client.producer(
@@ -346,7 +354,7 @@ class Reset:
                     )
                 session.still()
             except UserError:
-                with suppress(KafkaException):  # the cluster ends by itself what it is not told to end
+                with suppress(KafkaException):  # the broker aborts the transaction at the time-out anyway
                     producer.abort_transaction(_CALL_S * 2)
                 raise
             producer.commit_transaction(_CALL_S * 2)
@@ -374,7 +382,7 @@ class Reset:
             )
 
     def _there(self, topics: Sequence[str]) -> bool:
-        """Whether one of them can still be described."""
+        """Whether any of the topics can still be described."""
         for answer in kafka_ask.describe_topics(self._kafka, topics, _CALL_S)().values():
             try:
                 answer.result()
@@ -394,7 +402,7 @@ class Reset:
                 raise
 
     def _empty_tables(self, session: ResetSession, *, really: bool = True) -> None:
-        """Empty the tables, and forget what was landed and done; or only see whether that can be done."""
+        """Empty the tables, and forget positions and jobs; or only check that PostgreSQL permits both."""
         try:
             with session.connection.transaction(force_rollback=not really):
                 empty_tables.empty(session.connection, self.name, keep_tables=self._keep_tables, queues=self._queues)

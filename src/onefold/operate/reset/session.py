@@ -1,8 +1,8 @@
-"""A reset's session in PostgreSQL: while it is there, no other reset of the pipeline begins, and no sink and no worker of it.
+"""A reset's PostgreSQL session. While the session exists, no second reset, no sink and no worker of the pipeline can start.
 
-A reset may sleep, and its session be cut meanwhile: by a failover, or by somebody who took it for dead. When it wakes, another
-one may have come to its end, and what it was about to delete may be of the new run. So it empties the tables over this session,
-and asks whether it is there right before whatever else it deletes.
+A reset process may be suspended, and lose its session meanwhile: by a failover, or by an administrator. After the process
+resumes, a second reset may have completed, and the objects to delete may belong to the new run. So a reset empties the tables
+in this session, and checks the session immediately before any other deletion.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onefold.exit_codes import REFUSED
 from onefold.pipeline_lock import Holder
 from onefold.spark_sink.postgres.connection import connect
 
-# It is idle while Kafka deletes, and large tables take their time: nothing of that is a reason to end it. Which of these there
-# are depends on the server's version.
+# The session is idle while Kafka deletes, and large tables take time, so no time limit may end the session. The available
+# limits depend on the server's version.
 _NO_TIME_LIMITS = (
     "SELECT set_config(name, '0', false) FROM pg_settings"
     " WHERE name IN ('idle_session_timeout', 'statement_timeout', 'transaction_timeout')"
@@ -30,7 +30,7 @@ AGAIN = "Run it again when that is mended: it goes on."
 
 
 class ResetSession:
-    """Of one reset.
+    """The session of one reset.
 
     Attributes:
         connection: in autocommit mode.
@@ -40,7 +40,7 @@ class ResetSession:
         self.connection = connection
 
     def still(self) -> None:
-        """Raises UserError when it has ended: another reset may have begun since, and have come to its end."""
+        """Raises UserError if the session has ended: a second reset may have started since, and even have completed."""
         try:
             self.connection.execute("SELECT 1")
         except psycopg.Error as error:
@@ -53,14 +53,14 @@ class ResetSession:
 
 @contextmanager
 def alone(dsn: str, name: str) -> Iterator[ResetSession]:
-    """A session that keeps sinks, workers and other resets of the pipeline away until the block ends. Raises UserError:
-    PostgreSQL does not answer, or (exit code 3) somebody is there.
+    """Open a session that excludes sinks, workers and other resets of the pipeline until the block ends. Raises UserError:
+    PostgreSQL does not answer, or (exit code 3) such a service or reset is running.
     """
     try:
         with closing(connect(dsn, name, "reset")) as connection:
             connection.execute(_NO_TIME_LIMITS)
             while not pipeline_lock.take(connection, name):
-                refuse_beside_others(connection, name)  # else they have left in between
+                refuse_beside_others(connection, name)  # without an error the holders have ended meanwhile
             yield ResetSession(connection)
     except psycopg.Error as error:
         raise of_postgres(error, "PostgreSQL did not do it", AGAIN) from None
@@ -91,5 +91,5 @@ def _named(holders: Sequence[Holder]) -> str:
 
 
 def _end_of(holders: Sequence[Holder]) -> str:
-    """The statement that ends these sessions. Who loses one so, and lives, writes nothing more."""
+    """The statement that ends these sessions. A running process without its session writes nothing more."""
     return f"SELECT {', '.join(f'pg_terminate_backend({one.pid})' for one in holders)};"
