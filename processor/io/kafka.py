@@ -194,7 +194,7 @@ class KafkaSession(KafkaInputs):
     # --- writing
 
     def begin(self) -> bool:
-        """Begin a transaction. If a request may have been resent, first replace the producer. Return whether it was replaced."""
+        """Begin a transaction. If a request may have been resent, replace the producer first, and return True."""
         if self._begun:
             raise Corrupted(Code.CHANGELOG_WRONG, "a transaction is open already")
         try:
