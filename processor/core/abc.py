@@ -1,4 +1,4 @@
-"""The protocols between the runtime and the outside. Kafka and the simulated log implement both with the same guarantees."""
+"""The protocols between the runtime and the outside, implemented by Kafka and the simulated log with the same guarantees."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -178,7 +178,10 @@ class Codec(Protocol):
         """Return the bytes of a state."""
 
     def decode_state(self, topology: Topology, data: bytes) -> Any:
-        """Return the state. Raises `Corrupted` if the bytes are not a state of this topology."""
+        """Return the state. Raises `Corrupted` if the bytes are not a state of this topology.
+
+        Raises `Refused` for the state of a parked key if the topology does not park keys.
+        """
 
 
 class KeyValueEngine(Protocol):

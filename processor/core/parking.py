@@ -37,7 +37,7 @@ class Ticket(NamedTuple):
 
     Attributes:
         number: 0 for the record that parked the key.
-        refused: whether the record itself was rejected, or only waits.
+        refused: True if the record itself was rejected, False if the record waits.
         at: the place of the record that parked the key.
         key: the state key.
     """
@@ -176,7 +176,7 @@ class Parking:
     def decoding(
         self, decode: Callable[[Record], Any], state_of: Callable[[str], Any], ignores_tombstones: bool
     ) -> Callable[[Record], Any]:
-        """Return a decoder that rejects the replay of a parked event whose state key has changed. Without the rejection, the
+        """Return a decoder that rejects the replay of a parked event that has lost its state key. Without the rejection, the
         key's other events would wait for the ticket for ever.
 
         Args:

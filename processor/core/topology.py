@@ -92,8 +92,9 @@ class Topology:
     **Guaranteed order.** The handler gets the events of a key in sequence, and the events from one partition of a
     topic in offset order. Between two topics no order is guaranteed, nor between a record sent to the partition of its key
     and a repartitioned record. A payment may arrive before its order, and after a reset
-    the other way round. A handler that joins topics must keep the first arrival in its state, whichever topic the event is
-    from. Committed results never change: a crash repeats no event, and the topic `order` holds the recorded merge order.
+    the arrival order may differ. A handler that joins topics must keep the first arrival in its state, whichever topic the
+    event is from. Committed results never change: a crash repeats no event, and the topic `order` holds the recorded merge
+    order.
 
     Attributes:
         name: the pipeline's name, and the first part of the names of its own topics.
