@@ -218,7 +218,7 @@ def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, 
 
 
 def stable_end(admin: AdminClient, topic: str, partition: int) -> int:
-    """Return the end of the partition for readers of committed records: the start of the first open transaction."""
+    """Return the end of the partition for readers of committed records: at most the start of an open transaction."""
     return _ends(admin, [(topic, partition)])[topic, partition]
 
 

@@ -31,7 +31,7 @@ class Appender:
 
     Attributes:
         failed: whether a record was not delivered, for another reason than its size. The producer may then accept no more
-            records, so a restarted task must have a new appender.
+            records, so a restarted task gets a new appender.
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:

@@ -23,8 +23,8 @@ ACQUAINT_S = 1.0
 # How long the broker gathers records for a fetch, and for a fetch at the end of a changelog, where no records follow.
 FETCH_WAIT_MS, RESTORE_WAIT_MS = 100, 10
 # The broker answers a fetch with this many bytes, or after the time above, so records are gathered at the broker. A slow
-# input thus has ten transactions a second (docs/decisions/batches-and-limits.md). The value is half of the most that a
-# partition returns in one fetch, so a backlog never waits.
+# input thus causes at most ten transactions a second (docs/decisions/batches-and-limits.md). The value is half of the most that
+# a partition returns in one fetch, so a backlog never waits.
 FETCH_BYTES = 524_288
 # Memory for fetched records, per task.
 FETCH_QUEUE_KBYTES = 16_384

@@ -2,8 +2,8 @@
 
 librdkafka lacks KIP-890: a request resent on a new connection can reach the broker after the *next* transaction has begun, and
 commit or abort the wrong transaction. Therefore no transaction begins on a producer with a possible resent request.
-After a sign of one (a lost connection, a request timeout, a slow call), the session finishes the current transaction and
-replaces the producer. The new producer has the same transactional id, and the broker's new epoch rejects the late request.
+After a sign of such a request (a lost connection, a request timeout, a slow call), the session finishes the current transaction
+and replaces the producer. The new producer has the same transactional id, and the broker's new epoch rejects the late request.
 """
 
 import contextlib
@@ -202,13 +202,13 @@ class KafkaSession(KafkaInputs):
                 self._writer.poll(0)
                 reinitialised = bool(self._ambiguous.signs) and self._reinitialise_when_ambiguous
                 if reinitialised:
-                    # A batch over the topic's `max.message.bytes` may be the cause of the failure.
+                    # A batch over the topic's `max.message.bytes` may be the cause of the replacement.
                     self._batch_bytes = min(BATCH_BYTES, *self.record_bytes_max().values())
                     self._producer = self._new_producer()
                     self.reinitialised += 1
                 self._writer.begin_transaction()
         except Abortable as error:
-            # No transaction has begun, so an abort would be wrong.
+            # No transaction has begun, so the caller has nothing to abort and repeat.
             raise Corrupted(error.code, str(error)) from error
         self._begun = True
         return reinitialised
