@@ -1,10 +1,10 @@
 """The records that were dead letters and have since been replayed or dropped: the topic `<name>.replays`.
 
 A replay appends the record to the end of its input. The same transaction writes a receipt to this topic. A drop writes a
-receipt without a replay. After the receipt, the record at its first place has no effect, even after a reset
-with a handler that would accept the record. Otherwise a replayed record would count twice, and a dropped record would count.
-Therefore processors read the receipts at their start. A receipt cannot precede the fold of its record, because a receipt
-needs a dead letter.
+receipt, and for a parked key also a record without an event to the input. After the receipt, the record at its first place has
+no effect, even after a reset with a handler that would accept the record. Otherwise a replayed record would count twice, and a
+dropped record would count. Therefore processors read the receipts at their start. A receipt cannot precede the fold of its
+record, because a receipt needs a dead letter.
 
 A reset copies repartitioned records again. So the receipt of a copy also names the original, which then has no effect either.
 """
