@@ -1,1 +1,1 @@
-"""Pure values and rules: the standard library only, no clock, no dice, no I/O."""
+"""Pure values and rules: standard library only, no clock, no random numbers, no I/O."""

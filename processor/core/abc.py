@@ -1,4 +1,4 @@
-"""The protocols between the runtime and the world: Kafka and the simulated log keep the same promises."""
+"""The protocols between the runtime and the outside, implemented by Kafka and the simulated log with the same guarantees."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,30 +9,30 @@ from onefold.processor.core.values import Fields, Headers, Record
 
 
 class PartitionIdentity(NamedTuple):
-    """Which topic a name stands for now, and what one of its partitions holds: offsets [start, end)."""
+    """The present topic of a name, and the offsets [start, end) of one partition."""
 
     topic_id: str
     start: int
     end: int
 
 
-#: A record to be written: topic, partition (None: that of its key), key, value, headers. No headers are None: an empty
-#: list costs the Kafka client as much as the rest of the record.
+#: A record to be written: topic, partition (None: the key's partition), key, value, headers. None stands for no headers, since
+#: an empty list is slow in the Kafka client.
 Write = tuple[str, int | None, bytes | None, bytes | None, Headers | None]
 
 
 def transactional_id(pipeline: str, partition: int) -> str:
-    """That of a task. It is the same for ever: whoever takes the task over fences whoever had it, at once."""
+    """Return the transactional id of a task. The id never changes, so a new owner fences the previous owner at once."""
     return f"onefold-{pipeline}-{partition}"
 
 
 class ChangelogIs(NamedTuple):
-    """What a task's changelog partition is now.
+    """The present state of a task's changelog partition.
 
     Attributes:
-        topic_id: of the topic that the name stands for.
-        start, end: it holds the offsets [start, end).
-        tombstones_kept_s: so long, in seconds, a record that deletes a key is there at least. None: the cluster does not say.
+        topic_id: the id of the present topic of the name.
+        start, end: the partition has the offsets [start, end).
+        tombstones_kept_s: the minimum lifetime of a record that deletes a key, in seconds. None: unknown.
     """
 
     topic_id: str
@@ -42,56 +42,55 @@ class ChangelogIs(NamedTuple):
 
 
 class Inputs(Protocol):
-    """Reading: one task's partition of every input. Every method may raise the errors of `core.errors`."""
+    """The reader of one task's partition of every input. Every method may raise the errors of `core.errors`."""
 
     partition: int
     owner: Owner
 
     def partition_of(self, key: str) -> int:
-        """The partition of the inputs where all records of `key` belong: Kafka's default, whoever produced them."""
+        """Return the partition of the inputs for `key`, by Kafka's default partitioner."""
 
     def identities(self) -> Mapping[str, PartitionIdentity]:
-        """Per input topic."""
+        """Return the identity of the partition, per input topic."""
 
     def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
-        """Ask now which topics the inputs' names stand for; the answer is waited for when the returned function is called.
+        """Start a request for the ids of the input topics. The returned function waits for the response.
 
-        An id never comes back. When it is still the one from before at a moment after records were read, all of them came
-        from that very topic.
+        Kafka never reuses an id. If an id is unchanged after records were read, all the records came from the same topic.
         """
 
     def seek(self, offsets_next: Mapping[str, int]) -> None:
-        """Read the inputs from there on."""
+        """Set the offset to read next, per input topic."""
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
-        """What is there, at most so many records, in order within each topic; waits at most that time for the first,
-        and less when an input's end is found. Each has its envelope, of which nothing was taken out yet. They are those of
-        the owner (`Owner.of`): what another pipeline put into a topic for itself alone is passed like a marker.
+        """Return the available records, at most `count_max`, in order within each topic. Each record has its unread envelope.
+        Waits for the first record, at most `timeout_s`, and less at the end of an input. `Owner.of` filters the records:
+        another pipeline's copies and replays are skipped like transaction markers.
 
-        It does not wait for more. How many come together is the broker's business: a transaction costs the same whatever
-        is in it.
+        The method does not wait for further records. The broker decides the size of a batch, and a transaction
+        costs the same for any size.
         """
 
     def positions(self) -> Mapping[str, int]:
-        """Per input topic the offset to read next; unlike a record's offset it also moves past markers."""
+        """Return the offset to read next, per input topic. Unlike a record's offset, the position also moves past markers."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the clients."""
 
 
 class Transactions(Protocol):
-    """Writing: one task's transactional producer, and its changelog partition. Methods may raise the errors of `core.errors`.
+    """The transactional producer and the changelog partition of one task. Methods may raise the errors of `core.errors`.
 
-    Between `begin` and `commit` or `abort` a transaction is open.
+    A transaction is open between `begin` and `commit` or `abort`.
 
     Attributes:
-        partitions: of the inputs and the changelog, as of the start of the process.
+        partitions: the number of partitions of the inputs and the changelog at the start of the process.
     """
 
     partitions: int
 
     def open(self) -> None:
-        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
+        """Take over the task: fence the previous owner, and abort an open transaction of the transactional id."""
 
     progress_next: int | None
     """The changelog offset behind the progress record that was produced last, as the cluster has told it; None: it has not.
@@ -99,120 +98,126 @@ class Transactions(Protocol):
     """
 
     def changelog_is(self) -> ChangelogIs:
-        """Which topic the changelog is, and what its partition holds."""
+        """Return the identity and the settings of the changelog partition."""
 
     def record_bytes_max(self) -> Mapping[str, int]:
-        """Per topic that the task writes to, how many bytes a record may have: by the topic's settings now, and the client's."""
+        """Return the maximum bytes of a record, per topic written: by the topic's present settings, and the client's."""
 
     def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
-        """Key and value of all committed records of the changelog partition, up to its *high watermark*.
+        """Yield key and value of all committed records of the changelog partition, up to the *high watermark*.
 
         Args:
-            start: only those from that offset on.
-            stable: up to the last stable offset, before a transaction that somebody left open. That may be an old state, which
-                is enough for whoever has a decision log to go on from.
+            start: the first offset to read. None: the partition's start.
+            stable: stop at the last stable offset, before an open transaction. The states may be old, which is
+                enough for a task that continues from a decision log.
         """
 
     def last_progress(self, *, stable: bool = False) -> bytes | None:
-        """Value of the last committed progress record of the changelog partition; up to where, as `restore`."""
+        """Return the value of the last committed progress record of the changelog partition. `stable`: see `restore`."""
 
     def begin(self) -> bool:
-        """Begin a transaction. True when the producer had to be re-initialised for it.
+        """Begin a transaction. Return True if the producer had to be re-initialised.
 
-        A re-initialised producer has taken the task back from whoever may have had it meanwhile: what they committed must be
-        looked at before anything is produced.
+        A re-initialised producer has taken the task back from a possible other owner. The caller must look for that owner's
+        commits before it produces any record.
         """
 
     def produce(self, writes: Iterable[Write]) -> None:
-        """Add records to the open transaction. Raises `TooMuch` when they do not fit."""
+        """Add records to the open transaction. Raises `TooMuch` if the records do not fit."""
 
     def produce_progress(self, write: Write) -> None:
-        """Add the progress record, and find out where it comes to lie (`progress_next`)."""
+        """Add the progress record, and request its offset (`progress_next`)."""
 
     def commit(self) -> None:
-        """Make the open transaction true, all of it. When it returns, the outcome is known and was success.
+        """Commit the open transaction. When the method returns, the commit has succeeded.
 
-        Raises `TooMuch` when a record was too large for the cluster, or all of them for the time that there is.
+        Raises `TooMuch` if a record is too large for the cluster, or if the records take longer than the time limit.
         """
 
     def abort(self) -> None:
-        """Make nothing of the open transaction true. The next `begin` re-initialises the producer."""
+        """Abort the open transaction. The next `begin` re-initialises the producer."""
 
     def close(self) -> None:
-        """Leave; an open transaction is aborted."""
+        """Abort an open transaction and close the clients."""
 
 
 class TransactionSession(Inputs, Transactions, Protocol):
-    """All that a task needs of the log when it decides by Kafka transactions."""
+    """The log for a task that decides by Kafka transactions: inputs and transactions."""
 
 
 class Assignment(Protocol):
-    """Who has which task: a consumer group, or every instance all of them. It decides who *tries*, never who wins."""
+    """The tasks of this process: by a consumer group, or all tasks in every replica.
+
+    The assignment decides who tries. Fencing or the decision log decides whose result counts.
+    """
 
     assigned_once: bool
 
     def poll(self, timeout_s: float) -> None:
-        """Hear of tasks that come and go, waiting at most that time. Raises `Refused`, and `Retriable` while nobody answers."""
+        """Process assigned and revoked tasks. Waits at most `timeout_s`. Raises `Refused`, or `Retriable` if Kafka is away."""
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
-        """Tell Kafka's own tools how far the tasks are. Nothing reads it back as the truth."""
+        """Commit the tasks' offsets to Kafka, for Kafka's own tools. No task reads these offsets as its progress."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the clients."""
 
 
 class Codec(Protocol):
-    """Bytes to values and back, by the contracts."""
+    """Encode and decode values by the schemas."""
 
     def decode(self, record: Record) -> Any:
-        """The value of an input record; None for a tombstone, where the topology takes them. Raises `Rejected` with the reason
-        when it breaks its contract.
+        """Return the value of an input record; None for a tombstone, if the topology accepts tombstones. Raises `Rejected` with
+        the reason if the record does not match its schema.
         """
 
     def encode(self, topic: str, value: Fields) -> bytes:
-        """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
+        """Return the bytes of an output. Raises `Rejected` if the value does not match the topic's schema or is too large."""
 
     def encode_state(self, state: Any) -> bytes:
-        """The bytes of a state."""
+        """Return the bytes of a state."""
 
     def decode_state(self, topology: Topology, data: bytes) -> Any:
-        """The state; raises `Corrupted` when the bytes are not a state of this topology."""
+        """Return the state. Raises `Corrupted` if the bytes are not a state of this topology.
+
+        Raises `Refused` for the state of a parked key if the topology does not park keys.
+        """
 
 
 class KeyValueEngine(Protocol):
-    """Files of one task's states: a sorted map of bytes on disk. Every method may raise `Damaged`.
+    """The state files of one task: a sorted map of bytes on disk. Every method may raise `Damaged`.
 
-    What was written is there after the process was killed; after a power cut it may have gone back to what it was after an
-    earlier write, and that as a whole.
+    Completed writes survive a killed process. A power loss may undo the latest writes, each as a whole: the map is then as
+    after an earlier write.
     """
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """All of these values or none of them; None deletes a key. Of a key that comes twice the last one counts."""
+        """Write all values atomically; None deletes a key. If a key occurs twice, the last value counts."""
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that begin so, and their values, in order, as of now; in a bounded part of the memory."""
+        """Yield the present keys with the prefix, and their values, in order. The method uses a bounded amount of memory."""
 
     def about(self) -> int:
-        """About how many keys there are."""
+        """Return the approximate number of keys."""
 
     def close(self) -> None:
-        """Use it no more. A second call does nothing."""
+        """Close the files. A second call does nothing."""
 
 
 class Disk(Protocol):
-    """Where the files of one task's states are. What is first asked of it takes them: until `close` nobody else has them."""
+    """The place of one task's state files. The first call locks the files for this owner until `close`."""
 
     def exists(self) -> bool:
-        """Whether there are files of before."""
+        """Return whether there are files from an earlier run."""
 
     def open(self) -> KeyValueEngine:
-        """The engine, with what was in it, or empty. Raises `Damaged`, and `Refused` for a folder that cannot be written to."""
+        """Open the engine, with its old content or empty. Raises `Damaged`, or `Refused` if the folder is not writable."""
 
     def clear(self) -> None:
-        """Delete the files, of which no engine is open."""
+        """Delete the files. No engine may be open."""
 
     def close(self) -> None:
-        """Let others have the files, of which no engine is open."""
+        """Unlock the files. No engine may be open."""

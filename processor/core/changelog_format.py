@@ -1,11 +1,11 @@
-"""Which format a task's changelog is in, and refusing the one of a newer Onefold.
+"""The format number of a task's changelog, and the refusal of a newer Onefold's format.
 
-The progress record carries the number, and it stands for the whole changelog partition: whatever a transaction writes
-there, it writes the progress too. A record without a number is of format 1: 0.1.0 wrote none.
+The progress record has the number for the whole changelog partition, since every transaction writes the progress record.
+A record without a number has format 1: release 0.1.0 wrote no number.
 
-A reader leaves out fields that it does not know, so what is only added needs no new number, as long as nothing is lost
-when a version that does not know the field writes the record next. All else is a new number: a field that means
-something else, a record of a new kind, another way to write a state.
+A reader ignores unknown fields. An added field therefore needs no new number, unless a loss of the field would matter when
+an earlier version writes the next record. Other changes need a new number: another meaning of a field, another
+kind of record, another encoding of states.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ from typing import Any
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 
-#: The greatest that this version knows. What a task decides by Kafka transactions is in format 1, what a decision log
-#: decides in format 2: a version that does not know the log must not go on from there.
+#: The greatest known format. A task that decides by Kafka transactions writes format 1, a task with a decision log format 2,
+#: since a version without decision logs must not continue from such a changelog.
 FORMAT = 2
 ELASTIC, DECIDED = 1, 2
-#: What stands in the place of progress while a pipeline is being started over: nobody may go on from there. Its number is one
-#: that no version will have, so that those refuse it, too, that do not know the word.
+#: The record in place of progress during a reset: no task may continue from here. No version will have this number, so
+#: versions that do not know the field `resetting` refuse the record, too.
 RESETTING = {"version": 2**31 - 1, "resetting": True}
 
 
 def check_format(body: Mapping[str, Any], what: str) -> None:
-    """Look at the number in a stored JSON object, before anything else of it is believed.
+    """Check the format number of a stored JSON object, before any other field is read.
 
     Raises:
-        Refused: a newer Onefold wrote `what`, or the pipeline is being started over.
-        ValueError: the number is none.
+        Refused: a newer Onefold wrote `what`, or a reset of the pipeline is incomplete.
+        ValueError: the number is invalid.
     """
     if body.get("resetting") is True:
         raise Refused(
@@ -46,11 +46,11 @@ def check_format(body: Mapping[str, Any], what: str) -> None:
 
 
 def other_partitions(states: object, pipeline: str, topics: int) -> str:
-    """That the states and the topics of a pipeline have different numbers of partitions, in a sentence without its end; or "".
+    """Return a clause that a pipeline's states and topics differ in their number of partitions, or "" if they agree.
 
     Args:
-        states: the number in a progress record; None in a record that was written before this field, of which nothing is said.
-        topics: the number of the inputs and the changelog now.
+        states: the number in a progress record; None in a record from before this field, for which the result is "".
+        topics: the present number of partitions of the inputs and the changelog.
     """
     if type(states) is not int or states == topics:
         return ""

@@ -1,48 +1,50 @@
-"""The decision: which of several replicas' proposals came true, for every reader alike.
+"""The decision rule of active-active replicas: accept or reject a proposal, with the same result for every reader.
 
-Hot-hot, every replica of a task computes. None leads, and none waits for another. Each appends what it has computed, a
+With active-active replicas, every replica of a task computes; there is no leader. Each replica appends its result, a
 *proposal*, to the task's partition of the decision log, and reads the log back:
 
-    proposal = computed(state, records)             from the position on
-    log.append(proposal)                            its acknowledgement means nothing
-    decision = history.take(offset, proposal)       of each record read back, whoever wrote it: None, it lost
-    state.apply(decision.proposal.body)             the winner's bytes, never one's own
+    proposal = computed(state, records)             from the position
+    log.append(proposal)                            ignore the result
+    decision = history.take(offset, proposal)       for each record read
+    state.apply(decision.proposal.body)             if accepted
 
-The rule: of a task the first proposal wins that carries the version that is expected, and starts where the decided inputs
-end. It is the compare-and-swap of a versioned cell, on a log: an append that comes late or twice, of a replica that hung, was
-thought dead or is alone with its opinion, finds that the version has moved on.
+The rule accepts the first proposal of a task with the expected version and with starts equal to the ends of the decided
+inputs. The rule is the compare-and-swap of a versioned cell, on a log. A late or repeated append, from a replica that hung, was
+presumed dead or is partitioned from its peers, has an old version.
 
-**One history.** `decide` looks at the position and the proposal, and at nothing else: no clock, no lease, not who asks. The log
-has one order for all, so whoever has read the same records from the same position on has the same history. What a longer log
-adds comes after it.
+**One history.** `decide` depends on the position and the proposal only: no clock, no lease, no identity of the reader. The log
+has one order for all readers, so readers of the same records from the same position have the same history. Further
+records only extend the history.
 
-**Every input once, in order.** A decided proposal takes each input from where the last one left it, of the very same topic.
+**Every input once, in order.** An accepted proposal continues each input at the end of the previous one, in the same topic.
 
-**Both the version and the start.** A replica that adopted a version, and reads on from where its own consumer stood, carries the
-right version and another start: it would leave a hole. What was computed before the log was closed may start where the log
-was opened again, when nothing was read in between; but the state, or the handler, may be another one: its version is stale.
+**Both version and start.** A replica that adopted a version but continues from its own consumer's offset has the right version
+and a wrong start, and would skip records. A proposal from before the log was closed may have the right start after the log was
+opened again, if no input was read in between. But the state or the handler may have changed: the version is stale.
 
-**Of this very log.** A proposal names the log that it was computed for. Started over, a pipeline comes to the same versions and
-offsets again, with other states perhaps; what a process that was frozen meanwhile had under way arrives in the new log.
+**The id of the log.** A proposal names its log. After a reset, a pipeline reaches the same versions and offsets again, perhaps
+with other states. A late append from a process that was paused during the reset arrives in the new log.
 
-**Nobody is waited for.** Whoever has read to the end and appends a proposal finds, reading on, that the version was decided: by
-its own proposal or by one before it.
+**No waiting.** A replica that reads to the end, appends a proposal and reads on will find the version decided, by
+its own proposal or by an earlier one.
 
-**Elastic and back.** A task has one owner of its next version: the changelog or the log. The changelog's number of transactions
-is the version, so each number is given once.
-- To the log: a fenced transaction of the changelog says so, and counts one. From then on the changelog gives no number away;
-  what a publisher writes there is copied from the log, with the log's versions. Whoever finds it appends `OPEN`, naming version
-  and offsets; the first one is decided, however many say the same.
-- To the changelog: any replica proposes `CLOSE`. It competes like any other proposal and is a version of its own. After it
-  nothing is decided. Whoever has read it brings the changelog to that position, by a fenced transaction; from there it counts.
+**Between one owner and replicas.** Either the changelog or the log assigns a task's next version. The version is the number of
+the changelog's transactions, so each number is assigned once.
+- To the log: a transaction of the changelog, under the task's transactional id, records the change and counts as one. Then the
+  changelog assigns no more numbers: a publisher copies the log's decisions into the changelog, with the log's versions. Any
+  replica that reads the change appends `OPEN` with version and offsets. The rule accepts the first and rejects duplicates.
+- To the changelog: any replica proposes `CLOSE`, which competes like other proposals and has a version of its own. After
+  `CLOSE` the log accepts no step. A process that has read the `CLOSE` brings the changelog to the closing position, in a
+  transaction under the transactional id. From there the changelog counts.
 
-So an opening has a greater version than the close before it: what was appended late, or by someone who did not ask the
-changelog, has not. An opening that was never decided is no way back: it is opened, then closed. And who reads nothing but the
-log learns from the opening which offsets the changelog's owner took in between.
+Therefore an opening has a greater version than the close before. A late append, or one from a replica that did not read the
+changelog, has a smaller version. A task whose log was never opened is first opened, then closed. A reader of
+the log alone learns from the opening which offsets the changelog's owner processed in between.
 
-**Where a reader may begin.** At what it stored: a position, and the offset of the log up to which that is all. Or at offset 0 of
-a log that still has it. Anything else cannot be known: a proposal that fits may have lost to one that retention has removed.
-The log holds no markers and is never compacted, so a missing offset is a missing record; `begin` and `DecisionHistory` refuse.
+**Where a reader may begin.** At its stored position and the log offset that belongs to it, or at offset 0 if the log still has
+the record. From another offset the result is unknown: a matching proposal may have lost to a proposal that retention has
+removed. The log has no transaction markers and no compaction, so a missing offset is a missing record. `begin` and
+`DecisionHistory` then raise `Refused`.
 """
 
 from collections.abc import Mapping
@@ -55,7 +57,7 @@ from onefold.processor.core.errors import Refused
 
 
 class ProposalKind(StrEnum):
-    """What a proposal is for."""
+    """The purpose of a proposal."""
 
     STEP = "step"
     OPEN = "open"
@@ -63,7 +65,7 @@ class ProposalKind(StrEnum):
 
 
 class Range(NamedTuple):
-    """Offsets [start, end) of one partition of an input. Not every offset has a record: markers take some too."""
+    """Offsets [start, end) of one partition of an input. Some offsets are transaction markers, without a record."""
 
     topic_id: str
     start: int
@@ -71,19 +73,19 @@ class Range(NamedTuple):
 
 
 class InputPosition(NamedTuple):
-    """The offset of an input to read next, and the id of the topic that it belongs to."""
+    """The next offset to read of an input, and the id of the input's topic."""
 
     topic_id: str
     offset: int
 
 
 class TaskPosition(NamedTuple):
-    """Where a task stands.
+    """The position of a task.
 
     Attributes:
-        version: how many decisions there have been, the changelog's transactions among them. The next proposal carries it.
-        inputs: per input topic, what to read next.
-        closed: the changelog has the task, and nothing is decided here.
+        version: the number of decisions so far, including the changelog's transactions. The next proposal has this version.
+        inputs: the next offset to read, per input topic.
+        closed: the changelog decides for the task, and the log accepts only an opening.
     """
 
     version: int
@@ -92,15 +94,15 @@ class TaskPosition(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """What one replica would have come true.
+    """The result that one replica proposes.
 
     Attributes:
         task: the partition number of the inputs.
-        version: that of the position that it was computed at.
-        inputs: per input topic, what it reads. An opening or a close reads nothing: its ranges are empty, and say where.
-        proposer: whose it is, for people. The rule does not look at it.
-        body: what it does: order of the records, outputs, state changes. The rule does not look at it.
-        log_id: of the log that it was computed for. Empty: an earlier Onefold wrote it, which did not say so.
+        version: the version of the position at which the replica computed the proposal.
+        inputs: the offsets read, per input topic. An opening or a close has empty ranges at the task's position.
+        proposer: the replica's name, for people. The rule ignores the name.
+        body: order of the records, outputs, state changes. The rule ignores the body.
+        log_id: the id of the log that the proposal is for. Empty in a proposal of an early Onefold, without the id.
     """
 
     task: int
@@ -113,7 +115,7 @@ class Proposal(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A proposal that came true, its offset in the log, and the position after it."""
+    """An accepted proposal, its offset in the log, and the position after the proposal."""
 
     offset: int
     proposal: Proposal
@@ -121,12 +123,12 @@ class Decision(NamedTuple):
 
 
 class LogPosition(NamedTuple):
-    """What a reader knows of a task, and stores.
+    """The stored knowledge of a log's reader about a task.
 
     Attributes:
         log_id: the id of the decision log's topic.
-        offset: of the log, to read next.
-        position: what all that came before it amounts to. None: the task was never opened here.
+        offset: the next offset to read of the log.
+        position: the position after all earlier records. None: the task was never opened in this log.
     """
 
     log_id: str
@@ -135,10 +137,10 @@ class LogPosition(NamedTuple):
 
 
 def decide(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
-    """The position after the proposal, or None: it lost.
+    """Return the position after the proposal, or None if the proposal is rejected.
 
     Args:
-        position: of the proposal's task. None: the task was never opened.
+        position: the position of the proposal's task. None: the task was never opened.
         proposal: the next one in the log.
     """
     if proposal.kind is ProposalKind.OPEN:
@@ -157,7 +159,7 @@ def decide(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | 
 
 
 def _opened(position: TaskPosition | None, proposal: Proposal) -> TaskPosition | None:
-    """Inputs may come and go while the log is closed; of one that stays the offset may not go back."""
+    """Decide on an opening. The set of inputs may have changed while the log was closed, but no offset may go back."""
     if any(start != end for _, start, end in proposal.inputs.values()):
         return None
     if position is not None:
@@ -175,14 +177,14 @@ def _ends(proposal: Proposal) -> dict[str, InputPosition]:
 
 
 def begin(log: PartitionIdentity, stored: LogPosition | None) -> LogPosition:
-    """What a reader knows before it reads a partition of the decision log.
+    """Return the position at which a reader of the decision log begins.
 
     Args:
-        log: which topic that is now, and which offsets it holds.
-        stored: what the reader knew last. None: nothing.
+        log: the present topic of the log, and the offsets in the partition.
+        stored: the reader's last stored position. None: nothing is stored.
 
     Raises:
-        Refused: what is decided in this log cannot be known from there.
+        Refused: the decisions in this log are unknown from the stored position.
     """
     if stored is None:
         if log.start > 0:
@@ -213,10 +215,10 @@ def begin(log: PartitionIdentity, stored: LogPosition | None) -> LogPosition:
 
 
 class DecisionHistory:
-    """What came true for a task, out of its partition of the decision log.
+    """The accepted proposals of a task, from its partition of the decision log.
 
     Attributes:
-        offset_next: of the log, to read next.
+        offset_next: the next offset to read of the log.
     """
 
     def __init__(self, task: int, standing: LogPosition) -> None:
@@ -224,15 +226,15 @@ class DecisionHistory:
         self._log_id, self.offset_next, self._position = standing
 
     def take(self, offset: int, proposal: Proposal | None) -> Decision | None:
-        """The next record of the log; None when nothing came true by it.
+        """Take the next record of the log; return the decision, or None if the record decides nothing.
 
         Args:
-            offset: its own; no record is left out, whosever it is.
-            proposal: None for bytes that no version of the program would call a proposal. What only this version cannot
-                read is not that: another reader can.
+            offset: the record's offset. The caller must pass every record, from any replica.
+            proposal: None for bytes that no version of Onefold would read as a proposal. For a newer version's proposal the
+                caller must not pass None, since other readers can read the proposal.
 
         Raises:
-            Refused: there are records in between that were not read.
+            Refused: the record's offset is not the next.
         """
         if offset != self.offset_next:
             raise Refused(

@@ -1,4 +1,4 @@
-"""The decision log as the runtime sees it: what its records hold, and the protocols of Kafka's and the simulated one."""
+"""The decision log for the runtime: contents of the records, and the protocols of the Kafka and the simulated log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,13 +9,13 @@ from onefold.processor.core.values import RecordCounts
 
 
 class ProposalBody(NamedTuple):
-    """What a proposal does, in the bytes in which everybody takes it over.
+    """The effects of a proposal, as encoded bytes that every replica applies unchanged.
 
     Attributes:
-        counts: how many records ended how.
+        counts: the number of records by result.
         states: key and value of changelog records; a null value forgets the key.
-        writes: records for other topics, encoded; `Proposals.writes` reads them.
-        ticked_ms: the time of the last tick that is folded then, or 0.
+        writes: records for other topics, encoded; `Proposals.writes` decodes them.
+        ticked_ms: the time of the last tick folded so far, or 0.
     """
 
     counts: RecordCounts
@@ -25,10 +25,10 @@ class ProposalBody(NamedTuple):
 
 
 class StatusRecord(NamedTuple):
-    """A record of the decision log by which nothing is decided: a replica tells the others something.
+    """A record of the decision log that decides nothing: a replica's message to its peers.
 
     Attributes:
-        log_id: as of a `Proposal`.
+        log_id: see `Proposal`.
     """
 
     task: int
@@ -38,50 +38,51 @@ class StatusRecord(NamedTuple):
 
 
 class Proposals(Protocol):
-    """Records of a decision log, to bytes and back."""
+    """Encode and decode the records of a decision log."""
 
     def encode(self, proposal: Proposal) -> bytes:
-        """The record's value. The proposal's body is a `ProposalBody`."""
+        """Return the record's value. The proposal's body is a `ProposalBody`."""
 
     def encode_note(self, note: StatusRecord) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
 
     def decode(self, value: bytes | None) -> Proposal | StatusRecord | None:
-        """What the bytes are; None when no version would call them a proposal. Raises `Refused` for those of a newer one."""
+        """Return the decoded value; None if no version would read a proposal. Raises `Refused` for a newer version's record."""
 
     def encode_writes(self, writes: Sequence[Write]) -> bytes:
-        """Records for other topics, as a body has them."""
+        """Encode records for other topics, for a `ProposalBody`."""
 
     def writes(self, data: bytes) -> list[Write]:
-        """They themselves."""
+        """Decode the result of `encode_writes`."""
 
 
 class DecisionLog(Protocol):
-    """One partition of a decision log: append, and read all of it in order. It is never transactional (reliability R10).
+    """One partition of a decision log: append records, and read all records in order. Appends are never transactional.
 
-    Methods may raise `Retriable` when the cluster does not answer.
+    Methods may raise `Retriable` if the cluster does not respond.
     """
 
     def identity(self) -> PartitionIdentity:
-        """Which topic it is now, and what it holds up to the high watermark."""
+        """Return the topic's present id, and the partition's offsets up to the high watermark."""
 
     def seek(self, offset: int) -> None:
-        """Read from there on."""
+        """Set the offset to read next."""
 
     def append(self, value: bytes) -> None:
-        """Send a record off. Whether it lies there is seen by reading it back, and in no other way. Raises `TooMuch`."""
+        """Send a record. Only reading the record back shows that the log has it. Raises `TooMuch`."""
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
-        """Offset and value of the records that come next, in order; waits at most so long for the first.
+        """Return offset and value of the next records, in order. Waits at most `timeout_s` for the first record.
 
-        Raises `Corrupted` when what comes next was deleted meanwhile: the changelog has what it amounts to, or `begin` refuses.
+        Raises `Corrupted` if the next records were deleted. The task then restores: the changelog has their result, or `begin`
+        refuses.
         """
 
     def older_than(self, age_s: float) -> int:
-        """All records before that offset are older than so many seconds, by their senders' clocks."""
+        """Return an offset. All records before the offset are older than `age_s` by their senders' clocks."""
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records before that offset. Only `runtime.retention` knows which may go."""
+        """Delete the records before the offset. Only `runtime.retention` decides which records may be deleted."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the log's clients."""

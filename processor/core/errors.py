@@ -1,17 +1,17 @@
-"""Errors, named by what happens next. Anything else is a bug: it crashes loudly and the supervisor starts again.
+"""Errors, named by what happens next. Any other exception is a bug: the process crashes and the supervisor restarts it.
 
 ProcessorError
-|__ Retriable   the same call may succeed: call it again within the deadline
-|   |__ Unauthenticated   Kafka lets the client in only after a person has corrected something. A start ends with it
-|__ Abortable   this transaction is lost: abort, re-initialise the producer, and propose the same records again
-|   |__ TooMuch   likewise, and with fewer records: it may have been too large. A single one becomes a dead letter
-|__ Fenced      another owner has the work: leave quietly
-|__ Corrupted   what is held in memory cannot be trusted: drop it, restore from the changelog
-|   |__ Damaged     files on disk are no use: delete them, and restore as after any of these
-|__ Rejected    this record can never be processed: a dead letter with the reason, and go on
-|__ Refused     the log is not the log that was read before, or a setting is wrong: stop, a human decides
-    |__ Forbidden   Kafka refuses the client a right: stop, a person allows it
-    |__ Misconfigured   a pipeline's declaration or a contract is wrong: stop, nothing but an edit can help
+|__ Retriable   the same call may succeed: call again within the deadline
+|   |__ Unauthenticated   Kafka rejects the client until a person corrects a setting: a start ends with an error
+|__ Abortable   the transaction is lost: abort, re-initialise the producer, and propose the same records again
+|   |__ TooMuch   the transaction may be too large: retry with fewer records. A single record becomes a dead letter
+|__ Fenced      another owner has the work: stop without an error
+|__ Corrupted   the state in memory cannot be trusted: drop the state and restore from the changelog
+|   |__ Damaged     state files on disk are unusable: delete them, then restore as above
+|__ Rejected    the record can never be processed: write a dead letter with the reason, and continue
+|__ Refused     the log is not the log read before, or a setting is wrong: stop, a human decides
+    |__ Forbidden   Kafka denies the client a right: stop, a person grants the right
+    |__ Misconfigured   a pipeline's declaration or a schema is wrong: stop until a person edits the file
 """
 
 from onefold.error_codes import Code, CodedError
@@ -19,47 +19,47 @@ from onefold.exit_codes import REFUSED, UNAVAILABLE, USAGE
 
 
 class ProcessorError(CodedError):
-    """The root."""
+    """The base class."""
 
 
 class Retriable(ProcessorError):
-    """The same call may succeed: call it again within the deadline."""
+    """The same call may succeed: call again within the deadline."""
 
     exit_code = UNAVAILABLE
 
 
 class Unauthenticated(Retriable):
-    """Kafka refuses the client's login, certificate or protocol: a start ends with it, and a service that runs goes on trying."""
+    """Kafka refuses the client's login, certificate or protocol. A start ends with an error; a running service keeps trying."""
 
     exit_code = REFUSED
 
 
 class Abortable(ProcessorError):
-    """This transaction is lost: abort, re-initialise the producer, and propose the same records again."""
+    """The transaction is lost: abort, re-initialise the producer, and propose the same records again."""
 
 
 class TooMuch(Abortable):
-    """This transaction is lost, and its size may be why: do it again with fewer records. A single record that is too much
-    again and again, while other transactions go through, becomes a dead letter.
+    """The transaction is lost, perhaps because of its size: retry with fewer records. If a single record fails repeatedly while
+    other transactions commit, the record becomes a dead letter.
     """
 
 
 class Fenced(ProcessorError):
-    """Another owner has the work: leave quietly."""
+    """Another owner has the work: stop without an error."""
 
 
 class Corrupted(ProcessorError):
-    """What is held in memory cannot be trusted: drop it, restore from the changelog."""
+    """The state in memory cannot be trusted: drop the state and restore from the changelog."""
 
 
 class Damaged(Corrupted):
-    """Files of states are torn, or no files of states: delete them, restore from the changelog."""
+    """The state files are corrupted, or are no state files: delete them and restore from the changelog."""
 
 
 class Rejected(ProcessorError):
-    """This record can never be processed: a dead letter with the reason, and go on.
+    """The record can never be processed: write a dead letter with the reason, and continue.
 
-    Handlers raise it, and may derive from it: the reason is whatever `str` makes of the first argument, or of `args` where a
+    Handlers raise `Rejected` or a subclass. The reason is `str` of the first argument, or of `args` if a
     subclass does not call this `__init__`.
     """
 
@@ -74,16 +74,16 @@ class Rejected(ProcessorError):
 
 
 class Refused(ProcessorError):
-    """The log is not the log that was read before, or a setting is wrong: stop, a human decides."""
+    """The log is not the log read before, or a setting is wrong: stop, a human decides."""
 
     exit_code = REFUSED
 
 
 class Forbidden(Refused):
-    """Kafka refuses the client a right: stop, a person allows it."""
+    """Kafka denies the client a right: stop, a person grants the right."""
 
 
 class Misconfigured(Refused):
-    """A pipeline's declaration or a contract is wrong: stop, nothing but an edit can help."""
+    """A pipeline's declaration or a schema is wrong: stop until a person edits the file."""
 
     exit_code = USAGE

@@ -1,17 +1,17 @@
-"""The heart: fold a batch of records into one transaction, and do nothing else.
+"""Fold a batch of records into one transaction.
 
-Exactly-once in this product is one sentence: *a transaction is a value*. `fold` computes it from the state as of the
-last committed transaction and the records after it; the session then makes all of it true or none of it:
+Exactly-once in Onefold is one sentence: *a transaction is a value*. `fold` computes the value from the states as of the
+last committed transaction and the records after it. The session commits the whole value or nothing:
 
-    records = session.poll()                      what came, from the progress on
-    transaction = fold(topology, store, records)  outputs, state changes, dead letters, progress: a value
+    records = session.poll()                      records after the progress
+    transaction = fold(topology, store, records)  outputs, states, dead letters, progress
     session.commit(transaction)                   one Kafka transaction
-    store.apply(transaction.changes)              only after the commit
+    store.apply(transaction.changes)              after the commit
 
-A crash before the commit leaves nothing behind: the successor aborts the open transaction, restores state *and*
+A crash before the commit leaves no effect: the successor aborts the open transaction, restores state *and*
 progress from one changelog partition, and folds the same records again. A crash after the commit loses nothing: the
-successor reads the new state and the new progress. Since both came out of one transaction, they cannot disagree.
-A zombie cannot commit at all: its successor took its transactional id.
+successor reads the new state and the new progress. State and progress cannot disagree, since one transaction wrote both.
+A zombie cannot commit: its successor took over the transactional id, and the broker fences the zombie.
 
 `fold` is the only place that calls a handler.
 """
@@ -40,15 +40,14 @@ from onefold.processor.core.values import (
     Transaction,
 )
 
-#: The end of the year 9999, in milliseconds: what is later was meant in smaller units, and would be the last tick for ever.
+#: The end of the year 9999, in milliseconds. A tick with a later time, say in microseconds, would be the partition's last.
 TICK_MS_MAX = 253_402_300_799_999
 
-# Event(...) without the detour through Python that a NamedTuple's constructor takes; once for every record.
+# `Event(...)` without the Python call of a NamedTuple's constructor, since the loop makes an event for every record.
 _new = tuple.__new__
 
 
-#: For a topic where the latest row matters: what identifies a row, in a dict and in another object, and the latest of each
-#: so far.
+#: For a topic with row fields: the getters of a row's identity, from a dict and from an object, and the latest output per row.
 Latest = tuple[Callable[[Any], Any], Callable[[Any], Any], dict[Any, Produced]]
 
 
@@ -63,7 +62,7 @@ class States(Protocol):
 
 
 class _Into:
-    """A transaction in the making: what the records so far have come to."""
+    """The transaction under construction: the results of the records so far."""
 
     def __init__(self, topology: Topology, ticked_ms: int) -> None:
         self.every: list[Produced] = []
@@ -72,7 +71,7 @@ class _Into:
             for topic, fields in topology.outputs.items()
         }
         self.changes: dict[str, Change] = {}
-        self.befores: list[Any] = []  # of the keys of `changes`, in the same order
+        self.befores: list[Any] = []  # the earlier states of the keys of `changes`, in the same order
         self.misrouted: list[Misrouted] = []
         self.dead_letters: list[DeadLetter] = []
         self.offsets_next: dict[str, int] = {}
@@ -80,7 +79,7 @@ class _Into:
         self.ticked_ms = ticked_ms
 
     def take(self, key: str, before: Any, after: Any, record: Record, outputs: Outputs) -> None:
-        """Take what a record has made of a key. `_fold_records` has the same lines in its loop, without the call."""
+        """Add the result of a record for a key. `_fold_records` repeats these lines in its loop to save the call."""
         if key not in self.changes:
             self.befores.append(before)
         self.changes[key] = (after, record)
@@ -104,16 +103,16 @@ def fold(
     ticked_ms: int = 0,
     parking: Parking | None = None,
 ) -> Transaction:
-    """One transaction out of records that follow the progress, in order.
+    """Compute one transaction from records that follow the progress, in order.
 
     Args:
         topology: the pipeline.
         states: read only; the new states are in the transaction.
-        records: of this task's partition of every topic that it reads.
-        decode: turns a record into the value of its contract, a tombstone into None, or raises `Rejected`.
-        partition_of: the partition where all records of a key belong.
-        ticked_ms: the time of the last tick that was folded.
-        parking: decides what becomes of rejected records (see `core.parking`). None: each is a dead letter.
+        records: from this task's partition of every topic that the task reads.
+        decode: turns a record into a value of its topic's schema and a tombstone into None, or raises `Rejected`.
+        partition_of: returns the partition of a state key.
+        ticked_ms: the time of the last folded tick.
+        parking: handles rejected records (see `core.parking`). None: each becomes a dead letter.
     """
     into = _Into(topology, ticked_ms)
     if parking is not None:
@@ -151,7 +150,7 @@ def _fold_records(
     misrouted, dead_letters, offsets_next = into.misrouted, into.dead_letters, into.offsets_next
     ignores_tombstones = topology.tombstones == "ignore"
     folded = ignored = 0
-    output: Any  # two parts, or more
+    output: Any  # two items, or more
     produced: Produced
     for record in records:
         folded += 1
@@ -168,7 +167,7 @@ def _fold_records(
                 key = tombstone_key(record_key)
             changed = changes.get(key)
             state = known(key) if changed is None else changed[0]
-            # A key that has a state here belongs here: the hash is computed for new keys only.
+            # A key with a state here belongs to this partition, so the hash is computed for new keys only.
             if state is None and (at := partition_of(key)) != partition:
                 misrouted.append(Misrouted(record, key, at))
                 continue
@@ -189,7 +188,7 @@ def _fold_records(
             try:
                 output_topic, fields = output
                 produced = (output_topic, key, fields, record, ())
-            except ValueError:  # more than two: whoever has no key or headers to name does not pay for a look
+            except ValueError:  # more than two items; plain outputs, the usual case, skip this cost
                 produced = output_topic, _, fields, _, _ = _addressed(output, key, record)
             place = latest[output_topic]
             if place is None:
@@ -202,38 +201,38 @@ def _fold_records(
 
 
 def _fold_rejected(parking: Parking, states: States, record: Record, reason: Rejected, into: _Into) -> bool:
-    """Returns whether the record was processed after all, and changed nothing."""
+    """Handle a rejected record; return whether the record was processed after all and changed nothing."""
     letter, key, before, after, outputs, idle = parking.take(record, reason, partial(_state, states, into))
     if letter is not None:
         into.dead_letters.append(letter)
     if after is not before or outputs:
-        # Whoever cannot encode the handler's state blames the record that has made it.
+        # If the handler's state cannot be encoded, the error must name the record that produced the state.
         keeps = (letter is not None or idle) and key in into.changes
         into.take(key, before, after, into.changes[key][1] if keeps else record, outputs)
     return idle
 
 
 def _state(states: States, into: _Into, key: str) -> Any:
-    """The state of a key, after all records so far."""
+    """Return the state of a key after all records so far."""
     changed = into.changes.get(key)
     return states.get(key) if changed is None else changed[0]
 
 
 def state_key(topology: Topology, decode: Callable[[Record], Any], record: Record) -> str | None:
-    """The state key of a record that was rejected, maybe by its handler; None: it has none that can be known."""
+    """Return the state key of a rejected record, or None if the record has no known key."""
     if record.topic not in topology.keys:
         return None
     try:
         value = decode(record)
         key = tombstone_key(record.key) if value is None else str(topology.keys[record.topic](value))
-        key.encode()  # it is written into headers and changelog
+        key.encode()  # headers and changelog hold the key as UTF-8
         return key
-    except Exception:  # noqa: BLE001 - the pipeline's own code, at a value that it may have failed at
+    except Exception:  # noqa: BLE001 - the pipeline's code may raise anything for a rejected value
         return None
 
 
 def tombstone_key(record_key: bytes | None) -> str:
-    """The state key that a tombstone is for. Raises `Rejected` when its Kafka key is none."""
+    """Return the state key of a tombstone. Raises `Rejected` if the Kafka key is missing or no UTF-8 text."""
     if record_key is None:
         raise Rejected("the value is null, and there is no key that says what is deleted", Code.VALUE_UNREADABLE)
     try:
@@ -245,7 +244,7 @@ def tombstone_key(record_key: bytes | None) -> str:
 
 
 def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Record], Any], into: _Into) -> None:
-    """A tick is one record: every key that is due has seen it, or it is a dead letter and none has."""
+    """Fold a tick as one record: either every due key is handled, or the tick is a dead letter and changes no key."""
     into.folded += 1
     into.offsets_next[record.topic] = record.offset + 1
     try:
@@ -255,7 +254,7 @@ def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Rec
                 f"at_ms is {at_ms}; a time is from 0 to {TICK_MS_MAX} milliseconds since 1970", Code.VALUE_UNREADABLE
             )
         if at_ms <= into.ticked_ms:
-            into.ignored += 1  # somebody else wrote it as well, or by a clock that is behind
+            into.ignored += 1  # another processor wrote the same tick, or its clock is behind
             return
         seen = [(key, state, tick.handle(key, state, at_ms)) for key, state in _due(tick, states, into.changes, at_ms)]
     except Rejected as reason:
@@ -272,7 +271,7 @@ def _fold_tick(tick: Tick, states: States, record: Record, decode: Callable[[Rec
 
 
 def _due(tick: Tick, states: States, changes: Mapping[str, Change], at_ms: int) -> list[tuple[str, Any]]:
-    """The keys that a tick is for, with their states as the records before it have left them, in the order of the keys."""
+    """Return the keys that are due at a tick, sorted, with their states after the records before the tick."""
     present = chain(
         ((key, state) for key, state in states.items() if key not in changes),
         ((key, state) for key, (state, _) in changes.items() if state is not None),
@@ -296,7 +295,7 @@ def _produced(output: Sequence[Any], key: str, record: Record) -> Produced:
 
 
 def _addressed(output: Sequence[Any], key: str, record: Record) -> Produced:
-    """An output with more than topic and fields. Raises TypeError or ValueError for a key or headers that cannot be."""
+    """Build an output with a key or headers. Raises TypeError or ValueError if the key or a header is invalid."""
     topic, fields, named, headers = Output(*output)
     if not isinstance(named, str | int | None):
         raise TypeError(f"the key of an output is an int or text, and not {named!r}")

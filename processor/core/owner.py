@@ -1,7 +1,7 @@
-"""Whose record it is: which `onefold-` headers count, and which records of an input are not this pipeline's to process.
+"""Find out which pipeline wrote a record: which `onefold-` headers are valid, and which input records a pipeline must skip.
 
-Anybody writes to an input: another pipeline whose output it is, a mirror of another cluster, a program that copies headers. The
-headers of a copy or a replay count only if this pipeline has written them on this cluster, which it says in a header.
+Any producer may write to an input: another pipeline, a mirror of another cluster, a program that copies headers. The headers of
+a copy or a replay are valid only if this pipeline wrote them on this cluster. `PIPELINE_HEADER` names both.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,15 +18,15 @@ from onefold.processor.core.values import (
     Record,
 )
 
-#: Header of copies, replays and dead letters: which pipeline wrote them, on which cluster and in which of its lives, as
-#: `cluster id/pipeline/topic id of the changelog`. A reset begins another life.
+#: Header of copies, replays and dead letters: the writing pipeline, as `cluster id/pipeline/topic id of the changelog`.
+#: A reset creates a new changelog, and with the new topic id begins another life of the pipeline.
 PIPELINE_HEADER = "onefold-pipeline"
 
 _envelope, _headers = itemgetter(5), methodcaller("headers")
 
 
 class _Foreign(NamedTuple):
-    """The envelope of a record whose `onefold-` headers say nothing about it."""
+    """The envelope of a record whose `onefold-` headers are not valid, without these headers."""
 
     envelope: Envelope
 
@@ -38,12 +38,12 @@ class _Foreign(NamedTuple):
 
 
 class Owner:
-    """A pipeline on a cluster: signs what it writes into topics where others write too, and recognizes it again.
+    """A pipeline on a cluster: signs copies, replays and dead letters, and recognizes its own signature.
 
     Args:
-        cluster_id: Kafka's own id of the cluster.
-        pipeline: its name.
-        life: the topic id of its changelog; "": any.
+        cluster_id: Kafka's id of the cluster.
+        pipeline: the pipeline's name.
+        life: the topic id of the pipeline's changelog; "": any life.
     """
 
     def __init__(self, cluster_id: str, pipeline: str, life: str = "") -> None:
@@ -53,18 +53,19 @@ class Owner:
         self.signature = self._pipeline + life.encode()
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records that this pipeline processes, each with its envelope, which shows no `onefold-` headers of others.
+        """Return the records that this pipeline processes, each with its envelope. The envelope of a copy or replay from
+        elsewhere hides the `onefold-` headers.
 
-        Left out is what another pipeline of this cluster put into the same topic, a copy or a replay, and a copy or a drop of
-        this one's before it was reset. Each is for another's states alone, and its original lies in the topic as well.
+        The result omits the copies and replays of other pipelines on this cluster, and this pipeline's copies and drops from
+        before a reset. Such a record serves other states only, and the topic holds the original as well.
         """
         if not any(map(_headers, map(_envelope, records))):
             return records
         return [found for record in records if (found := self._of(record)) is not None]
 
     def wrote(self, topic: str, headers: Iterable[tuple[str, bytes | None]]) -> bool:
-        """Whether these headers are of a copy or a replay that this pipeline put into `topic`: they name a place in it. Headers
-        of a release without `PIPELINE_HEADER` say no more than that.
+        """Return whether the headers are of this pipeline's copy or replay in `topic`. A copy must be from this life, a replay
+        may be from any. Without `PIPELINE_HEADER`, as in earlier releases, a place in `topic` is enough.
         """
         own = _own(headers)
         signed = own.get(PIPELINE_HEADER)
@@ -75,8 +76,9 @@ class Owner:
         )
 
     def copied(self, topic: str, headers: Iterable[tuple[str, bytes | None]]) -> tuple[bytes, bytes] | None:
-        """The place of the original and the signature, where these headers are of a copy that this pipeline put into `topic` in
-        any of its lives; None: they are not, or of a release without `PIPELINE_HEADER`.
+        """Return the original's place and the signature, if the headers are of this pipeline's copy in `topic`, from any life.
+
+        None: no such copy, or headers of a release without `PIPELINE_HEADER`.
         """
         own = _own(headers)
         signed = own.get(PIPELINE_HEADER)
@@ -85,7 +87,7 @@ class Owner:
         return own[SOURCE_HEADER], signed
 
     def signed(self, signature: bytes) -> bool:
-        """Whether this pipeline has signed so, in any of its lives."""
+        """Return whether the signature is this pipeline's, from any life."""
         return signature.startswith(self._pipeline)
 
     def _of(self, record: Record) -> Record | None:
@@ -105,7 +107,7 @@ class Owner:
 
 
 def _own(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
-    """The last of each name, as Kafka's own clients choose. One without a value says nothing."""
+    """Return the last value of each `onefold-` header, as Kafka's own clients choose, without null values."""
     last = {name: value for name, value in headers if name.startswith(OWN_HEADERS)}
     return {name: value for name, value in last.items() if value is not None}
 

@@ -1,12 +1,12 @@
-"""Parking: with `on_dead_letter="park"`, events of a key wait behind a rejected event until that one is replayed or dropped.
+"""Parking: with `on_dead_letter="park"`, a key's events wait behind a rejected event until a replay or drop of the latter.
 
-The state of a parked key is a `Parked`: the handler's state, and two numbers. The rejected record is a dead letter with ticket 0.
-Each later event of the key is a dead letter with the next ticket, and the handler does not see it. `onefold dead-letters` replays
-the letters in the order of their tickets. A replay whose ticket is next goes to the handler, and the next ticket is called. After
-the last ticket the key is as before. Any other replay is a dead letter again, with the same ticket: so the order of the key does
-not depend on the command.
+The state of a parked key is a `Parked`: the handler's state, and two numbers. The rejected record is a dead letter with ticket
+0. Each later event of the key is a dead letter with the next ticket, and the handler does not see the event. `onefold
+dead-letters` replays the letters in the order of their tickets. If a replay has the next ticket, the handler gets the event,
+and the following ticket becomes the next. After the last ticket the key is no longer parked. Any other replay becomes a dead
+letter again, with the same ticket, so the order of the key does not depend on the command.
 
-A ticket counts in one life of a pipeline. After a reset, a replay from before is an event like every other.
+A ticket is valid in one life of a pipeline. After a reset, a replay from before counts as an ordinary event.
 """
 
 import json
@@ -28,7 +28,7 @@ from onefold.processor.core.values import (
     Record,
 )
 
-# What the bytes of a parked key's state begin with. A state is JSON, which never does.
+# The first bytes of a parked key's state. A handler's state is JSON, which never begins with these bytes.
 _PARKED = b"parked "
 
 
@@ -36,9 +36,9 @@ class Ticket(NamedTuple):
     """The turn of a dead letter of a parked key.
 
     Attributes:
-        number: 0 of the record that parked the key.
-        refused: whether the record itself was rejected; else it waits.
-        at: where the record that parked the key lies.
+        number: 0 for the record that parked the key.
+        refused: True if the record itself was rejected, False if the record waits.
+        at: the place of the record that parked the key.
         key: the state key.
     """
 
@@ -48,12 +48,12 @@ class Ticket(NamedTuple):
     key: str
 
     def encode(self) -> bytes:
-        """The value of `PARKED_HEADER`."""
+        """Return the value of `PARKED_HEADER`."""
         return f"{self.number} {'refused' if self.refused else 'waits'} {self.at} {self.key}".encode()
 
     @staticmethod
     def decode(data: bytes | None) -> "Ticket | None":
-        """The ticket, or None when these bytes are none."""
+        """Return the ticket, or None if the bytes are invalid."""
         try:
             number, refused, at, key = (data or b"").decode().split(" ", 3)
             return Ticket(int(number), refused == "refused", at, key)
@@ -65,10 +65,10 @@ class Parked(NamedTuple):
     """The state of a parked key.
 
     Attributes:
-        state: the handler's; None: the key has none.
-        at: where the record that parked the key lies.
-        next: the ticket whose turn it is.
-        last: the last ticket given.
+        state: the handler's state; None: the key has no state.
+        at: the place of the record that parked the key.
+        next: the next ticket to be processed.
+        last: the last assigned ticket.
     """
 
     state: Any
@@ -78,11 +78,11 @@ class Parked(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many events wait. The event with ticket 0 does not: it was rejected."""
+        """The number of waiting events, without the rejected event of ticket 0."""
         return self.last + 1 - max(self.next, 1)
 
     def called(self, state: Any) -> Any:
-        """The state of the key after the turn of a ticket: parked until the last one had its turn."""
+        """Return the key's state after the next ticket was processed: parked, unless the ticket was the last."""
         return state if self.next == self.last else self._replace(state=state, next=self.next + 1)
 
 
@@ -95,11 +95,11 @@ class Waits(Rejected):
 
 
 class Taken(NamedTuple):
-    """What a rejected record comes to: a letter, a change of its key, or both.
+    """The result of a rejected record: a letter, a change of the key, or both.
 
     Attributes:
-        before, after: the states of the key, the same when it did not change.
-        idle: whether the record was processed, and changed nothing of the handler's.
+        before, after: the states of the key; the same object if the state did not change.
+        idle: whether the record was processed without a change of the handler's state.
     """
 
     letter: DeadLetter | None
@@ -111,7 +111,7 @@ class Taken(NamedTuple):
 
 
 def parking(topology: Topology) -> Topology:
-    """The topology for parked states: events of a parked key are rejected, and all other functions see the handler's state."""
+    """Return a topology for parked states: the handler rejects events of a parked key, other functions get the inner state."""
     handle, emit_change, tick = topology.handle, topology.emit_change, topology.tick
 
     def handle_or_wait(state: Any, event: Event) -> tuple[Any, Outputs]:
@@ -128,7 +128,7 @@ def parking(topology: Topology) -> Topology:
 
 
 def inner(state: Any) -> Any:
-    """The handler's state of a key, parked or not."""
+    """Return the handler's state of a key, parked or not."""
     return state.state if type(state) is Parked else state
 
 
@@ -141,7 +141,7 @@ def _emitting(emit_change: EmitChange) -> EmitChange:
 
 
 def _ticking(tick: Tick) -> Tick:
-    """A tick is no event of a key: it does not wait."""
+    """Wrap a tick's functions. A tick is no event of a key, so a tick does not wait."""
 
     def handle(key: str, state: Any, at_ms: int) -> tuple[Any, Outputs]:
         if type(state) is not Parked:
@@ -160,12 +160,12 @@ def _ticking(tick: Tick) -> Tick:
 
 
 class Parking:
-    """Decides what becomes of rejected records.
+    """The treatment of rejected records.
 
     Args:
-        topology: the pipeline's own, with the handler that knows nothing of parking.
-        signature: of the pipeline in this life.
-        key_of: the state key of a record. None: it has none that is known, and parks nothing.
+        topology: the pipeline's own, with the handler that expects no parked state.
+        signature: the signature of the pipeline in this life.
+        key_of: returns the state key of a record. None: the record has no known key and parks no key.
     """
 
     def __init__(self, topology: Topology, signature: bytes, key_of: Callable[[Record], str | None]) -> None:
@@ -176,11 +176,11 @@ class Parking:
     def decoding(
         self, decode: Callable[[Record], Any], state_of: Callable[[str], Any], ignores_tombstones: bool
     ) -> Callable[[Record], Any]:
-        """What decodes records, and rejects the replay of a parked event that has no part in its key any more: the others would
-        wait for its turn for ever.
+        """Return a decoder that rejects the replay of a parked event that has lost its state key. Without the rejection, the
+        key's other events would wait for the ticket for ever.
 
         Args:
-            state_of: as of `take`.
+            state_of: see `take`.
         """
 
         def decode_in_turn(record: Record) -> Any:
@@ -198,16 +198,16 @@ class Parking:
         return decode_in_turn
 
     def take(self, record: Record, reason: Rejected, state_of: Callable[[str], Any]) -> Taken:
-        """Take a record that was rejected.
+        """Process a rejected record.
 
         Args:
-            state_of: the state of a key, after all records before this one.
+            state_of: returns the state of a key after all earlier records.
         """
         ticket, is_drop = self._ticket(record)
         waits = isinstance(reason, Waits)
         key = ticket.key if ticket is not None and not waits else self._key_of(record)
         if ticket is not None and ticket.key != key:
-            ticket = None  # another version of the pipeline has given the event another key
+            ticket = None  # another version of the pipeline gave the event a different key
         if key is None:
             return Taken(DeadLetter(record, str(reason)))
         state = state_of(key)
@@ -235,7 +235,7 @@ class Parking:
         return Taken(DeadLetter(record, str(reason), ticket._replace(refused=True).encode()))
 
     def _ticket(self, record: Record) -> tuple[Ticket | None, bool]:
-        """That of a replay or a drop of this life; and whether it is a drop."""
+        """Return the ticket of a replay or drop from this life, and whether the record is a drop."""
         found = None if record.envelope is None else record.envelope.headers()
         headers = dict(found or ())
         if REPLAYS_HEADER not in headers or headers.get(PIPELINE_HEADER) != self._signature:
@@ -248,17 +248,17 @@ def _waiting(record: Record, ticket: Ticket) -> DeadLetter:
 
 
 def is_parked(data: bytes) -> bool:
-    """Whether these bytes are the state of a parked key."""
+    """Return whether the bytes are the state of a parked key."""
     return data.startswith(_PARKED)
 
 
 def head_bytes(data: bytes) -> int:
-    """How many of the bytes of a state are about its parking."""
+    """Return the number of leading bytes that describe the parking."""
     return data.index(b"\n") + 1 if is_parked(data) else 0
 
 
 def encoding(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """What makes bytes of states, parked ones among them."""
+    """Return an encoder of states, including parked states."""
 
     def encode_both(state: Any) -> bytes:
         if type(state) is not Parked:
@@ -270,7 +270,7 @@ def encoding(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def decoding(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """What makes states of bytes, parked ones among them. Raises ValueError for a head that is none."""
+    """Return a decoder of states, including parked states. The decoder raises ValueError for an invalid head."""
 
     def decode_both(data: bytes) -> Any:
         if not is_parked(data):

@@ -1,4 +1,4 @@
-"""The steps of a task, in the order in which it takes them: where tests and failpoints stop it."""
+"""The steps of a task, in order. Tests and failpoints stop a task at a step."""
 
 STEPS = (
     "after_open",
@@ -11,7 +11,7 @@ STEPS = (
     "after_apply",
 )
 
-#: Those of a replica, and of the publisher beside it.
+#: The steps of a replica and its publisher.
 REPLICA_STEPS = (
     "after_restore",
     "before_append",
@@ -26,5 +26,5 @@ REPLICA_STEPS = (
     "after_delete",
 )
 
-#: Further ones of a task whose states are on disk.
+#: Further steps of a task with states on disk.
 DISK_STEPS = ("before_clear", "after_clear", "before_flush", "before_checkpoint", "after_checkpoint")

@@ -1,4 +1,4 @@
-"""What a pipeline declares: its inputs, its key, its state, its handler, its outputs and its tick. One literal an app."""
+"""The declaration of a pipeline: inputs, key, state, handler, outputs and tick. An app declares one `Topology` literal."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,62 +9,61 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Event, Outputs
 
-#: Key of the changelog record that says how far a task has come.
+#: Key of the changelog record that holds a task's progress.
 PROGRESS_KEY = b"p"
 
-#: `(state or None, event) -> (state or None, outputs)`. What it returns is all that it does: no clock, no dice, no
-#: I/O, and the state that it is given stays as it was: an event may be folded again from it. None as state forgets the key. It
+#: `(state or None, event) -> (state or None, outputs)`. A pure function: no clock, no random number, no I/O, and no change
+#: to the given state, since the same event may be folded again from that state. None as state forgets the key. A handler
 #: may raise `Rejected` for an event that can never be processed.
 Handler = Callable[[Any, Event], tuple[Any, Outputs]]
 
-#: `(key, state before, state after) -> outputs`, of one transaction. As pure as a handler, but it may not reject: every
-#: event that led here has been accepted.
+#: `(key, state before, state after) -> outputs`, for one transaction. As pure as a handler, but must not raise `Rejected`:
+#: every event of the change has been accepted.
 EmitChange = Callable[[str, Any, Any], Outputs]
 
-#: `(value) -> state key`, an int or text. It may raise `Rejected`.
+#: `(value) -> state key`, an int or text. The function may raise `Rejected`.
 Key = Callable[[Any], int | str]
 
-#: `(key, state, at_ms) -> (state or None, outputs)`. As pure as a handler. When it raises `Rejected` for one key, the tick
-#: is a dead letter and has changed no key.
+#: `(key, state, at_ms) -> (state or None, outputs)`. As pure as a handler. If a call raises `Rejected` for one key, the tick
+#: becomes a dead letter and changes no key.
 OnTick = Callable[[str, Any, int], tuple[Any, Outputs]]
 
-# A tick is a record and a transaction in each partition. What comes more often is no tick, and a day is the longest that
-# somebody would wait for one to see whether it works.
+# Each tick costs a record and a transaction in each partition, so an interval has a minimum. The maximum of a day keeps a
+# timer testable.
 _TICK_MIN_MS, _TICK_MAX_MS = 1_000, 86_400_000
 
 
-#: What becomes of an input record with a null value.
+#: The treatment of an input record with a null value.
 Tombstones = Literal["reject", "ignore", "event"]
-#: What becomes of the later events of a key one of whose events is a dead letter.
+#: The treatment of a key's later events after one of its events became a dead letter.
 OnDeadLetter = Literal["pass", "park"]
 
 
 @dataclass(frozen=True)
 class Tick:
-    """Time, as an input: a record every interval in each partition, which says what time it is, by the clock of the processor
-    that wrote it. It is in the log like every other input, in the topic `<name>.ticks`, so that a replay and the verifier see
-    the same time.
+    """A timer: a record with the time in each partition, at every interval, by the clock of the processor that writes the tick.
+    Ticks are an input like any other, in the topic `<name>.ticks`, so a replay and the verifier see the same time.
 
-    A tick calls `handle` once for each key of its partition that has a state, in the order of the keys' texts. All that
-    comes of it is in one transaction, and its outputs name the tick as their source.
+    A tick calls `handle` once for each key of its partition that has a state, in the order of the keys' texts. One
+    transaction holds all results of a tick, and the outputs name the tick as their source.
 
-    **What is promised.** The times of the ticks of a partition go up. They are multiples of the interval since 1970, and
-    some may be left out: after a pause of an hour there is one, and not 3,600. A task that is started gets its first when
-    it has processed all that was there before. But a tick says what time it was, and not that every record from before that
-    time has come: a topic may be slow, and so may its sender.
+    **Guarantees.** In a partition, the times of the ticks increase. The times are multiples of the interval since 1970, and
+    may have gaps: a pause of an hour leaves one tick and not 3,600. A started task gets its first tick after all records
+    that were in the inputs at its start. A tick does not mean that every record from before its time has arrived: a topic or
+    a sender may be slow.
 
-    **What it costs.** With `due` a call of it for each key and tick; without it a call of `handle`. And a transaction for
-    each tick, also when no key is due. With replicas what comes of it has to fit into one proposal of 20 MB: see docs/hot-hot.md.
+    **Costs.** Each tick calls `due` for each key, or `handle` if the tick has no `due`. Each tick is a transaction, even if
+    no key is due. With replicas, the results of a tick must fit into one proposal of 20 MB: see docs/hot-hot.md.
 
     Attributes:
         every_s: the interval in seconds, from 1 to 86,400, in whole milliseconds.
         handle: `(key, state, at_ms) -> (state or None, outputs)`: the key as a text, its state, and the time in milliseconds
             since 1970. None as state forgets the key.
-        due: `(state) -> at_ms or None`: the time from which on the key wants to be called; None: it does not, until its
-            state is another one. Without it every key is called at every tick.
+        due: `(state) -> at_ms or None`: the earliest time at which `handle` is called for the key; None: no call as long as
+            the state does not change. Without `due`, every tick calls `handle` for every key.
 
     Raises:
-        Refused: the interval is none.
+        Refused: the interval is invalid.
     """
 
     every_s: float
@@ -88,43 +87,43 @@ class Tick:
 
 @dataclass(frozen=True)
 class Topology:
-    """One pipeline. Contracts are found by topic in `avro/`, so they are not named here.
+    """One pipeline. The schemas are found by topic in `avro/`, so a topology does not name them.
 
-    **Which order is promised.** All events of a key come to the handler one after the other, and those from one partition of
-    one topic in the order of their offsets. Nothing is promised between two topics, nor between a record that was sent to
-    the partition of its key and one that was repartitioned there: a payment may come before its order, in each replay the other
-    way round. A handler that joins topics keeps in its state what came first, whichever it is. What was committed once
-    never changes: a crash repeats no event, and the recorded merge order of its inputs is in the topic `order`.
+    **Guaranteed order.** The handler gets the events of a key in sequence, and the events from one partition of a
+    topic in offset order. Between two topics no order is guaranteed, nor between a record sent to the partition of its key
+    and a repartitioned record. A payment may arrive before its order, and after a reset
+    the arrival order may differ. A handler that joins topics must keep the first arrival in its state, whichever topic the
+    event is from. Committed results never change: a crash repeats no event, and the topic `order` holds the recorded merge
+    order.
 
     Attributes:
-        name: the pipeline; also the application id, and the first word of its topics.
-        inputs: topics read. They have the same number of partitions; partition p of all of them is task p. An input may also
-            be an output: the pipeline then feeds itself, and what it writes under a key comes to that key's state later, exactly
-            once (see `fed`).
-        key: the state key of an input value, an int or text; or, where inputs differ in how they name it, one such function
-            a topic. Events of two topics with the same key share one state.
-        state: the class of the state: a dataclass, or a msgspec Struct, which is made in half of the time.
-        handle: the handler. It leaves the state that it is given as it is, and returns a new one.
-        outputs: topics written, each by one schema. The value names the fields that identify a row where only the latest
-            row matters, or is None where every record counts. Of a row that is written several times in one transaction
-            only the last becomes a record, also when they name different keys.
-        emit_change: the outputs of a key's change as a whole, called once a transaction for every key that changed. For
-            outputs that tell differences, such as what to add to a sum: a key that changed ten times costs one record and
-            not ten.
-        tick: when the pipeline needs time, how often and for what.
-        tombstones: what becomes of a tombstone: an input record with a null value, by which compacted topics and change data
-            capture delete a key. "reject": it is a dead letter. "ignore": it is read, counted as ignored, and changes nothing.
-            "event": `handle` gets an `Event` whose value is None and whose `key` says what is deleted. Its state key is
-            the Kafka key as UTF-8 text, since there is no value to ask `key` of; a tombstone without such a key is a dead
-            letter. An empty value is no tombstone.
-        on_dead_letter: what becomes of the later events of a key after one of its events was rejected. "pass": the handler
-            gets them. "park": they wait as dead letters, in order, until `onefold dead-letters` has replayed or dropped the
-            rejected one. A record whose key is not known, as one that cannot be decoded, parks nothing.
+        name: the pipeline's name, and the first part of the names of its own topics.
+        inputs: topics read. All have the same number of partitions; partition p of all inputs is task p. An input may also
+            be an output, as a feedback topic: a record that the pipeline writes under a key reaches the key's state later,
+            exactly once (see `fed`).
+        key: the function from an input value to its state key, an int or text; or, if the inputs' values differ, a mapping
+            with such a function for each topic. Events of two topics with the same key share one state.
+        state: the class of the state: a dataclass, or a msgspec Struct, which is faster to create.
+        handle: the handler. A handler must not change the given state; a handler returns a new state.
+        outputs: topics written, each with one schema. The value names the fields that identify a row if only the latest
+            row matters, or is None if every record counts. If a transaction writes a row several times, only the last
+            becomes a record, even under different keys.
+        emit_change: the outputs for the whole change of a key, called once a transaction for every changed key. Useful for
+            outputs that are differences, such as an amount to add to a sum: ten changes of a key cost one record and not ten.
+        tick: the interval and the handler of a timer, if the pipeline needs time.
+        tombstones: the treatment of a tombstone, an input record with a null value, by which compacted topics and change data
+            capture delete a key. "reject": the tombstone becomes a dead letter. "ignore": the tombstone counts as ignored and
+            changes nothing. "event": `handle` gets an `Event` with the value None and a `key` that names the deleted key. The
+            state key is then the Kafka key as UTF-8 text, since `key` needs a value; a tombstone without such a Kafka key
+            becomes a dead letter. An empty value is no tombstone.
+        on_dead_letter: the treatment of a key's later events after one of its events was rejected. "pass": the handler
+            gets the events. "park": the events wait as dead letters, in order, until `onefold dead-letters` has replayed or
+            dropped the rejected event. A record without a known key, such as an undecodable record, parks no key.
 
     Raises:
-        Refused: `key` has a function for some inputs and not for all of them, another topic has the name of the ticks',
-            nobody else writes to any of the inputs, `tombstones` is none of the three, or `on_dead_letter` none of the two,
-            or "park" where the pipeline feeds itself.
+        Refused: `key` does not have exactly one function for each input, or an input or output has the name of the tick topic.
+            Also, all inputs are feedback topics, or `tombstones` or `on_dead_letter` has an unknown value, or `on_dead_letter`
+            is "park" and an input is a feedback topic.
     """
 
     name: str
@@ -169,7 +168,7 @@ class Topology:
 
     @cached_property
     def keys(self) -> Mapping[str, Key]:
-        """Per input topic the function that says a value's state key."""
+        """The function from a value to its state key, per input topic."""
         return self.key if isinstance(self.key, Mapping) else dict.fromkeys(self.inputs, self.key)
 
     @property
@@ -179,20 +178,20 @@ class Topology:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Every topic that a task reads: the inputs, and the ticks."""
+        """Every topic that a task reads: the inputs and the tick topic."""
         return self.inputs if self.ticks is None else (*self.inputs, self.ticks)
 
     @property
     def written(self) -> set[str]:
-        """Every topic that a task writes to: outputs, inputs, for copies of records that belong elsewhere, and its own."""
+        """Every topic that a task writes: outputs, its own topics, and the inputs, which take repartitioned records."""
         own = {self.changelog, *self.dead.values()} | ({self.order} if self.order is not None else set())
         return {*self.outputs, *self.inputs, *own}
 
     @property
     def fed(self) -> tuple[str, ...]:
-        """The inputs that the pipeline itself writes: how one key sends something to another one, on whatever partition that is.
-        The record is in the transaction of the event that causes it, and is folded once like every input. Nobody else may
-        write to these topics.
+        """The feedback topics: inputs that are also outputs. One key can send a record to another key, on any partition.
+        The record commits in the transaction of the causing event, and is folded once like every input. No other producer may
+        write to a feedback topic.
         """
         return tuple(topic for topic in self.inputs if topic in self.outputs)
 
@@ -203,20 +202,20 @@ class Topology:
 
     @property
     def decisions(self) -> str:
-        """The topic in which replicas decide, when the pipeline runs hot-hot (see `core.decision`)."""
+        """The topic of the replicas' decision log, for active-active replicas (see `core.decision`)."""
         return f"{self.name}.decisions"
 
     @property
     def order(self) -> str | None:
-        """The topic that says in which order the records of several topics were folded; None with a single one."""
+        """The topic with the recorded merge order of the topics read; None if the pipeline reads a single topic."""
         return f"{self.name}.order" if len(self.reads) > 1 else None
 
     @property
     def replays(self) -> str:
-        """The topic that says which dead letters were put back into their inputs."""
+        """The topic that records which dead letters were replayed into their inputs."""
         return f"{self.name}.replays"
 
     @property
     def dead(self) -> dict[str, str]:
-        """Per topic that is read the topic of its dead letters."""
+        """The dead-letter topic of each topic read."""
         return {topic: f"{topic}.dead" for topic in self.reads}

@@ -1,49 +1,48 @@
-"""The values that travel through a fold: what came in, what a handler asks for, and the transaction that holds it all.
+"""The values of a fold: input records, the outputs of a handler, and the transaction as a whole.
 
-They are tuples: immutable, printed well, and cheap to make. The three that are made several times for every record are
-plain tuples with a name for the type checker only: a NamedTuple costs 0.2 microseconds, and at 60,000 records a second a
-dozen of them would be a tenth of a core.
+The values are tuples, which are immutable and cheap. The three values that a fold makes several times for each record are
+plain tuples with a type alias, since a NamedTuple takes longer to create.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-#: Names of headers that begin so are the processor's own.
+#: Prefix of the processor's own headers.
 OWN_HEADERS = "onefold-"
 #: Header of every record that the processor writes: `topic/partition/offset` of the input record that caused it.
 SOURCE_HEADER = "onefold-source"
 #: Header of a repartitioned copy: the timestamp of the original, in milliseconds since 1970, as decimal digits.
 TIMESTAMP_HEADER = "onefold-timestamp"
-#: Header of a record that was put back: `topic/partition/offset` of where it lay first.
+#: Header of a replayed record: `topic/partition/offset` of its first place.
 REPLAYS_HEADER = "onefold-replays"
-#: Header of a dead letter of a parked key, and of its replay: the turn of its record (see `core.parking`).
+#: Header of a parked key's dead letter, and of its replay: the record's turn (see `core.parking`).
 PARKED_HEADER = "onefold-parked"
-#: Header of a record in an input that has no event: the dead letter with this turn was dropped.
+#: Header of an input record without an event: the dead letter with this turn was dropped.
 DROPPED_HEADER = "onefold-dropped"
-#: Header by which tracing systems know an event in every program (W3C Trace Context); another one has what they add to it.
+#: Header by which tracing systems identify an event across programs (W3C Trace Context). `tracestate` has their additions.
 TRACE_HEADER = "traceparent"
 _TRACE_HEADERS = frozenset((TRACE_HEADER, "tracestate"))
-# What the standard wants to be passed on. Any sender may set longer ones, and an output has to fit where its input did.
+# The length that the standard requires to be propagated. A longer header might make an output larger than its input.
 _TRACE_BYTES_MAX = 512
 
-#: Headers of a record: name and value each, in order; a name may come more than once.
+#: Headers of a record: (name, value) pairs, in order. A name may occur more than once.
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Envelope(Protocol):
-    """What a record carries besides its key and value. A message of the Kafka client is one, kept as it is: what nobody asks
-    for is never taken out of it (docs/decisions/repartitioned-records.md).
+    """The parts of a record besides key and value. A message of the Kafka client serves as the envelope, so
+    that unused parts are never extracted (docs/decisions/repartitioned-records.md).
     """
 
     def timestamp(self) -> tuple[int, int]:
-        """Whose clock it was, and the milliseconds since 1970."""
+        """The type of the timestamp (whose clock), and the milliseconds since 1970."""
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """All of them, the processor's own included."""
+        """All headers, including the processor's own."""
 
 
 class Record(NamedTuple):
-    """Bytes in a partition of an input topic, as they were read."""
+    """A record of an input topic, as bytes."""
 
     topic: str
     partition: int
@@ -57,26 +56,26 @@ class Record(NamedTuple):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970: when the record was sent or appended. A repartitioned copy has that of its original."""
+        """When the record was sent or appended, in milliseconds since 1970. A repartitioned copy has the original's time."""
         return _timestamp_ms(self.envelope)
 
     @property
     def headers(self) -> Headers:
-        """Those that the sender set, in order."""
+        """The sender's headers, in order, without the processor's own."""
         return _headers(self.envelope)
 
     @property
     def source(self) -> bytes:
-        """Where the record lies, as the source header spells it."""
+        """The record's place in the format of the source header."""
         return source_template(self.topic, self.partition) % self.offset
 
 
 def source_template(topic: str, partition: int) -> bytes:
-    """What an offset is put into with `%` to get the source header of a record."""
+    """Return a format for the source headers of a partition: `template % offset` is the header's value."""
     return b"%b/%d/%%d" % (topic.encode(), partition)
 
 
-# Of a time in milliseconds; any sender may set the header, and `int` refuses what is longer than some thousands.
+# Enough for a time in milliseconds. Any sender may set the header, and `int` raises for thousands of digits.
 _TIME_DIGITS_MAX = 15
 
 
@@ -94,7 +93,7 @@ def _headers(envelope: Envelope | None) -> Headers:
 
 
 def trace_of(record: Record) -> list[tuple[str, bytes | None]]:
-    """The headers by which the record is traced, which all that is made of it carries on."""
+    """Return the trace headers of a record, for the records made from it."""
     found = None if record.envelope is None else record.envelope.headers()
     if not found:
         return []
@@ -104,15 +103,15 @@ def trace_of(record: Record) -> list[tuple[str, bytes | None]]:
 
 
 class Event(NamedTuple):
-    """A decoded input record, as a handler sees it.
+    """A decoded input record for a handler.
 
     Attributes:
-        topic, partition, offset: where the record lies. Of one partition of one topic the offsets go up; see `Topology`.
-        value: by the topic's schema; its fields are attributes named as there. None for a tombstone, which only a topology
-            with tombstones="event" is given.
-        envelope: what `timestamp_ms` and `headers` are taken from, when they are asked for.
-        key: the record's Kafka key; None when it has none. That of a tombstone is the state key's text, as UTF-8. That of a
-            record which was repartitioned is the state key's text, too, whatever its sender gave it.
+        topic, partition, offset: the record's place. Offsets increase within one partition of one topic; see `Topology`.
+        value: an object with the fields of the topic's schema as attributes. None for a tombstone, which only a topology
+            with tombstones="event" passes to its handler.
+        envelope: the source of `timestamp_ms` and `headers`, read on demand.
+        key: the record's Kafka key; None if the record has no key. For a tombstone, the key is the state key as UTF-8 text. A
+            repartitioned record also has the state key here, whatever key the sender set.
     """
 
     topic: str
@@ -124,31 +123,31 @@ class Event(NamedTuple):
 
     @property
     def timestamp_ms(self) -> int:
-        """The record's timestamp as Kafka keeps it, in milliseconds since 1970: when it was sent, or appended where the topic
-        says so. It is the same in every replay. 0 when the event was made by hand, without an envelope.
+        """The record's Kafka timestamp in milliseconds since 1970: the time of sending, or of appending if the topic is
+        configured so. The timestamp is the same in every replay. 0 for an event made without an envelope.
         """
         return _timestamp_ms(self.envelope)
 
     @property
     def headers(self) -> Headers:
-        """The record's headers, (name, bytes or None) each, in order; those of the processor's own are not among them."""
+        """The sender's headers as (name, bytes or None) pairs, in order, without the processor's own."""
         return _headers(self.envelope)
 
 
-#: The fields of an output: a dict, or else an object that has all of them as attributes, such as a msgspec Struct.
+#: The fields of an output: a dict, or an object with an attribute for each field, such as a msgspec Struct.
 Fields = Any
 
 
 class Output(NamedTuple):
-    """A record that a handler asks for. A plain `(topic, fields)` means the same as `Output(topic, fields)`, and is made in a
-    tenth of the time.
+    """A record that a handler writes. A plain `(topic, fields)` means the same as `Output(topic, fields)`, and is faster to
+    create.
 
     Attributes:
         topic: one of the topology's outputs.
-        fields: those of the topic's schema, in a dict, or in an object that has all of them as attributes.
-        key: the record's key, which decides its partition: an int or text; None is the state key. Where a topic has row
-            fields a row belongs under one key for ever: of records under two keys nobody can say which is the later one.
-        headers: (name, bytes or None) each. Names that begin with `onefold-` are the processor's.
+        fields: the fields of the topic's schema, in a dict, or in an object with an attribute for each field.
+        key: the record's key, which decides its partition: an int or text; None means the state key. In a topic with row
+            fields, a row must keep the same key for ever: under two keys, the order of the row's records is unknown.
+        headers: (name, bytes or None) pairs. Names that begin with `onefold-` are reserved for the processor.
     """
 
     topic: str
@@ -157,18 +156,18 @@ class Output(NamedTuple):
     headers: Headers = ()
 
 
-#: What a handler returns as its outputs: any number of `Output`s and plain `(topic, fields)`, in any mixture.
+#: The outputs of a handler: any mixture of `Output`s and plain `(topic, fields)`.
 Outputs = Sequence[Output | tuple[str, Fields]]
 
-#: An output on its way: topic, key, fields, the input record that caused it (its source header), and further headers.
+#: An output with its cause: topic, key, fields, the input record named in the source header, and further headers.
 Produced = tuple[str, str, Fields, Record, Headers]
 
-#: The new state of a key (None: forget the key), and the last input record that changed it.
+#: The new state of a key (None: forget the key), and the last input record that changed the state.
 Change = tuple[Any, Record]
 
 
 class Misrouted(NamedTuple):
-    """An input record that lies in a partition that is not that of its key, and the partition that is."""
+    """An input record on another partition than that of its state key, and the partition of the key."""
 
     record: Record
     key: str
@@ -176,8 +175,8 @@ class Misrouted(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """An input record set aside, with the one sentence that says why. `parked`: the value of `PARKED_HEADER`; None: the record
-    has no turn.
+    """An input record for the dead-letter topic, with the reason as one sentence. `parked`: the value of
+    `PARKED_HEADER`; None: the record has no turn.
     """
 
     record: Record
@@ -186,7 +185,7 @@ class DeadLetter(NamedTuple):
 
 
 class RecordCounts(NamedTuple):
-    """How many input records ended how. Kept with the progress, so the numbers are as exact as the state."""
+    """The number of input records by result. The progress record holds the counts, so they are as exact as the state."""
 
     accepted: int = 0
     ignored: int = 0
@@ -194,20 +193,20 @@ class RecordCounts(NamedTuple):
     dead: int = 0
 
     def plus(self, other: "RecordCounts") -> "RecordCounts":
-        """The sums, field by field."""
+        """Return the sums, field by field."""
         return RecordCounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def since(self, before: "RecordCounts") -> "RecordCounts":
-        """The differences, field by field."""
+        """Return the differences, field by field."""
         return RecordCounts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class Transaction(NamedTuple):
-    """All that one Kafka transaction will contain, computed before any of it is done.
+    """The whole content of one Kafka transaction, computed before any part is written.
 
-    `offsets_next` is the progress: per topic the offset to read next. `changes` holds one entry a key,
-    however often the key changed; so do `outputs` for topics where the latest row wins. `ticked_ms` is the time of the last
-    tick that was folded, in this transaction or before it.
+    `offsets_next` is the progress: per topic the offset to read next. `changes` has one entry per key, however often the
+    key changed. `outputs` has one entry per row for topics with row fields. `ticked_ms` is the time of the last tick
+    folded, in this transaction or earlier.
     """
 
     outputs: list[Produced]

@@ -1,1 +1,1 @@
-"""One file per outside system, each the only importer of its library."""
+"""Access to Kafka, schemas and files. Of the processor, only this folder imports the Kafka client and RocksDB."""

@@ -1,4 +1,4 @@
-"""Topics: making them, and asking what they are."""
+"""Create and describe Kafka topics."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from onefold.replication import AS_BROKERS, Replication
 
 log = structlog.get_logger()
 
-# Every transaction of a task ends with its progress and a marker, so the last few offsets are enough, nearly always.
+# Every transaction of a task ends with a progress record and a marker, so the last few offsets are nearly always enough.
 _TAIL = 20
 
 
@@ -36,16 +36,16 @@ def create_topics(
     decisions: bool = False,
     replication: Replication = AS_BROKERS,
 ) -> list[str]:
-    """Make the topics of a pipeline that are missing; says which. Those that exist stay as they are.
+    """Create the missing topics of a pipeline, and return their names. Existing topics stay unchanged.
 
     Args:
-        decisions: also the decision log.
-        inputs: also the input topics. A processor alone does not make those: who writes them decides about them.
-        replication: of what is made here.
+        decisions: include the decision log.
+        inputs: include the input topics. A processor alone does not create inputs: their producer chooses the settings.
+        replication: the replication of the created topics.
 
     Raises:
-        Retriable: the cluster does not answer.
-        Refused: the cluster does not allow it.
+        Retriable: the cluster does not respond.
+        Refused: the cluster does not allow the operation.
     """
     wanted = topics.of_pipeline(topology, partitions, inputs=inputs, decisions=decisions)
     admin = connect(client)
@@ -54,13 +54,13 @@ def create_topics(
     if names.pauses_topic(topology.name) not in there:
         try:
             made += create_missing(admin, topics.of_pauses(topology.name), replication)
-        except Refused as error:  # as of a cluster where somebody else makes topics; only `onefold pause` needs it
+        except Refused as error:  # perhaps only an administrator may create topics; processing needs no pauses topic
             log.warning(f"{topology.name} cannot be paused: {error}", code=str(error.code))
     return made
 
 
 def create_pauses(pipeline: str, client: Mapping[str, str], replication: Replication) -> None:
-    """Make the topic of a pipeline's pauses when it is missing. Raises as `create_topics`."""
+    """Create the pauses topic of a pipeline if it is missing. Raises the errors of `create_topics`."""
     admin = connect(client)
     if names.pauses_topic(pipeline) not in existing(admin):
         create_missing(admin, topics.of_pauses(pipeline), replication)
@@ -69,7 +69,7 @@ def create_pauses(pipeline: str, client: Mapping[str, str], replication: Replica
 def write_pause(
     pipeline: str, pause: Pause | None, client: Mapping[str, str], replication: Replication = AS_BROKERS
 ) -> None:
-    """Write a pause or its end. Raises as `create_topics`."""
+    """Write a pause, or the end of a pause. Raises the errors of `create_topics`."""
     create_pauses(pipeline, client, replication)
     try:
         pauses.write(client, pipeline, pause, CALL_TIMEOUT_S)
@@ -78,11 +78,11 @@ def write_pause(
 
 
 def create_replays(topology: Topology, client: Mapping[str, str], replication: Replication) -> None:
-    """Make the topic of the receipts of replays when it is missing.
+    """Create the topic of replay receipts if it is missing.
 
     Raises:
-        Retriable: the cluster does not answer.
-        Refused: the cluster does not allow it.
+        Retriable: the cluster does not respond.
+        Refused: the cluster does not allow the operation.
     """
     admin = connect(client)
     if topology.replays not in existing(admin):
@@ -90,7 +90,7 @@ def create_replays(topology: Topology, client: Mapping[str, str], replication: R
 
 
 def create_missing(admin: AdminClient, missing: Mapping[str, Described], replication: Replication) -> list[str]:
-    """Make these topics; says which were made here. Raises as `create_topics`."""
+    """Create the topics, and return the names of those created here. Raises the errors of `create_topics`."""
     if not missing:
         return []
     check_visible(admin, list(missing))
@@ -104,17 +104,17 @@ def create_missing(admin: AdminClient, missing: Mapping[str, Described], replica
             future.result()
             created.append(topic)
         except KafkaException as error:
-            # Two processes that start at once make the same topics; either did.
+            # Two processes may start at once and create the same topics.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise unanswered(error, f"topic {topic} could not be made", admin) from error
     return created
 
 
 def partitions_of(admin: AdminClient, topology: Topology) -> int:
-    """The number of partitions of all inputs and the changelog.
+    """Return the common number of partitions of all inputs and the changelog.
 
     Raises:
-        Retriable: an input topic that others write is missing, or the cluster does not answer.
+        Retriable: an input topic of another producer is missing, or the cluster does not respond.
         Refused: the numbers differ.
     """
     there = existing(admin)
@@ -137,8 +137,11 @@ def partitions_of(admin: AdminClient, topology: Topology) -> int:
 
 
 def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each of these topics has; those that are not there are left out. Raises `Retriable` when the cluster
-    does not answer, `Refused` when it does not allow it.
+    """Return the number of partitions of each existing topic among `topics`.
+
+    Raises:
+        Retriable: the cluster does not respond.
+        Refused: the cluster does not allow the request.
     """
     found = {}
     for topic, asked in kafka_ask.describe_topics(admin, topics, CALL_TIMEOUT_S)().items():
@@ -151,7 +154,7 @@ def partition_counts(admin: AdminClient, topics: Sequence[str]) -> dict[str, int
 
 
 def identity(admin: AdminClient, topic: str, partition: int) -> PartitionIdentity:
-    """Which topic the name stands for now, and what the partition holds (up to the high watermark)."""
+    """Return the present topic id of the name, and the partition's offsets up to the high watermark."""
     at = topic, partition
     try:
         described = kafka_ask.describe_topics(admin, [topic], CALL_TIMEOUT_S)()[topic].result()
@@ -163,7 +166,7 @@ def identity(admin: AdminClient, topic: str, partition: int) -> PartitionIdentit
 
 
 def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int:
-    """The first offset with a record of that time (milliseconds since 1970) or later; the end when there is none."""
+    """Return the first offset with a record at `at_ms` (milliseconds since 1970) or later; without one, the end."""
     at = topic, partition
     try:
         found = kafka_offsets.since(admin, [at], at_ms, CALL_TIMEOUT_S)[at]
@@ -173,7 +176,7 @@ def offset_at(admin: AdminClient, topic: str, partition: int, at_ms: int) -> int
 
 
 def delete_before(admin: AdminClient, topic: str, partition: int, offset: int) -> None:
-    """Delete the records of a partition before that offset."""
+    """Delete the records of a partition before the offset."""
     at = TopicPartition(topic, partition, offset)
     try:
         admin.delete_records([at], request_timeout=CALL_TIMEOUT_S)[at].result()
@@ -182,24 +185,24 @@ def delete_before(admin: AdminClient, topic: str, partition: int, offset: int) -
 
 
 def high_watermark(admin: AdminClient, topic: str, partition: int) -> int:
-    """Where the partition ends, open transactions included."""
+    """Return the end of the partition, including open transactions."""
     return identity(admin, topic, partition).end
 
 
 def tombstones_kept_s(admin: AdminClient, topic: str) -> float | None:
-    """How long, in seconds, a record that deletes a key of a compacted topic is there at least; None: we may not ask."""
+    """Return the minimum lifetime of a record that deletes a key of a compacted topic, in seconds; None without the right."""
     found = _setting(admin, [topic], "delete.retention.ms")[topic]
     return found / 1000 if found is not None else None
 
 
 def record_bytes_max(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
-    """How many bytes a record of each of these may have; where we may not ask, what our own client sends."""
+    """Return the maximum bytes of a record for each topic. Without the right to ask, return the client's own limit."""
     found = _setting(admin, topics, "max.message.bytes")
     return {topic: min(RECORD_BYTES_MAX, limit or RECORD_BYTES_MAX) for topic, limit in found.items()}
 
 
 def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, int | None]:
-    """A number, per topic; None where we may not ask."""
+    """Return a numeric setting per topic; None without the right to ask."""
     asked = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
     answers = kafka_ask.describe_configs(admin, list(asked.values()), CALL_TIMEOUT_S)()
     found: dict[str, int | None] = {}
@@ -215,13 +218,13 @@ def _setting(admin: AdminClient, topics: Iterable[str], name: str) -> dict[str, 
 
 
 def stable_end(admin: AdminClient, topic: str, partition: int) -> int:
-    """Where the partition ends for readers of committed records: before the first transaction that is open."""
+    """Return the end of the partition for readers of committed records: at most the start of an open transaction."""
     return _ends(admin, [(topic, partition)])[topic, partition]
 
 
 def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dict[str, str]]:
-    """Ask which topics the names stand for, and return what waits for the answer. The waiting is free when there was
-    something else to do meanwhile.
+    """Start a request for the ids of the topics. The returned function waits for the response, so the caller can do other work
+    meanwhile.
     """
     wait = kafka_ask.describe_topics(admin, topics, CALL_TIMEOUT_S)
 
@@ -235,22 +238,22 @@ def ask_topic_ids(admin: AdminClient, topics: Sequence[str]) -> Callable[[], dic
 
 
 def group_of(topology: Topology) -> str:
-    """The consumer group whose members share the tasks."""
+    """Return the name of the consumer group that divides the tasks."""
     return f"onefold-{topology.name}"
 
 
 def replicas_group_of(topology: Topology) -> str:
-    """The consumer group by which the processes of a pipeline with replicas are seen. It shares nothing out."""
+    """Return the name of the consumer group with the processes of a pipeline with replicas. The group divides no tasks."""
     return f"{group_of(topology)}.replicas"
 
 
 class InputProgress(NamedTuple):
-    """Of an input partition.
+    """The progress of an input partition.
 
     Attributes:
         reached: the offset that is folded next.
-        end: where it ends for readers of committed records.
-        states: how many partitions the progress record of its task names; None: that record names none, or there is none.
+        end: the end for readers of committed records.
+        states: the number of partitions in the task's progress record; None: unknown, or no progress record.
     """
 
     reached: int
@@ -259,21 +262,21 @@ class InputProgress(NamedTuple):
 
 
 def lag(topology: Topology, client: Mapping[str, str]) -> int:
-    """Input offsets that are readable and not yet folded. Drained is 0: who folds passes markers and aborted records too. Until
-    then they are counted, so this is for who waits for 0; how many events it are says `operate.lag`.
+    """Return the number of input offsets that are readable and not yet folded. The count includes markers and aborted records
+    until the task passes them, so 0 means fully processed. `operate.lag` counts events.
     """
     return sum(at.end - min(at.end, at.reached) for at in standing(topology, client).values())
 
 
 def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, int], InputProgress]:
-    """How far each input partition is folded, ticks too.
+    """Return the progress of each input partition, including ticks.
 
-    By the progress in the changelog, which is the truth; the group's offsets are only a courtesy. The ends are asked for after
-    it: what a pipeline has written into inputs of its own by then is not folded yet, and must not look as if it were.
+    The progress is that of the changelog, not the group's offsets. The ends are requested afterwards. So a record that
+    the pipeline has written into its feedback topics meanwhile counts as not yet folded.
 
     Raises:
-        Retriable: the cluster does not answer.
-        Refused: it does not allow it.
+        Retriable: the cluster does not respond.
+        Refused: the cluster does not allow the request.
     """
     admin = connect(client)
     counts = existing(admin)
@@ -291,7 +294,7 @@ def standing(topology: Topology, client: Mapping[str, str]) -> dict[tuple[str, i
 def _reached(
     admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]
 ) -> dict[tuple[str, int], InputProgress]:
-    """Per input partition what the last progress record of its task says; without its end."""
+    """Return each input partition's progress by the last progress record of its task, without the end."""
     reached: dict[tuple[str, int], InputProgress] = {}
     for partition, value in last_progresses(admin, topology, range(partitions), client).items():
         progress = json.loads(value)
@@ -306,7 +309,7 @@ def _reached(
 def last_progresses(
     admin: AdminClient, topology: Topology, tasks: Iterable[int], client: Mapping[str, str]
 ) -> dict[int, bytes]:
-    """By task the value of its last progress record, as readers of committed records see it; without those that have none."""
+    """Return the value of each task's last committed progress record. Tasks without a progress record are absent."""
     ends = _ends(admin, [(topology.changelog, partition) for partition in tasks])
     progresses: dict[int, bytes] = {}
     span = _TAIL
@@ -317,14 +320,14 @@ def last_progresses(
                 assert partition is not None, "whatever is read is of a partition"
                 assert value is not None, "a progress record is never a tombstone"
                 progresses[partition] = value
-        # Only aborted transactions there: look further back, as far as there is anything.
+        # Only aborted transactions in this range: read a longer one, up to the whole partition.
         ends = {at: end for at, end in ends.items() if at[1] not in progresses and end > span}
         span *= 10
     return progresses
 
 
 def _ends(admin: AdminClient, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Last stable offsets."""
+    """Return the last stable offsets."""
     try:
         return kafka_offsets.stable_ends(admin, partitions, CALL_TIMEOUT_S)
     except KafkaException as error:
@@ -332,7 +335,7 @@ def _ends(admin: AdminClient, partitions: list[tuple[str, int]]) -> dict[tuple[s
 
 
 def connect(client: Mapping[str, str]) -> kafka_client.Admin:
-    """An admin client that keeps its log to itself: what matters is raised. `Refused` when a setting is wrong."""
+    """Create an admin client with its log disabled, since errors are raised. Raises `Refused` if a setting is wrong."""
     try:
         return kafka_client.admin(client)
     except KafkaException as error:
@@ -340,18 +343,18 @@ def connect(client: Mapping[str, str]) -> kafka_client.Admin:
 
 
 def existing(admin: AdminClient) -> dict[str, int]:
-    """Topics and their numbers of partitions."""
+    """Return the existing topics with their numbers of partitions."""
     return {name: len(topic.partitions) for name, topic in _metadata(admin).topics.items()}
 
 
 def led(admin: AdminClient, topic: str) -> list[int]:
-    """The partitions of a topic that have a leader. No other partition can be read."""
+    """Return the partitions of a topic that have a leader. A partition without a leader cannot be read."""
     found = _metadata(admin).topics.get(topic)
     return sorted(number for number, at in found.partitions.items() if at.leader >= 0) if found is not None else []
 
 
 def cluster_id(admin: AdminClient) -> str:
-    """Kafka's own id of the cluster; "" where it gives itself none."""
+    """Return Kafka's id of the cluster, or "" if the cluster has none."""
     return str(_metadata(admin).cluster_id or "")
 
 

@@ -1,8 +1,8 @@
 """The assignment of a process with replicas: every process has every task.
 
-Replicas share no tasks out, so they need no group that does. But `onefold reset` has to know which replicas live, also those
-that have nothing to decide. So each process joins a group that assigns nothing. The broker removes a member that was killed,
-frozen or cut off for longer than the session's time-out. No work depends on this group.
+Replicas do not divide tasks, so they need no group for the assignment. But `onefold reset` must know the live replicas, even
+idle ones. So each process joins a group that assigns no task. After the session timeout, the broker removes a member that was
+killed, paused or partitioned from the broker. No processing depends on this group.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ log = structlog.get_logger()
 
 
 class EveryTask:
-    """One process's place in the group, and its tasks (see `core.abc.Assignment`).
+    """The membership of one process in the group, and its tasks (see `core.abc.Assignment`).
 
     Args:
-        instance: what others see it as.
-        partitions: how many tasks there are.
+        instance: the process's name in the group.
+        partitions: the number of tasks.
         assigned: called once, from the first `poll`, with all partition numbers.
-        wait: called with seconds; returns after them, or earlier when the process is to stop.
+        wait: called with seconds; returns after this time, or earlier if the process is to stop.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class EveryTask:
             {
                 **client,
                 "group.id": replicas_group_of(topology),
-                # No `group.instance.id`: who leaves in good order is gone at once.
+                # No `group.instance.id`, so a member that leaves properly disappears at once.
                 "client.id": instance,
                 **session_settings(self._session_ms),
                 "enable.auto.commit": False,
@@ -56,14 +56,15 @@ class EveryTask:
                 "auto.offset.reset": "latest",
             }
         )
-        # A group is of readers of something; its input is there, whatever else is not yet.
+        # A member must subscribe to a topic, and the first input exists.
         self._consumer.subscribe([topology.inputs[0]], on_assign=_take_nothing)
 
     def poll(self, timeout_s: float) -> None:
-        """Stay a member; a replica that is not seen works as well. No task ever comes or goes.
+        """Remain a member. A replica without membership still works, and no task is ever reassigned.
 
         Raises:
-            Misconfigured: with this time-out of a session it never would be, and `onefold reset` would delete its topics.
+            Misconfigured: the brokers do not allow the session timeout. `onefold reset` could not see this process, and would
+                delete its topics.
         """
         self._stay()
         if self.assigned_once:
@@ -73,7 +74,7 @@ class EveryTask:
             self._assigned(list(range(self._partitions)))
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
-        """There is no group that shares tasks: Kafka's own tools show nothing of replicas."""
+        """Do nothing: no group divides the tasks, so Kafka's own tools show no offsets of replicas."""
 
     def _stay(self) -> None:
         with suppress(KafkaException):
@@ -86,7 +87,7 @@ class EveryTask:
                 log.warning("`onefold reset` does not see this process", domain=self._name, reason=error.str())
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the group."""
         kafka_client.leave(self._consumer)
 
 

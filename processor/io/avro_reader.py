@@ -33,8 +33,7 @@ _INT_BITS, _LONG_BITS = 32, 64
 # The parts of a schema that contain schemas; a default may have any content.
 _PARTS = ("type", "fields", "items", "values")
 _COUNTING = tuple(logical for carrier, logical in TYPES if carrier in ("int", "long") and logical)
-# Bytes of a decimal: 617 digits; no schema of the sink has more than 38. Conversion takes time by the square of the length: a
-# megabyte would take minutes.
+# Bytes of a decimal: 617 digits. No schema of the sink has more than 38 digits, and the conversion takes quadratic time.
 _DECIMAL_BYTES_MAX = 256
 # A scale of billions would exceed the exponent of a Decimal.
 _SCALE_MAX = 617
@@ -44,8 +43,8 @@ class WriterSchema(NamedTuple):
     """The schema of a writer.
 
     Attributes:
-        schema: parsed with decimals only. All further logical types are numbers or texts, which `logical` converts by the
-            reader's schema.
+        schema: parsed with decimals only. All further logical types are numbers or texts, which `logical_types` converts by
+            the reader's schema.
         read: reads the values of a body, with decimals as `Decimal`.
         counted: parsed with all logical types that are units of a number.
     """

@@ -1,4 +1,4 @@
-"""Noticing that no broker is there any more, which nothing tells a consumer that waits."""
+"""Detect that no broker is reachable. A waiting consumer gets no error in this case."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from onefold.processor.io.kafka_errors import check_reachable
 
 
 class Away:
-    """Of one consumer, whose `error_cb` is `heard`.
+    """A watch on one consumer. The consumer's `error_cb` must be `heard`.
 
     Args:
-        topic: one that the consumer reads.
-        answer_s: how long a broker may take to describe it.
+        topic: a topic that the consumer reads.
+        answer_s: the time limit for a broker to describe the topic.
         client: the consumer's settings.
     """
 
@@ -25,12 +25,12 @@ class Away:
         self._trouble: KafkaError | None = None
 
     def heard(self, error: KafkaError) -> None:
-        """An error that the client tells: once, when the last broker is gone."""
+        """Keep an error of the client, which the client reports once, after the loss of the last broker."""
         if error.code() in kafka_client.UNREACHABLE:
             self._trouble = error
 
     def check(self, consumer: Consumer) -> None:
-        """Raises `Retriable` when that was heard and still holds."""
+        """Raise `Retriable` if such an error was reported and no broker responds now."""
         if self._trouble is None:
             return
         check_reachable(self._client)

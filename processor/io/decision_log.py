@@ -1,7 +1,7 @@
-"""Kafka: one partition of a decision log, and the producer that appends to all of them.
+"""Kafka: one partition of a decision log, and the producer that appends to the decision logs of all tasks.
 
-The producer is idempotent and never transactional: an open transaction of a replica that hangs would hide what follows it
-from all the others. Its acknowledgement says nothing: what is decided is what is read back.
+The producer is idempotent and never transactional: the open transaction of an unresponsive replica would block the readers of
+all replicas. The acknowledgement has no meaning: the records read back decide.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from onefold.processor.io.kafka_errors import TOO_MUCH, translate
 from onefold.processor.io.range_reader import position_after
 from onefold.processor.io.topics import DECISION_BYTES_MAX
 
-# A proposal that could not be sent for so long is given up; the next one says the same, if it is still true.
+# An undelivered proposal is given up after this time. The next proposal has the same content, if still valid.
 DELIVERY_TIMEOUT_MS = 10_000
-# The broker answers as soon as there is a record: each decision is waited for.
+# The broker answers a fetch at the first record, since a replica waits for each decision.
 FETCH_WAIT_MS = 100
 
 
 class Appender:
-    """Appends records to decision logs, for all tasks of a process.
+    """The producer of records for decision logs, for all tasks of a process.
 
     Attributes:
-        failed: whether a record was not delivered for another reason than its size. The producer may take no more records: the
-            next life of a task has a new appender.
+        failed: whether a record was not delivered, for another reason than its size. The producer may then accept no more
+            records, so a restarted task gets a new appender.
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ class Appender:
                 **client,
                 "enable.idempotence": True,
                 "acks": "all",
-                # A decision is waited for: nothing is gained by gathering them.
+                # A replica waits for each decision, so batching has no benefit.
                 "linger.ms": 0,
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "message.max.bytes": DECISION_BYTES_MAX,
@@ -51,10 +51,10 @@ class Appender:
         )
 
     def append(self, topic: str, partition: int, value: bytes, failed: Callable[[ProcessorError], None]) -> None:
-        """Send a record off. Raises `TooMuch`, or what else is known at once.
+        """Send a record. Raises `TooMuch`, or another error that is known at once.
 
         Args:
-            failed: gets the reason if the record is not delivered, in a later call of any task.
+            failed: gets the reason if the record is not delivered, during a later call of any task.
         """
 
         def delivered(error: KafkaError | None, _: object) -> None:
@@ -72,7 +72,7 @@ class Appender:
         self.poll()
 
     def poll(self) -> None:
-        """Hear what was not delivered."""
+        """Process delivery reports."""
         self._producer.poll(0)
 
     def _meaning(self, error: KafkaError) -> ProcessorError:
@@ -83,14 +83,14 @@ class Appender:
 
 
 class KafkaDecisionLog:
-    """See `core.decision_log.DecisionLog`.
+    """The decision log of one task (see `core.decision_log.DecisionLog`).
 
     Args:
-        topic: of the decision log.
-        task: whose log it is: the number of a partition.
+        topic: the topic of the decision log.
+        task: the task, which is the number of the partition.
         client: librdkafka settings, at least `bootstrap.servers`.
-        admin: as of `KafkaInputs`.
-        appender: which may have other users. None: a new one.
+        admin: see `KafkaInputs`.
+        appender: a producer, perhaps shared. None: a new one.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class KafkaDecisionLog:
     ) -> None:
         self._topic = topic
         self._client = dict(client)
-        # Not `or`: a client has a length, that of its queue, and is false while the queue is empty.
+        # Not `or`: the length of a client is that of its queue, so a client with an empty queue is false.
         self._admin = connect(self._client) if admin is None else admin
         self._partition = task
         self._failure: ProcessorError | None = None
@@ -111,33 +111,33 @@ class KafkaDecisionLog:
         self._appender = appender or Appender(client)
 
     def identity(self) -> PartitionIdentity:
-        """Which topic it is now, and what it holds up to the high watermark."""
+        """Return the topic's present id, and the partition's offsets up to the high watermark."""
         return identity(self._admin, self._topic, self._partition)
 
     def seek(self, offset: int) -> None:
-        """Read from there on."""
+        """Set the offset to read next."""
         if self._consumer is None:
             self._consumer = kafka_client.consumer(
                 {
                     **self._client,
                     "fetch.min.bytes": 1,
                     "fetch.wait.max.ms": FETCH_WAIT_MS,
-                    # How soon fetching goes on after the queue was full; a second by default.
+                    # The pause of fetching after the queue was full. The default is a second.
                     "fetch.queue.backoff.ms": 5,
                     "socket.nagle.disable": True,
                 }
             )
             with contextlib.suppress(KafkaException):
-                # Who knows no broker yet asks for the partition again half a second later.
+                # A client that knows no broker repeats the partition's request only after half a second.
                 self._consumer.list_topics(self._topic, timeout=1.0)
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def append(self, value: bytes) -> None:
-        """Send a record off."""
+        """Send a record."""
         self._appender.append(self._topic, self._partition, value, self._failed)
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
-        """Offset and value of the records that come next, in order; waits at most so long for the first."""
+        """Return offset and value of the next records, in order. Waits at most `timeout_s` for the first record."""
         assert self._consumer is not None, "seek() comes first"
         self._appender.poll()
         if self._failure is not None:
@@ -160,16 +160,16 @@ class KafkaDecisionLog:
         return found
 
     def older_than(self, age_s: float) -> int:
-        """All records before that offset are older than so many seconds, by their senders' clocks."""
+        """Return an offset. All records before the offset are older than `age_s` by their senders' clocks."""
         at_ms = round((time.time() - age_s) * 1000)
         return offset_at(self._admin, self._topic, self._partition, at_ms)
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records before that offset. The broker frees whole segments, some minutes later."""
+        """Delete the records before the offset. The broker frees whole segments, some minutes later."""
         delete_before(self._admin, self._topic, self._partition, offset)
 
     def close(self) -> None:
-        """Leave; what was sent off and not answered may lie there or not."""
+        """Close the clients. An unacknowledged record may or may not be in the log."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -1,6 +1,6 @@
-"""What the defaults of a contract say: JSON has bytes, and the digits of a decimal, as text with a byte a character.
+"""Values of the defaults in a schema: JSON writes bytes, and the digits of a decimal, as text with one byte per character.
 
-In these functions `whole` is a schema in which each use of a name is the type itself.
+In these functions `whole` is a schema with each named type expanded in place.
 """
 
 from decimal import Decimal
@@ -12,7 +12,7 @@ from onefold.processor.io import logical_types
 
 
 def value(whole: Any, written: Any) -> Any:
-    """The value of a field that is not there; a record is a dict."""
+    """Return the value of a missing field; a record is a dict."""
     if isinstance(whole, list):
         return value(next(part for part in whole if fits(part, written)), written)
     if logical_types.is_decimal(whole):
@@ -36,7 +36,7 @@ def value(whole: Any, written: Any) -> Any:
 
 
 def meant(parsed: Any, whole: Any) -> Any:
-    """The parsed schema with values for its defaults, in place: fastavro gives a missing field the default as it is written."""
+    """Replace the defaults in a parsed schema by values, in place: fastavro returns the JSON default of a missing field."""
     if isinstance(parsed, list):
         for part, of in zip(parsed, whole, strict=True):
             meant(part, of)

@@ -1,5 +1,5 @@
-"""The consumer group in which instances share the tasks. It decides who *tries* a partition; the transactional id decides
-who wins."""
+"""The consumer group that divides the tasks between instances. The group decides who *tries* a partition; the transactional id
+decides who commits."""
 
 import time
 from collections.abc import Callable, Mapping, Set
@@ -14,20 +14,20 @@ from onefold.processor.io.admin import group_of
 from onefold.processor.io.broker_watch import Away
 from onefold.processor.io.static_member import StaticMember
 
-# A broker that is there answers in milliseconds; the loop that asks has other things to do.
+# A reachable broker responds in milliseconds, and the calling loop has other work.
 _ANSWER_S = 0.5
 
 
 class Membership:
-    """One instance's place in the group. Its consumer never reads a record: tasks have their own.
+    """The membership of one instance in the group. The membership's consumer reads no records: tasks have their own consumers.
 
-    A task is one partition of the first input: the group is subscribed to that one alone. The other inputs have the same
-    partitions, and a sticky assignor would put the same number of two topics into different hands.
+    A task is one partition of the first input, and the group subscribes to this topic alone. The other inputs have the same
+    partitions, but a sticky assignor could give equal partitions of two topics to different members.
 
     Args:
         instance: a name that survives a restart, so that a restarted instance gets its tasks back at once.
-        assigned, revoked: called from `poll` with the partition numbers that come and go; the others stay as they are.
-            After `revoked` returns they are somebody else's.
+        assigned, revoked: called from `poll` with the assigned or revoked partition numbers only.
+            After `revoked` returns, another instance may own the partitions.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Membership:
             f"processor of {topology.name}",
             session_timeout_ms,
             {
-                # A task that stays is left alone while others move (docs/decisions/processes-and-rebalancing.md).
+                # During a rebalance, unmoved tasks continue (docs/decisions/processes-and-rebalancing.md).
                 "partition.assignment.strategy": "cooperative-sticky",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -69,11 +69,11 @@ class Membership:
         consumer.subscribe([self._topology.inputs[0]], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def poll(self, timeout_s: float) -> None:
-        """Stay a member, and let the group give and take.
+        """Remain a member, and process assigned and revoked tasks.
 
         Raises:
             Refused: another live process uses the same instance name.
-            Retriable: the group cannot be reached, or it has fenced this member.
+            Retriable: the group cannot be reached, or has fenced this member.
         """
         if not self._member.rejoin() or (consumer := self._member.consumer) is None:
             time.sleep(timeout_s)
@@ -96,41 +96,41 @@ class Membership:
         raise Retriable(Code.KAFKA_CALL_FAILED, f"the group {group_of(self._topology)}: {error.name()}: {error.str()}")
 
     def publish(self, offsets_next: Mapping[tuple[str, int], int]) -> None:
-        """Commit positions to the group, as a courtesy to Kafka's own tools. Nothing reads them back as the truth."""
+        """Commit offsets to the group for Kafka's own tools. No task reads these offsets as its progress."""
         consumer = self._member.consumer
-        # Asked each time, also when nothing is committed: so the member knows each id that it has had.
+        # Called each time, even without a commit, so that the member records each of its ids.
         has_place = self._member.has_place()
         changed = {at: offset for at, offset in offsets_next.items() if self._committed.get(at) != offset}
         if not changed or consumer is None or not has_place or self._committing:
             return
         offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in changed.items()]
-        # Not waited for: without a coordinator the client would wait for a whole session.
+        # Asynchronous: without a coordinator a synchronous commit would wait for a whole session.
         with suppress(KafkaException):
             consumer.commit(offsets=offsets, asynchronous=True)
             self._committing = True
 
     def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        """Called from `poll`. After an error the next round commits again."""
+        """Handle the result of a commit, called from `poll`. After an error the next round commits again."""
         self._committing = False
         if error is None:
             self._committed |= {(at.topic, at.partition): at.offset for at in offsets}
 
     def close(self) -> None:
-        """Leave the loop; as a named instance the tasks stay reserved until the session times out."""
+        """Close the consumer. The group reserves the tasks for the instance name until the session times out."""
         self._member.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_assign(partitions)
         if partitions:
             consumer.pause(partitions)
-        # Others may have said more of them meanwhile.
+        # Another owner may have committed later offsets meanwhile.
         self._committed.clear()
         self.assigned_once = True
         self._has |= (assigned := {at.partition for at in partitions})
         self._assigned(sorted(assigned))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Also called when the group has given up on us, with all that we had."""
+        """Give up partitions. Also called with all partitions if the group has dropped this member."""
         self._take_away({at.partition for at in partitions})
 
     def _take_away(self, partitions: Set[int]) -> None:

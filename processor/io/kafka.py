@@ -1,9 +1,9 @@
-"""Kafka: the session of a task: its inputs, its transactions, its changelog.
+"""Kafka: the session of a task, with its inputs, transactions and changelog.
 
-librdkafka lacks KIP-890: a request that it sent again on a new connection can reach the broker after the *next* transaction
-has begun, and commit or abort that one. The defence is to never begin a transaction on a producer that may have such a
-request under way: after any sign of one (a lost connection, a request that timed out, a slow call) the current transaction
-is finished and the producer replaced, with the same transactional id; the broker's new epoch turns the late request away.
+librdkafka lacks KIP-890: a request resent on a new connection can reach the broker after the *next* transaction has begun, and
+commit or abort the wrong transaction. Therefore no transaction begins on a producer with a possible resent request.
+After a sign of such a request (a lost connection, a request timeout, a slow call), the session finishes the current transaction
+and replaces the producer. The new producer has the same transactional id, and the broker's new epoch rejects the late request.
 """
 
 import contextlib
@@ -32,59 +32,59 @@ from onefold.processor.io.kafka_errors import FENCED, LOST_IN_A_CALLBACK, TOO_MU
 from onefold.processor.io.range_reader import read
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
-# A transaction left open by a crash that nobody takes over hides what follows it from readers for this long; it must
+# If no task takes over after a crash, an open transaction blocks readers of committed records for this long. The value must
 # exceed the delivery timeout below, and the longest fold of a batch.
 TRANSACTION_TIMEOUT_MS = 15_000
 DELIVERY_TIMEOUT_MS = 10_000
-# One call into librdkafka; a commit that needs longer is called again, which is the only legal thing to do.
+# For one call into librdkafka. After a timeout of a commit, the same call again is the only legal call.
 CALL_TIMEOUT_S = 5.0
-# Above this a call was not just slow: something was sent again, or may be.
+# After a slower call, a request may have been resent.
 AMBIGUOUS_CALL_S = 1.0
-# What is sent to a partition together, before it is compressed: below the default of what a topic takes.
+# The size of a produce request's batch before compression, below the default `max.message.bytes` of a topic.
 BATCH_BYTES = 1_000_000
-# Records that wait in the producer, of at most a gigabyte (librdkafka's own bound). A transaction may have more: what comes
-# next waits for room.
+# The producer's queue, which librdkafka also limits to a gigabyte. A transaction may have more records: the session then
+# waits for space.
 QUEUE_MESSAGES = 2_000_000
-# Restoring must advance at least once in this time; less than the group's poll interval, so that the sentence is seen.
+# The longest time without progress of a restore. Less than the group's poll interval, so that the log shows the error.
 RESTORE_STALL_S = 30.0
-# The last progress record is followed by a marker, and by what was aborted since; more is read when that is not enough.
+# A marker and aborted records may follow the last progress record. If these offsets have none, a longer range is read.
 _TAIL = 20
-# librdkafka's RD_KAFKA_PARTITION_UA: the partition of the key.
+# librdkafka's RD_KAFKA_PARTITION_UA: the partitioner chooses by the key.
 UNASSIGNED = -1
 
-# Who finds a transaction open is told to come back when it is aborted, which takes some 10 ms. librdkafka asks again after a
-# fixed 500 ms, and at once when it is called again: so it is called again every 20 ms, for as long as that may gain something.
+# While the coordinator briefly aborts an open transaction, `init_transactions` fails with a retriable error. Within a call,
+# librdkafka retries after a fixed 500 ms. A new call retries at once, so the first calls have a timeout of 20 ms each.
 TAKING_OVER_S = (*[0.02] * 25, CALL_TIMEOUT_S * 4)
 
 _AMBIGUOUS = ("FAIL", "REQTMOUT")
 
 
 class AmbiguousRequests(logging.Handler):
-    """Listens to librdkafka's log for signs that a request may have been sent twice."""
+    """A handler of librdkafka's log that collects signs of a resent request."""
 
     def __init__(self) -> None:
         super().__init__()
         self.signs: list[str] = []
-        # One a session: a name of its own keeps another session's signs out, and its lines out of the program's log.
+        # A logger per session separates the signs of sessions, and keeps librdkafka's lines out of the program's log.
         self.logger = logging.getLogger(f"librdkafka.{id(self)}")
         self.logger.setLevel(logging.DEBUG)
         self.logger.propagate = False
         self.logger.handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the signs, and show nothing: what matters surfaces as an error of a call."""
+        """Collect the signs and print nothing: an important failure is also the error of a call."""
         message = record.getMessage()
         if message.startswith(_AMBIGUOUS):
             self.signs.append(message)
 
 
 class KafkaSession(KafkaInputs):
-    """The session of one task on a real cluster (see `core.abc.Session`).
+    """The session of one task on a real cluster (see `core.abc.TransactionSession`).
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
-        reinitialise_when_ambiguous: False switches the defence above off. Only its own test does that.
-        partitions: as of `KafkaInputs`.
+        reinitialise_when_ambiguous: False disables the protection against resent requests. Only its test sets False.
+        partitions: see `KafkaInputs`.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class KafkaSession(KafkaInputs):
     # --- taking over
 
     def open(self) -> None:
-        """A producer of our own epoch: fences the predecessor and aborts what it left open."""
+        """Create a producer with a new epoch, which fences the previous owner and aborts its open transaction."""
         self._producer = self._new_producer()
 
     def _new_producer(self) -> Producer:
@@ -121,16 +121,16 @@ class KafkaSession(KafkaInputs):
             "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
             "enable.idempotence": True,
             "acks": "all",
-            # Java's partitioner, so that keys live where every other producer puts them.
+            # Java's default partitioner, so that all producers agree on the partition of a key.
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
             "linger.ms": 5,
             "batch.size": self._batch_bytes,
             "message.max.bytes": RECORD_BYTES_MAX,
             "queue.buffering.max.messages": QUEUE_MESSAGES,
-            # 100 ms of waiting each time the coordinator is still busy with the last marker would be most of a commit.
+            # The default of 100 ms, while the coordinator writes the last marker, would be most of a commit's time.
             "retry.backoff.ms": 20,
-            # The lines that `AmbiguousRequests` reads are of level 6.
+            # `AmbiguousRequests` needs the lines of level 6.
             "log_level": 6,
         }
         producer = kafka_client.producer(settings, logger=self._ambiguous.logger)
@@ -155,26 +155,26 @@ class KafkaSession(KafkaInputs):
         raise translate(refused.args[0], doing) from refused
 
     def changelog_is(self) -> ChangelogIs:
-        """Which topic the changelog is, and what its partition holds."""
+        """Return the identity and the settings of the changelog partition."""
         topic = self._topology.changelog
         return ChangelogIs(*identity(self._admin, topic, self.partition), tombstones_kept_s(self._admin, topic))
 
     def record_bytes_max(self) -> dict[str, int]:
-        """Per topic that the task writes to."""
+        """Return the maximum bytes of a record, per topic written."""
         return record_bytes_max(self._admin, self._topology.written)
 
     def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
-        """Committed records of the changelog partition, up to the high watermark; or only up to the last stable offset.
+        """Yield the committed records of the changelog partition, up to the high watermark, or the last stable offset.
 
-        The last stable offset would not do: an open transaction of somebody else holds it back, and restoring up to it
-        "succeeds" with old states.
+        By default the last stable offset is not enough: while another process has an open transaction, a restore up to that
+        offset would end with old states.
         """
         changelog = self._topology.changelog
         end = (stable_end if stable else high_watermark)(self._admin, changelog, self.partition)
         return self._changelog(OFFSET_BEGINNING if start is None else start, end)
 
     def last_progress(self, *, stable: bool = False) -> bytes | None:
-        """Value of the last committed progress record. Every transaction ends with one, so it is near the end."""
+        """Return the last committed progress record's value. Every transaction ends with one, near the partition's end."""
         end = (stable_end if stable else high_watermark)(self._admin, self._topology.changelog, self.partition)
         span = _TAIL
         while True:
@@ -194,7 +194,7 @@ class KafkaSession(KafkaInputs):
     # --- writing
 
     def begin(self) -> bool:
-        """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
+        """Begin a transaction. If a request may have been resent, replace the producer first, and return True."""
         if self._begun:
             raise Corrupted(Code.CHANGELOG_WRONG, "a transaction is open already")
         try:
@@ -202,44 +202,44 @@ class KafkaSession(KafkaInputs):
                 self._writer.poll(0)
                 reinitialised = bool(self._ambiguous.signs) and self._reinitialise_when_ambiguous
                 if reinitialised:
-                    # A topic's limit is for what is sent together as well, and a batch beyond it may be why this is necessary.
+                    # A batch over the topic's `max.message.bytes` may be the cause of the replacement.
                     self._batch_bytes = min(BATCH_BYTES, *self.record_bytes_max().values())
                     self._producer = self._new_producer()
                     self.reinitialised += 1
                 self._writer.begin_transaction()
         except Abortable as error:
-            # Nothing was begun, so there is nothing to abort and nothing to read again.
+            # No transaction has begun, so the caller has nothing to abort and repeat.
             raise Corrupted(error.code, str(error)) from error
         self._begun = True
         return reinitialised
 
     def produce(self, writes: Iterable[Write]) -> None:
-        """Add records to the open transaction; when the producer's queue is full, as soon as there is room."""
+        """Add records to the open transaction. If the producer's queue is full, wait for space."""
         self._produce(writes, None)
 
     def produce_progress(self, write: Write) -> None:
-        """Add the progress record, and find out where it comes to lie: the delivery report says, and the commit waits for it."""
+        """Add the progress record. The delivery report, which the commit waits for, sets `progress_next`."""
         self.progress_next = None
         self._produce([write], self._delivered)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
-        # Of a record that was sent twice nobody may know where it lies.
+        # The offset of a resent record may be unknown.
         if error is None and offset is not None and offset >= 0:
             self.progress_next = offset + 1
 
     def _produce(self, writes: Iterable[Write], delivered: Callable[[KafkaError | None, Message], None] | None) -> None:
-        add: Callable[..., None] = self._writer.produce  # its stub refuses a list of headers that are all bytes
+        add: Callable[..., None] = self._writer.produce  # the type stub rejects headers whose values are all bytes
         try:
             for topic, partition, key, value, headers in writes:
                 at = UNASSIGNED if partition is None else partition
-                # By position: names among the arguments cost a third of the call. 0 is now, as its timestamp.
+                # Positional arguments, since keyword arguments are slow here. The timestamp 0 means now.
                 try:
                     add(topic, value, key, at, delivered, None, 0, headers)
                 except BufferError:
                     self._wait_for_room(partial(add, topic, value, key, at, delivered, None, 0, headers))
         except KafkaException as error:
-            # A produce that raised did not poison the transaction: committing now would commit a hole.
+            # A failed produce does not fail the transaction. A commit now would omit the record.
             cause = error.args[0]
             if cause.code() in FENCED:
                 raise translate(cause, "produce") from error
@@ -250,7 +250,7 @@ class KafkaSession(KafkaInputs):
     def _wait_for_room(self, add: Callable[[], None]) -> None:
         deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
         while time.monotonic() < deadline:
-            with contextlib.suppress(*LOST_IN_A_CALLBACK):  # what it was the next record is told
+            with contextlib.suppress(*LOST_IN_A_CALLBACK):  # the next call raises the error
                 self._writer.poll(0.05)
             with contextlib.suppress(BufferError):
                 add()
@@ -258,7 +258,7 @@ class KafkaSession(KafkaInputs):
         raise TooMuch(Code.TOO_LARGE, f"the producer's queue was full for {DELIVERY_TIMEOUT_MS / 1000:g} s")
 
     def commit(self) -> None:
-        """Commit; a timeout leaves one legal call, the same again, until the broker's own timeout has passed."""
+        """Commit. After a timeout, repeat the same call, the only legal one, until the broker's own timeout has passed."""
         try:
             self._commit()
         except Forbidden as error:
@@ -270,8 +270,8 @@ class KafkaSession(KafkaInputs):
             ) from error
 
     def _commit(self) -> None:
-        # Delivery takes as long as it takes; only the call after it is short enough to be suspected when it is slow.
-        # Who was fenced meanwhile may hear of it here. What is lost of that the commit says.
+        # Delivery may be slow for good reasons. Only a slow commit call is a sign of a resent request, so the flush comes
+        # first. The flush may raise an error of a fenced producer. An error lost in a callback is raised by the commit.
         with raising("commit"), contextlib.suppress(*LOST_IN_A_CALLBACK):
             self._writer.flush(DELIVERY_TIMEOUT_MS / 1000)
         started = time.monotonic()
@@ -290,7 +290,7 @@ class KafkaSession(KafkaInputs):
             self._ambiguous.signs.append("commit was slow")
 
     def abort(self) -> None:
-        """Abort, whatever the abort says: the new producer that the next `begin` takes ends the transaction as well."""
+        """Abort, and ignore errors: the next `begin` replaces the producer, which also ends the transaction."""
         self._begun = False
         if self._producer is None:
             return
@@ -299,7 +299,7 @@ class KafkaSession(KafkaInputs):
         self._ambiguous.signs.append("a transaction was aborted")
 
     def close(self) -> None:
-        """Leave; readers should not have to wait for the timeout of a transaction that we left open."""
+        """Abort an open transaction, so that readers need not wait for its timeout, and close the clients."""
         if self._begun:
             self._begun = False
             with contextlib.suppress(KafkaException, *LOST_IN_A_CALLBACK):

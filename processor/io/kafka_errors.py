@@ -1,4 +1,4 @@
-"""What Kafka's errors mean for the loop: every error of a call becomes one of `core.errors`."""
+"""Translate Kafka's errors: every error of a call becomes an error of `core.errors`."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from onefold.processor.core.errors import (
     Unauthenticated,
 )
 
-# One call to the cluster; a broker that is there answers in milliseconds.
+# For one call to the cluster. A reachable broker responds in milliseconds.
 CALL_TIMEOUT_S = 10.0
 
-#: Somebody else has initialised the transactional id.
+#: Another process has initialised the transactional id.
 FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-# What a transaction with fewer or smaller records may get around. A record that timed out on its way is among them: the
-# cluster may be away, but the way may also be too slow for so many.
+# Errors that a transaction with fewer or smaller records may avoid, including a record's delivery timeout: the cluster may be
+# away, or too slow for this number of records.
 TOO_MUCH = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -35,18 +35,18 @@ TOO_MUCH = (
     KafkaError._MSG_TIMED_OUT,
     KafkaError._TIMED_OUT,
     KafkaError._QUEUE_FULL,
-    # "Local: Erroneous state" of a produce: an earlier record of the transaction has failed, and only the commit could tell
-    # of what. And what the commit says when it does not know either: some records failed on their way.
+    # "Local: Erroneous state" of a produce: an earlier record of the transaction has failed, for an unknown reason.
+    # _INCONSISTENT of a commit: some records failed, for an unknown reason.
     KafkaError._STATE,
     KafkaError._INCONSISTENT,
 )
-#: As what an exception of a callback may come: when another callback follows, the client looks its logger up with the exception
-#: set, and Python takes that for an attribute that is not there, or for a call that failed within the interpreter.
+#: The exceptions that may replace the exception of a callback. If another callback follows, the client looks up its logger
+#: while the exception is set. Python then reports a missing attribute, or a failed call within the interpreter.
 LOST_IN_A_CALLBACK = (SystemError, AttributeError)
 
 
 def translate(error: KafkaError, doing: str) -> ProcessorError:
-    """What a Kafka error means for the loop. Without a flag it is fatal to the producer, as librdkafka's header advises."""
+    """Translate an error of Kafka. An error without a flag is fatal to the producer, as librdkafka's header advises."""
     sentence = f"{doing}: {error.name()}: {error.str()}"
     if error.code() in kafka_client.FORBIDDEN:
         return Forbidden(Code.KAFKA_RIGHT, sentence)
@@ -62,17 +62,17 @@ def translate(error: KafkaError, doing: str) -> ProcessorError:
 
 
 def again_or_never(error: KafkaError, doing: str) -> Retriable | Refused:
-    """The same for whoever can simply do it again: a right that is missing comes by no waiting, and all else may pass."""
+    """Translate an error for a caller that can repeat the call: only `Refused` is final, such as for a missing right."""
     found = translate(error, doing)
     return found if isinstance(found, Refused) else Retriable(found.code, str(found))
 
 
 def check_reachable(client: Mapping[str, Any]) -> None:
-    """Connect once with these settings, to one broker at least.
+    """Connect once with these settings, to at least one broker.
 
     Raises:
-        Unauthenticated: Kafka does not let the client in.
-        Retriable: no broker is within reach.
+        Unauthenticated: Kafka rejects the client.
+        Retriable: no broker is reachable.
     """
     found = kafka_client.trouble(client)
     if found is not None and not found.partial:
@@ -80,11 +80,11 @@ def check_reachable(client: Mapping[str, Any]) -> None:
 
 
 def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
-    """Tell topics that do not exist from those that Kafka hides, for topics that a list of all topics has not.
+    """Check, for topics absent from the list of all topics, that Kafka does not hide the topics from the client.
 
     Raises:
-        Forbidden: the client has no right to describe one of them.
-        Retriable: the cluster does not answer.
+        Forbidden: the client has no right to describe one of the topics.
+        Retriable: the cluster does not respond.
     """
     try:
         hidden = kafka_client.undescribable(admin, topics, CALL_TIMEOUT_S)
@@ -95,10 +95,10 @@ def check_visible(admin: AdminClient, topics: Sequence[str]) -> None:
 
 
 def unanswered(error: KafkaException, what: str, admin: AdminClient) -> Refused | Retriable:
-    """What a failed call means: `Forbidden` without a right, `Unauthenticated` where Kafka does not let the client in.
+    """Translate a failed call: `Forbidden` without a right, `Unauthenticated` if Kafka rejects the client, else as above.
 
     Args:
-        what: has failed, for a sentence; said only where Kafka itself has answered.
+        what: the failure, for the message; used only if Kafka itself has responded.
     """
     cause = error.args[0]
     if found := kafka_client.explain(cause, admin):
@@ -108,7 +108,7 @@ def unanswered(error: KafkaException, what: str, admin: AdminClient) -> Refused 
 
 @contextlib.contextmanager
 def raising(doing: str) -> Iterator[None]:
-    """Translates what a call to Kafka raises, also what the client has lost of it."""
+    """Translate the exceptions of a call to Kafka, including those lost in a callback."""
     try:
         yield
     except KafkaException as error:

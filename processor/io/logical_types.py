@@ -1,16 +1,16 @@
-"""Values that JSON and Avro spell in ways of their own: bytes, 32-bit floats, days, times, moments and ids.
+"""Values with different representations in JSON and Avro: bytes, 32-bit floats, dates, times, timestamps and UUIDs.
 
-In: a text or a number of JSON, or what fastavro has made of Avro's bytes, becomes one Python value, the same for every
-spelling. Out: that value becomes the number, text or bytes that Avro carries, exactly, or is refused: nothing is rounded,
-cut off, or taken for the time of the machine that runs this.
+Decoding: a JSON text or number, or fastavro's value of Avro's bytes, becomes one Python value, the same for each
+representation. Encoding: the Python value becomes the number, text or bytes that Avro stores, or is rejected. Floats
+are rounded to 32 bits. No other value is rounded or truncated, and the machine's time zone has no effect.
 
-    date                        date       "2021-12-01", or days since 1970
-    time-millis, -micros        time       "12:00:00.5", or milliseconds or microseconds since midnight
-    timestamp-millis, -micros   datetime   in UTC; "2021-12-01T12:00:00+01:00" or Z, or a number of them since 1970
-    local-timestamp-…           datetime   without a zone; "2021-12-01T12:00:00", or a number
-    uuid                        UUID       its text
-    bytes, fixed                bytes      base64
-    float                       float      a number, rounded to 32 bits
+- date                        date       "2021-12-01", or days since 1970
+- time-millis, -micros        time       "12:00:00.5", or milliseconds or microseconds since midnight
+- timestamp-millis, -micros   datetime   in UTC; "2021-12-01T12:00:00+01:00" or Z, or a number of them since 1970
+- local-timestamp-…           datetime   without a zone; "2021-12-01T12:00:00", or a number
+- uuid                        UUID       its text
+- bytes, fixed                bytes      base64
+- float                       float      a number, rounded to 32 bits
 """
 
 import base64
@@ -41,11 +41,11 @@ _MOMENT = re.compile(rf"({_DATE.pattern})[T ]({_CLOCK})(Z|([+-])([0-9]{{2}}):([0
 
 @dataclass(frozen=True)
 class Logical:
-    """A type with a spelling of its own.
+    """A type with its own representation.
 
     Attributes:
-        take: from a JSON or fastavro value; raises ValueError, TypeError or OverflowError for what is none.
-        give: to what Avro carries; raises the same.
+        take: converts a JSON or fastavro value; raises ValueError, TypeError or OverflowError for an invalid value.
+        give: converts to the value that Avro stores; raises the same errors.
     """
 
     take: Callable[[Any], Any]
@@ -53,7 +53,7 @@ class Logical:
 
 
 class _Kind(type):
-    """The class of classes that msgspec gives to `convert`; whatever that returns is right."""
+    """The metaclass of the types for which msgspec calls `convert`. The check of the result accepts the Python type."""
 
     python: type
     logical: Logical
@@ -63,18 +63,18 @@ class _Kind(type):
 
 
 def annotation(schema: Any, found: Logical) -> Any:
-    """A type that stands for a schema among msgspec's, when it decodes with `convert`."""
+    """Return a type that represents a schema in msgspec annotations. The decoder must use `convert`."""
     python = TYPES[key(schema)].python
     return _Kind(python.__name__, (), {"python": python, "logical": found})
 
 
 def is_annotation(kind: Any) -> bool:
-    """Was it made by `annotation`?"""
+    """Return whether `annotation` created the type."""
     return isinstance(kind, _Kind)
 
 
 def convert(kind: Any, value: Any) -> Any:
-    """For msgspec: a value of a type that it does not know itself."""
+    """Convert a value to a type unknown to msgspec, as msgspec's `dec_hook`."""
     try:
         return kind.logical.take(value)
     except OverflowError as error:
@@ -82,19 +82,19 @@ def convert(kind: Any, value: Any) -> Any:
 
 
 def logical(schema: Any) -> Logical | None:
-    """How values of this Avro type are spelled; None for a type that needs nothing of the kind, and for decimals, whose
+    """Return the representation of an Avro type's values. None: the type needs no conversion, or is a decimal, whose
     digits only a JSON parser sees."""
     found = key(schema)
     return _fixed(schema["size"]) if found == ("fixed", "") else LOGICAL.get(found)
 
 
 def is_decimal(schema: Any) -> bool:
-    """Is it a decimal, in bytes or of fixed size?"""
+    """Return whether the schema is a decimal, in bytes or of fixed size."""
     return key(schema)[1] == "decimal"
 
 
 def spelled(value: Any) -> Any:
-    """A value as JSON has it, for `json.dumps(default=...)`."""
+    """Return a value's JSON representation, for `json.dumps(default=...)`."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | time | UUID | Decimal):
@@ -106,7 +106,7 @@ def spelled(value: Any) -> Any:
 
 
 def lowering(schema: Any) -> Callable[[Any], Any] | None:
-    """What turns values of a parsed schema into what Avro carries; None where they are that already."""
+    """Return a converter from values of a parsed schema to the values that Avro stores; None if no conversion is needed."""
     if isinstance(schema, list):
         return _lower_union([branch for branch in schema if branch != "null"])
     if is_decimal(schema):
@@ -137,7 +137,7 @@ def _lower_union(branches: list[Any]) -> Callable[[Any], Any] | None:
     if len(branches) == 1:
         lower = lowering(branches[0])
         return lower and (lambda value: None if value is None else lower(value))
-    # Which branch it is fastavro finds out, by the Python type: only decimals stand apart among those that contracts have.
+    # fastavro chooses the branch by the Python type. Among the types in schemas, only decimals need a conversion first.
     give = next((_decimal_giver(branch) for branch in branches if is_decimal(branch)), None)
     return give and (lambda value: give(value) if isinstance(value, Decimal) else value)
 
@@ -154,7 +154,7 @@ def _lower_record(schema: dict[str, Any]) -> Callable[[Any], Any] | None:
 
 
 def carried(schema: Any) -> Any:
-    """The schema without its logical types: that of the numbers, texts and bytes that are really written."""
+    """Return the schema without logical types: the schema of the numbers, texts and bytes that are stored."""
     if isinstance(schema, list):
         return [carried(part) for part in schema]
     if isinstance(schema, dict):
@@ -235,7 +235,7 @@ def _time(unit_us: int) -> Logical:
 
 
 def _moment(unit_us: int, epoch: datetime) -> Logical:
-    """In UTC when the epoch is, else without a zone."""
+    """Return the representation of a timestamp: in UTC if the epoch has a zone, else local without a zone."""
     zoned = epoch.tzinfo is not None
     form = "2021-12-01T12:00:00Z" if zoned else "2021-12-01T12:00:00"
 
@@ -270,7 +270,7 @@ def _moment(unit_us: int, epoch: datetime) -> Logical:
 def _take_uuid(value: Any) -> UUID:
     if isinstance(value, UUID):
         return value
-    # Python also reads an id in braces, as a URN, and without hyphens.
+    # Python's UUID also accepts braces, a URN, and text without hyphens.
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise ValueError("no id of the form 01234567-89ab-cdef-0123-456789abcdef")
     return UUID(value)
@@ -318,12 +318,12 @@ def _take_float(value: Any) -> float:
 def _give_float(value: Any) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"{value!r} is no number")
-    struct.pack("<f", value)  # fastavro would write an infinity
+    struct.pack("<f", value)  # raises OverflowError, where fastavro would write an infinity
     return float(value)
 
 
 def _decimal_giver(schema: dict[str, Any]) -> Callable[[Any], bytes]:
-    """fastavro counts the digits that are written, and 1E+30 has one; and it gives -128 a byte more than it needs."""
+    """Return a decimal encoder. fastavro counts 1E+30 as one digit, and writes -128 with a superfluous byte."""
     scale, precision, size = schema.get("scale", 0), schema["precision"], schema.get("size")
 
     def give(value: Any) -> bytes:
@@ -333,7 +333,7 @@ def _decimal_giver(schema: dict[str, Any]) -> Callable[[Any], bytes]:
         if not isinstance(exponent, int):
             raise ValueError(f"{value} is no number")
         number, shift = int("".join(map(str, digits))), exponent + scale
-        # A shift beyond all digits is not computed: 1E+999999999 would take all memory.
+        # A shift beyond all digits is not computed: 1E+999999999 would use all memory.
         shifted = number * 10**shift if 0 <= shift <= precision else number and _shifted_down(number, shift)
         if shifted is None or shifted >= 10**precision:
             raise ValueError(f"{value} is no number of {precision} digits, {scale} of them after the point")
@@ -345,7 +345,7 @@ def _decimal_giver(schema: dict[str, Any]) -> Callable[[Any], bytes]:
 
 
 def _shifted_down(number: int, shift: int) -> int | None:
-    """None when a digit would be lost, or when there would be more digits than any decimal has."""
+    """Shift decimal digits to the right. Return None if a digit would be lost, or the result has too many digits."""
     if shift > 0 or -shift > len(str(number)):
         return None
     quotient, lost = divmod(number, 10**-shift)
@@ -353,7 +353,7 @@ def _shifted_down(number: int, shift: int) -> int | None:
 
 
 _MILLIS, _MICROS = 1000, 1
-#: By the key of the type.
+#: By Avro type and logical type.
 LOGICAL: dict[tuple[str, str], Logical] = {
     ("int", "date"): Logical(_take_date, _give_date),
     ("int", "time-millis"): _time(_MILLIS),

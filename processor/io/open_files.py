@@ -1,4 +1,4 @@
-"""How many files and connections the tasks of a process have open at once, and whether the process may have so many."""
+"""The number of files and connections that a process's tasks have open, and a check of the process's limit."""
 
 import resource
 
@@ -9,24 +9,24 @@ from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 from onefold.processor.io.kafka_errors import CALL_TIMEOUT_S
 
-# Of a process without a task.
+# The open files of a process without a task.
 _PROCESS = 26
-# Of a task with one broker, whose clients each have a pipe for every broker that they know, and a connection. A task with
-# replicas has the clients of its decision log besides.
+# The open files of a task with one broker. Each Kafka client has a pipe and a connection per known broker. A task with
+# replicas also has the clients of its decision log.
 _TASK, _TASK_WITH_REPLICAS = 20, 45
-# And with every further broker: a pipe, which is two, and a connection for each client.
+# Further files per task and broker: a pipe, which is two files, and a connection for each client.
 _FURTHER, _FURTHER_WITH_REPLICAS = 6, 12
 
 
 def needed(tasks: int, brokers: int, *, replicated: bool) -> int:
-    """Return how many files so many tasks have open with a cluster of so many brokers, to within a tenth."""
+    """Return the approximate number of open files for the tasks and brokers, to within a tenth."""
     one, further = (_TASK_WITH_REPLICAS, _FURTHER_WITH_REPLICAS) if replicated else (_TASK, _FURTHER)
     return _PROCESS + tasks * (one + further * max(0, brokers - 1))
 
 
 def check(tasks: int, brokers: int, *, replicated: bool) -> None:
-    """Raise Misconfigured where this process may not have as many files open as so many tasks need. Without this check, a
-    client of Kafka that can open nothing more ends in a way that names no cause.
+    """Raise Misconfigured if the process's limit of open files is too low for the tasks. Without this check, a Kafka client
+    that reaches the limit fails with an error that names no cause.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = needed(tasks, brokers, replicated=replicated)
@@ -40,7 +40,7 @@ def check(tasks: int, brokers: int, *, replicated: bool) -> None:
 
 
 def brokers_of(admin: AdminClient) -> int:
-    """How many brokers answer for the cluster; 1 while none says so, and the tasks wait for one by themselves."""
+    """Return the number of brokers in the cluster; 1 if no broker responds, since the tasks themselves wait for a broker."""
     try:
         return len(admin.list_topics(timeout=CALL_TIMEOUT_S).brokers) or 1
     except KafkaException:

@@ -1,17 +1,17 @@
-"""Which partition a key lives in: Kafka's own default (murmur2), so that every producer in the world agrees.
+"""Compute the partition of a key by Kafka's default partitioner (murmur2), so that all producers agree.
 
-librdkafka reckons it: a trade's id takes 1 us, and 3 in Python, and every new key is hashed.
+librdkafka computes the hash, since every new key is hashed and Python is slower.
 """
 
 import ctypes
 
 from confluent_kafka import cimpl
 
-# A documented function of librdkafka (rdkafka.h). The extension module is linked to the library, wherever the wheel has put
-# it, and whoever asks the one finds what is in the other.
-# PyDLL keeps Python's lock: to let go of it for a tenth of a microsecond only invites the process's other threads to take it.
+# A documented function of librdkafka (rdkafka.h). The extension module is linked to the library, wherever the wheel has put it,
+# so the module's handle also finds the library's functions.
+# PyDLL keeps Python's lock. Releasing the lock for so short a call would only invite a switch to another thread.
 _murmur2 = ctypes.PyDLL(cimpl.__file__).rd_kafka_msg_partitioner_murmur2
-# topic, key, its length, number of partitions, two pointers for callbacks; the topic and the pointers are not looked at
+# topic, key, key length, number of partitions, two pointers for callbacks; the function ignores the topic and the pointers
 _murmur2.argtypes = (
     ctypes.c_void_p,
     ctypes.c_char_p,
@@ -24,7 +24,7 @@ _murmur2.restype = ctypes.c_int32
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition where all records of `key` belong, in a topic of so many partitions."""
+    """Return the partition of `key` in a topic with `partitions` partitions."""
     data = key.encode()
     partition: int = _murmur2(None, data, len(data), partitions, None, None)
     return partition

@@ -1,9 +1,9 @@
-"""Whether the topics of a pipeline still have the partitions with which its processor was started.
+"""Check that the topics of a pipeline have the same partitions as at the start of the processor.
 
-Kafka adds partitions to a topic while it is used. Producers then send keys to other partitions than before, where no task has
-their states. A start is refused then. A processor that runs goes on with the partitions that it has, whose tasks keep their
-states, and says that nobody reads the others. The progress records of a pipeline name the number of partitions: partitions
-that were added to inputs and changelog alike, while no processor ran, are found by them.
+Kafka can add partitions to a topic in use. Producers then send keys to other partitions, to tasks without the keys'
+states. In this case the processor refuses to start. A running processor continues with its partitions, whose tasks
+keep their states, and reports the unread partitions. The progress records of a pipeline contain the number of partitions, which
+reveals partitions added to inputs and changelog alike while no processor ran.
 """
 
 import json
@@ -24,24 +24,24 @@ from onefold.telemetry import SILENT, UNREAD, Telemetry
 
 log = structlog.get_logger()
 
-# One question about a few topics. Somebody who adds partitions looks for what comes of it within a minute.
+# The request is small, and an operator who adds partitions should see the effect within a minute.
 LOOK_EVERY_S = 10.0
 
 
 def check_states(admin: AdminClient, topology: Topology, partitions: int, client: Mapping[str, str]) -> None:
-    """Compare the number of partitions in each task's progress record with that of the topics. A partition without a leader
-    keeps no other task from its start: the progress records of the others name the same number.
+    """Compare the number of partitions in each task's progress record with the topics. A partition without a leader is skipped,
+    since the progress records of the other tasks have the same number.
 
     Args:
-        partitions: of the inputs and the changelog now.
+        partitions: the present number of partitions of the inputs and the changelog.
 
     Raises:
-        Refused: the states are of another number of partitions.
-        Retriable: the cluster does not answer.
+        Refused: the states have another number of partitions.
+        Retriable: the cluster does not respond.
     """
     tasks = [task for task in led(admin, topology.changelog) if task < partitions]
     for value in last_progresses(admin, topology, tasks, client).values() if tasks else ():
-        with suppress(ValueError, AttributeError):  # the task itself reports a record that cannot be read
+        with suppress(ValueError, AttributeError):  # the task itself reports an unreadable record
             if moved := other_partitions(json.loads(value).get("partitions"), topology.name, partitions):
                 raise Refused(
                     Code.PARTITIONS_CHANGED,
@@ -50,11 +50,11 @@ def check_states(admin: AdminClient, topology: Topology, partitions: int, client
 
 
 def check_decision_log(admin: AdminClient, topology: Topology, tasks: int) -> None:
-    """Check that each task has a partition of the decision log: an earlier version let several share one.
+    """Check that each task has a partition of the decision log. In an earlier version, several tasks could share a partition.
 
     Raises:
         Refused: there are fewer partitions than tasks.
-        Retriable: there is no decision log, or the cluster does not answer.
+        Retriable: there is no decision log, or the cluster does not respond.
     """
     topic, name = topology.decisions, topology.name
     found = existing(admin).get(topic)
@@ -70,14 +70,14 @@ def check_decision_log(admin: AdminClient, topology: Topology, tasks: int) -> No
 
 
 class Partitions:
-    """Looks again and again.
+    """A periodic check of the topics' partitions.
 
     Args:
-        tasks: how many partitions the inputs and the changelog have.
-        telemetry: told what is different, and how many partitions no task reads.
+        tasks: the number of partitions of the inputs and the changelog.
+        telemetry: gets the difference, and the number of unread partitions.
 
     Attributes:
-        trouble: what is different now, in one sentence, or "".
+        trouble: the present difference, in one sentence, or "".
     """
 
     def __init__(
@@ -94,24 +94,24 @@ class Partitions:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Look no more, and say nothing more."""
+        """Stop the check and clear the reported difference."""
         self._closed.set()
         self._telemetry.faulty(self._topology.name, "")
 
     def watch(self) -> None:
-        """Look until it is closed, in a thread of its own: a broker that does not answer may keep it waiting."""
+        """Check periodically until `close`, in a separate thread, since a silent broker may block the request."""
 
         def look() -> None:
             while not self._closed.wait(LOOK_EVERY_S):
                 try:
                     self.look()
-                except ProcessorError as error:  # the tasks say that Kafka does not answer
+                except ProcessorError as error:  # the tasks report a silent broker
                     log.debug("the topics cannot be described", reason=str(error))
 
         threading.Thread(target=look, name="partitions", daemon=True).start()
 
     def look(self) -> None:
-        """Ask once. Raises `Retriable` when the cluster does not answer, and `Refused` when it does not allow it."""
+        """Check once. Raises `Retriable` if the cluster does not respond, and `Refused` if a right is missing."""
         topology = self._topology
         counts = partition_counts(self._admin, [*topology.reads, topology.changelog])
         sentences = []

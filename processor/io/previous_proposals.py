@@ -1,7 +1,7 @@
 """Decode the proposals of 0.2: the byte 1, then Avro (avro/engine).
 
 A rolling upgrade from 0.2 leaves records of both releases in one log. The release after this one deletes this module and
-avro/engine, and refuses the byte 1: a reader that ignored these records would accept other proposals than the rest.
+avro/engine, and refuses the byte 1. A reader must not ignore old records: its peers would accept other proposals.
 """
 
 import io
@@ -17,7 +17,7 @@ from onefold.processor.core.decision_log import ProposalBody, StatusRecord
 from onefold.processor.core.values import RecordCounts
 from onefold.processor.io.contracts import FOLDER
 
-#: The first byte of a record, and here also that of the writes in a decoded proposal: no msgpack array begins with it.
+#: The first byte of a record, and of the writes in a decoded proposal. No msgpack array begins with this byte.
 FORMAT = 1
 
 _DECISION, _WRITES = (
@@ -40,7 +40,7 @@ def _decoded(value: bytes) -> Proposal | StatusRecord:
     stream = io.BytesIO(value)
     stream.seek(1)
     found: Any = fastavro.schemaless_reader(stream, _DECISION, None)
-    # Records of before 0.2 end without the id of the log.
+    # Records from before 0.2 lack the log's id at the end.
     log_id: Any = fastavro.schemaless_reader(stream, "string", None) if stream.tell() < len(value) else ""
     if found["kind"] == "note":
         return StatusRecord(

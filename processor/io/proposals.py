@@ -51,21 +51,21 @@ _note_body_of = json.Decoder(dict[str, object]).decode
 
 
 class MsgpackProposals:
-    """See `core.decision_log.Proposals`."""
+    """The msgpack encoding of proposals (see `core.decision_log.Proposals`)."""
 
     def encode(self, proposal: Proposal) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return _PREFIX + msgpack.encode(_Proposal(*proposal))
 
     def encode_note(self, note: StatusRecord) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return _PREFIX + msgpack.encode(_Note(note.task, note.proposer, json.encode(note.body), note.log_id))
 
     def decode(self, value: bytes | None) -> Proposal | StatusRecord | None:
-        """What the bytes are; None when no version would call them a proposal.
+        """Return the decoded value; None if no version would read a proposal.
 
         Raises:
-            Refused: a newer Onefold wrote them.
+            Refused: a newer Onefold wrote the record.
         """
         if not value or value[0] == 0:
             return None
@@ -82,13 +82,13 @@ class MsgpackProposals:
             if isinstance(record, _Proposal):
                 return Proposal(*astuple(record))
             return StatusRecord(record.task, record.proposer, _note_body_of(record.body), record.log_id)
-        except (ValueError, RecursionError):  # of msgspec, and of a text that is not UTF-8
+        except (ValueError, RecursionError):  # from msgspec, or for text that is not UTF-8
             return None
 
     def encode_writes(self, writes: Sequence[Write]) -> bytes:
-        """Records for other topics, as a body has them."""
+        """Encode records for other topics, for a `ProposalBody`."""
         return msgpack.encode(writes)
 
     def writes(self, data: bytes) -> list[Write]:
-        """They themselves. Raises ValueError where the bytes are no writes."""
+        """Decode the result of `encode_writes`. Raises ValueError if the bytes are invalid."""
         return previous_proposals.writes(data) if data[:1] == b"\x01" else _writes_of(data)

@@ -1,4 +1,4 @@
-"""Reading committed records outside of a task: from one offset up to another, or a few by their places."""
+"""Read committed records outside of a task: a range of offsets, or a few records by their places."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from onefold.processor.io.kafka_errors import again_or_never, translate
 #: (topic, partition, offset)
 Place = tuple[str, int, int]
 
-# Nothing came for so long: the broker is away, or an open transaction hides the rest.
+# After this time without a record, the broker is unreachable, or an open transaction blocks the rest.
 STALL_S = 15.0
-# What lies so close behind the record that was read last has been fetched with it; to jump costs a fetch of its own.
+# A record this close behind the last one was probably fetched with it. A jump would cost a further fetch.
 _NEAR = 1_000
 
 
 def between(client: Mapping[str, str], ranges: Mapping[Partition, tuple[int, int]]) -> Iterator[Message]:
-    """`read`, with a consumer of its own."""
+    """Read ranges with a new consumer (see `read`)."""
     with closing(consumer(client)) as reader:
         yield from read(reader, ranges)
 
 
 def read(reader: Consumer, ranges: Mapping[Partition, tuple[int, int]], stall_s: float = STALL_S) -> Iterator[Message]:
-    """The committed records of [start, end) of each partition, in the order of their offsets within one.
+    """Yield the committed records in [start, end) of each partition. Within a partition, the records are in offset order.
 
     Args:
         reader: a consumer of committed records that reports the ends of partitions.
         ranges: a start may be `OFFSET_BEGINNING`.
-        stall_s: how long the reading may stay where it is.
+        stall_s: the longest time without progress.
 
     Raises:
-        Retriable: the end cannot be reached: the broker is away, or a transaction is open before it.
+        Retriable: the end is unreachable: the broker does not respond, or a transaction is open before the end.
         Refused: the start was deleted, or a right is missing.
     """
 
@@ -78,7 +78,7 @@ def _read(
 
 
 def position_after(message: Message, doing: str) -> int:
-    """The offset to read after this message; an end-of-partition event also counts the markers before it."""
+    """Return the offset to read after this message. An end-of-partition event also skips the markers before the end."""
     error, offset = message.error(), message.offset()
     if error is None and offset is not None:
         return offset + 1
@@ -98,11 +98,11 @@ def _deleted(doing: str, place: Partition, error: KafkaError) -> Refused | None:
 
 
 def fetch(client: Mapping[str, str], places: Iterable[Place]) -> dict[Place, Message]:
-    """The records at these places; one where no committed record is any more is left out.
+    """Return the records at these places, without places that no longer have a committed record.
 
     Raises:
-        Retriable: the broker does not answer.
-        ProcessorError: Kafka refuses.
+        Retriable: the broker does not respond.
+        ProcessorError: Kafka refuses the request.
     """
     wanted, found, deleted = set(places), dict[Place, Message](), False
 
@@ -121,6 +121,6 @@ def fetch(client: Mapping[str, str], places: Iterable[Place]) -> dict[Place, Mes
                 for message in _read(reader, {partition: (left[0], end)}, failed):
                     if (place := (*partition, message.offset() or 0)) in wanted:
                         found[place] = message
-                # Of a range whose start was deleted the rest may be there.
+                # If the start of a range was deleted, the rest may still exist.
                 left = [offset for offset in left[1:] if deleted or offset >= end]
     return found

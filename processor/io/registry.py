@@ -17,7 +17,7 @@ _NO_SUCH_SCHEMA = 40403
 # A registry's codes for an unknown subject, and for an unknown version of a subject.
 _NO_SUCH_VERSION = {40401, 40402, _NO_SUCH_SCHEMA}
 _NOT_FOUND = 404
-# Time-out of the only request for a schema; a slower registry counts as unreachable.
+# The timeout of a request. A slower registry counts as unreachable.
 TIMEOUT_S = 5
 # Seconds until a further request for an unknown id, which may have been registered since. A writer registers the schema before
 # the first record, so the first answer is right unless the registry lags behind a primary.
@@ -66,7 +66,7 @@ class ConfluentRegistry:
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def schema(self, schema_id: int) -> WriterSchema:
-        """The parsed writer schema.
+        """Return the parsed writer schema.
 
         Raises:
             Rejected: the registry does not know the id, or the schema exceeds a limit of `schemas`.
@@ -162,7 +162,7 @@ class ConfluentRegistry:
                 raise missing() from None
             raise Retriable(Code.REGISTRY_SILENT, f"the schema registry at {self._url} answers {error}") from error
         except Exception as error:
-            # Whatever the registry's HTTP library raises, the registry cannot be reached; the record is not at fault.
+            # Any error of the HTTP library means that the registry cannot be reached. The record is not at fault.
             raise Retriable(
                 Code.REGISTRY_SILENT, f"the schema registry at {self._url} cannot be reached: {error}"
             ) from error

@@ -1,12 +1,12 @@
-"""Which records were dead letters and have been replayed or dropped since: the topic `<name>.replays`.
+"""The records that were dead letters and have since been replayed or dropped: the topic `<name>.replays`.
 
-A dead letter that is replayed comes once more at the end of its input, and in the same transaction a receipt says so here.
-The receipt of a dropped one says that it does not come again. From then on the record at its first place has no effect, also
-when the pipeline is reset with a handler that would take it. A replayed record would count twice, and a dropped one never
-counts. So processors read the receipts when they start. None can appear for a record that they have not folded yet: it takes a
-dead letter first.
+A replay appends the record to the end of its input. The same transaction writes a receipt to this topic. A drop writes a
+receipt, and for a parked key also a record without an event to the input. After the receipt, the record at its first place has
+no effect, even after a reset with a handler that would accept the record. Otherwise a replayed record would count twice, and a
+dropped record would count. Therefore processors read the receipts at their start. A receipt cannot precede the fold of its
+record, because a receipt needs a dead letter.
 
-A reset copies repartitioned records anew. So the receipt of a copy also names the original, which has no effect then either.
+A reset copies repartitioned records again. So the receipt of a copy also names the original, which then has no effect either.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from onefold.processor.io import admin as kafka
 from onefold.processor.io.kafka_errors import check_visible
 from onefold.processor.io.range_reader import Place, between
 
-#: Of a receipt's form. What is only added needs no new number.
+#: The version of a receipt's format. An added field needs no new number.
 VERSION = 1
 
 
 class Dropped(NamedTuple):
-    """Who dropped a dead letter, and why."""
+    """The person who dropped a dead letter, and the reason."""
 
     by: str
     reason: str
 
 
 class Copied(NamedTuple):
-    """Of a repartitioned record: the original, and the signature of the pipeline that copied it (`Owner`)."""
+    """For a repartitioned record: the original, and the signature of the pipeline that made the copy (`Owner`)."""
 
     original: Place
     signature: str
 
 
 class ParkedTurn(NamedTuple):
-    """Of a dead letter of a parked key: the signature of the pipeline that wrote it (`Owner`), and its ticket as text."""
+    """For a dead letter of a parked key: the signature of the writing pipeline (`Owner`), and the ticket as text."""
 
     signature: str
     ticket: str
 
 
 class ReplayReceipt(NamedTuple):
-    """A record was replayed, or dropped.
+    """The record of a replay or a drop.
 
     Attributes:
-        place: where it lay first.
-        topic_id: Kafka's id of its topic: one that was made again under the same name has other records.
-        letter: `topic/partition/offset` of its dead letter then.
-        at_ms: when, in milliseconds since 1970.
-        dropped: None: it was replayed.
-        copied: None: it was no copy of a repartitioned record, or a release before this field wrote the receipt.
-        parked: None: its key was not parked.
+        place: the record's first place.
+        topic_id: Kafka's id of the record's topic. A recreated topic of the same name has other records.
+        letter: `topic/partition/offset` of the dead letter.
+        at_ms: the time, in milliseconds since 1970.
+        dropped: None: the record was replayed.
+        copied: None: the record was no repartitioned copy, or the receipt is from a release without this field.
+        parked: None: the key was not parked.
     """
 
     place: Place
@@ -76,7 +76,7 @@ class ReplayReceipt(NamedTuple):
         return "replayed" if self.dropped is None else f"dropped by {self.dropped.by}: {self.dropped.reason}"
 
     def encode(self) -> tuple[bytes, bytes]:
-        """Key and value of its record."""
+        """Return key and value of the receipt's record."""
         body: dict[str, Any] = {
             "version": VERSION,
             "topic_id": self.topic_id,
@@ -84,7 +84,7 @@ class ReplayReceipt(NamedTuple):
             "at_ms": self.at_ms,
         }
         if self.dropped is not None:
-            # A version without this field takes the record for a replayed one, which has no effect at its first place either.
+            # A version without this field sees a replayed record, which has no effect at its first place either.
             body["dropped"] = self.dropped._asdict()
         if self.copied is not None:
             body["copied"] = {"original": _text(self.copied.original), "signature": self.copied.signature}
@@ -94,7 +94,7 @@ class ReplayReceipt(NamedTuple):
 
     @staticmethod
     def decode(key: bytes | None, value: bytes | None) -> ReplayReceipt:
-        """The receipt. Raises ValueError, with a few words, when the bytes are none."""
+        """Return the receipt. Raises ValueError with a short reason if the bytes are no receipt."""
         try:
             place = _place((key or b"").decode())
             body = json.loads(value or b"")
@@ -115,7 +115,7 @@ class ReplayReceipt(NamedTuple):
 
 
 class Receipts:
-    """All receipts of a pipeline, as far as they have been read."""
+    """The receipts of a pipeline, as far as read."""
 
     def __init__(self, client: Mapping[str, str], topic: str) -> None:
         self._client = client
@@ -125,11 +125,11 @@ class Receipts:
         self._found: dict[tuple[Place, str], ReplayReceipt] = {}
 
     def read_on(self) -> None:
-        """Read what has come since, up to the high watermark.
+        """Read the new receipts, up to the high watermark.
 
         Raises:
-            Refused: one cannot be read, or some are gone. Who goes on without it counts a record twice.
-            Retriable: the cluster does not answer.
+            Refused: a receipt cannot be read, or receipts are missing. Without a receipt, a record would count twice.
+            Retriable: the cluster does not respond.
         """
         _, start, end = kafka.identity(self._admin, self._topic, 0)
         if start > self._next:
@@ -153,11 +153,11 @@ class Receipts:
         )
 
     def of(self, place: Place, topic_id: str) -> ReplayReceipt | None:
-        """The receipt of a record or of a copy of it, or None while neither was replayed or dropped."""
+        """Return the receipt of a record or of a copy of the record; None if neither was replayed or dropped."""
         return self._found.get((place, topic_id))
 
     def by_place(self, topic_ids: Mapping[str, str]) -> dict[Place, ReplayReceipt]:
-        """Those of records of these very topics, and of copies of them."""
+        """Return the receipts of records in the topics with these ids, and of copies of such records."""
         return {place: found for (place, topic_id), found in self._found.items() if topic_ids.get(place[0]) == topic_id}
 
 
@@ -166,14 +166,17 @@ def _text(place: Place) -> str:
 
 
 def _place(text: str) -> Place:
-    """Raises ValueError when it is none."""
+    """Parse a place. Raises ValueError for an invalid text."""
     topic, partition, offset = text.rsplit("/", 2)
     return topic, int(partition), int(offset)
 
 
 def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, ReplayReceipt]:
-    """The input records that were replayed or dropped. Raises `Retriable` when the cluster does not answer, `Refused` when that
-    cannot be known.
+    """Return the receipts of replayed or dropped input records, by the record's place.
+
+    Raises:
+        Retriable: the cluster does not respond.
+        Refused: the receipts cannot be read.
     """
     admin = kafka.connect(client)
     there = kafka.existing(admin)
@@ -186,14 +189,14 @@ def withdrawn(topology: Topology, client: Mapping[str, str]) -> dict[Place, Repl
 
 
 class WithoutWithdrawn:
-    """A codec to which the records with a receipt are dead letters: they count where they were replayed, or never."""
+    """A codec that rejects the records with a receipt. A replayed record counts at its new place, a dropped record never."""
 
     def __init__(self, codec: Codec, receipts: Mapping[Place, ReplayReceipt]) -> None:
         self._decode, self._receipts = codec.decode, receipts
         self.encode, self.encode_state, self.decode_state = codec.encode, codec.encode_state, codec.decode_state
 
     def decode(self, record: Record) -> Any:
-        """The value of an input record; raises `Rejected` also for one that was replayed or dropped."""
+        """Return the value of an input record. Raises `Rejected` for a replayed or dropped record, too."""
         receipt = self._receipts.get((record.topic, record.partition, record.offset))
         if receipt is None:
             return self._decode(record)

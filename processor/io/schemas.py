@@ -1,7 +1,7 @@
 """Limits for the writer schemas of a registry.
 
-Without limits, a registered schema and a record of a few bytes could end the process or block the process for hours: a
-record may hold any number of values without bytes, fastavro overflows the stack on deep data, and fastavro searches an
+Without limits, a registered schema and a record of a few bytes could end the process or block the process for hours. A
+record may hold any number of values without bytes. fastavro overflows the stack on deep data, and searches an
 enum symbol by symbol. A refused schema refuses every record that names the schema.
 """
 
@@ -22,12 +22,12 @@ INPUT_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 64
 # The limit of a schema's text, as of a record: no real schema is larger.
 TEXT_BYTES_MAX = INPUT_BYTES_MAX
-# Values of a record outside of arrays and maps, with or without bytes: 5 us each, so 50 ms in all.
+# Values of a record outside of arrays and maps, with or without bytes. The limit bounds the time per record.
 VALUES_MAX = 10_000
-# Values per byte in arrays and maps, enclosing records included. A mebibyte then takes 8 seconds; the watchdog allows 90.
-# No real item has more than two.
+# Values per byte in arrays and maps, enclosing records included. The largest record then takes far less time than the watchdog
+# allows. No real item has more than two.
 VALUES_PER_BYTE_MAX = 4
-# fastavro searches symbols and branches linearly at every value, for 10 ns and 100 ns each: 18 s and 8 s for a mebibyte.
+# fastavro searches symbols and branches linearly at every value, so their number bounds the time of a record.
 SYMBOLS_MAX = 4096
 BRANCHES_MAX = 256
 # The parser's reason may quote the whole schema.
@@ -105,7 +105,7 @@ class _Whole:
                 self._note(kind.get(part), namespace)
 
     def of(self, kind: Any, namespace: str, *, copied: bool = False) -> Any:
-        """The schema, or a part. `copied`: the part is from a referenced schema; a type that is defined already stays a name."""
+        """Return the schema, or a part. `copied`: the part is from a referenced schema, where a defined type stays a name."""
         if isinstance(kind, list):
             return [self.of(branch, namespace, copied=copied) for branch in kind]
         if isinstance(kind, str):
@@ -132,7 +132,7 @@ class _Whole:
 
 
 def _names(kind: dict[str, Any], namespace: str) -> tuple[str, str]:
-    """The full name of a definition, and the namespace within it."""
+    """Return the full name of a definition, and the namespace within the definition."""
     name = kind["name"]
     space = name.rpartition(".")[0] if "." in name else kind.get("namespace", namespace)
     return (name if "." in name or not space else f"{space}.{name}"), space
@@ -149,7 +149,7 @@ def check(what: str, parsed: Any) -> None:
 
 
 def _weigh(what: str, schema: Any, named: dict[str, _Weight | None], level: int) -> _Weight:
-    """The weight of a parsed schema: with full names, and as a text, a list or a dict with a plain type.
+    """Return the weight of a parsed schema: with full names, and as a text, a list or a dict with a plain type.
 
     Weighs each definition once, so that the time does not depend on the number of uses. A name without a weight is still
     being defined.

@@ -1,11 +1,11 @@
-"""Bytes to values and back: three spellings of one contract come in, one goes out.
+"""Decode and encode values: one schema has three encodings for inputs, and one for outputs.
 
-In: JSON text, Avro single-object encoding, or the Confluent wire format; the first byte tells which. All three end as the
-same msgspec Struct, checked against the same contract, so nothing behind this door knows how a value was spelled.
-Out: Avro single-object encoding, which needs no server.
+Inputs: JSON text, Avro single-object encoding, or the Confluent wire format, by the first byte. Each decodes to the
+same msgspec Struct, checked against the same schema, so the rest of the processor does not know a value's encoding.
+Outputs: Avro single-object encoding, which needs no server.
 
-Admission control is here (what is refused here never touches a state): size, depth, UTF-8, NUL, whole numbers within
-64 bits, finite numbers, unknown schemas, trailing bytes. Each refusal is a `Rejected` with one sentence.
+The admission checks are also here: size, depth, UTF-8, NUL, whole numbers within 64 bits, finite numbers, unknown
+schemas, trailing bytes. A record that fails a check raises `Rejected` with one sentence, and never reaches a state.
 """
 
 import io
@@ -35,22 +35,21 @@ from onefold.processor.io.logical_types import convert
 from onefold.processor.io.schemas import DEPTH_MAX, INPUT_BYTES_MAX
 from onefold.schema_history import SINGLE_OBJECT
 
-# The largest value the processor writes: the state of a big key. Topics and producer allow a little more, for the rest.
+# The largest value that the processor writes, such as a key's large state. Topics and producer allow more, for key and headers.
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 # A magic byte and a big-endian schema id, from Confluent's wire format.
 _CONFLUENT_HEADER_BYTES = 5
 
 _NUL_ESCAPED = rb"\u0000"
 
-# Whether one byte, as a number, is in a text is found four times as fast as whether a text is in it.
+# Byte values, since the search for one byte as a number is faster than the search for a text.
 _BRACE, _BRACKET, _BACKSLASH = b"{[\\"
-# In so many bytes there is no room for more brackets that are closed again: of lists in the first number, of objects, each
-# with the name that it needs (`{"":}`), in the second. What is not closed is no JSON, and the parser says so. To count
-# brackets takes 0.2 us.
+# A shorter text cannot hold more closed brackets than `DEPTH_MAX`: a list needs two bytes, an object with its name (`{"":}`)
+# five. Unclosed brackets are no JSON, and the parser rejects them. The check saves the count of brackets for short texts.
 _DEEP_BYTES_MIN, _DEEP_OBJECTS_BYTES_MIN = 2 * DEPTH_MAX, 5 * DEPTH_MAX
 
-# A string, or what may be the beginning of one: the end is optional so that the search never fails behind a quote and never
-# begins again at the next, which would take the square of the text's length. Possessive: it remembers no way back either.
+# A string, or the unclosed beginning of one. The end is optional, so the search never fails at a quote and never restarts at
+# the next, which would take quadratic time. The repetition is possessive, so the search stores no backtracking positions.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[][{}]")
 
@@ -60,26 +59,26 @@ _AVRO_ERRORS = (
     KeyError,
     IndexError,
     EOFError,
-    # Of integers and of decimals.
+    # Integers and decimals.
     ArithmeticError,
     AttributeError,
     MemoryError,
     RecursionError,
     struct.error,
-    # A writer's schema that the contract cannot be read from.
+    # The writer's schema does not resolve to the reader's schema.
     SchemaResolutionError,
 )
 
 
 class SchemaRegistry(Protocol):
-    """Where Confluent schema ids are looked up."""
+    """The source of writer schemas, by Confluent schema id."""
 
     def schema(self, schema_id: int) -> WriterSchema:
-        """The parsed writer schema; `Rejected` when there is none, `Retriable` when the registry does not answer."""
+        """Return the parsed writer schema. Raises `Rejected` for an unknown id, `Retriable` if the registry is unreachable."""
 
 
 class AvroCodec:
-    """The codec of one topology, by the contracts of its topics."""
+    """The codec of one topology, by the schemas of its topics."""
 
     def __init__(
         self, topology: Topology, contracts: Mapping[str, RecordSchema], registry: SchemaRegistry | None = None
@@ -91,7 +90,7 @@ class AvroCodec:
         self._may_be_null = frozenset(topology.inputs if topology.tombstones != "reject" else ())
         self._encode = {topic: encoder(contracts[topic].schema, contracts[topic].prefix) for topic in topology.outputs}
         self._registry = registry
-        # By topic and schema: a registry keeps each schema for good.
+        # By topic and schema id. A registry never changes the schema of an id.
         self._other_units: dict[tuple[str, int], str] = {}
         self._state_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
         self._state_decode: Callable[[bytes], Any] = msgspec.json.Decoder(topology.state).decode
@@ -100,8 +99,8 @@ class AvroCodec:
             self._state_decode = parking.decoding(self._state_decode)
 
     def decode(self, record: Record) -> Any:
-        """The value of an input record; None for a tombstone, where the topology takes them. Raises `Rejected` with the reason
-        when it breaks its contract.
+        """Return the value of an input record; None for a tombstone, if the topology accepts tombstones. Raises `Rejected` with
+        the reason if the record does not match its schema.
         """
         data = record.value
         if not data:
@@ -118,7 +117,7 @@ class AvroCodec:
         if first == 0:
             return self._decode_confluent(record.topic, data)
         try:
-            # The parser skips over fields that the contract lacks without looking at their bytes.
+            # The parser skips unknown fields without a check of their bytes.
             data.isascii() or data.decode()
             if len(data) > _DEEP_BYTES_MIN and (len(data) > _DEEP_OBJECTS_BYTES_MIN or _BRACKET in data):
                 _refuse_depth(data)
@@ -144,8 +143,8 @@ class AvroCodec:
         return _convert(contract, _read(data, _CONFLUENT_HEADER_BYTES, writer, contract.reader))
 
     def read_plainly(self, record: Record) -> Any:
-        """What an input record says by its own spelling, before any rule of its contract: for a person who asks why it breaks
-        one. Raises `Rejected` when nobody can read it.
+        """Return an input record's value by its own encoding, without the schema's rules. A person can then see the reason
+        of a rejection. Raises `Rejected` for an unreadable value.
         """
         data = record.value or b""
         if data.startswith(SINGLE_OBJECT):
@@ -159,12 +158,12 @@ class AvroCodec:
             writer = self._registry.schema(int.from_bytes(data[1:_CONFLUENT_HEADER_BYTES], "big"))
             return _read(data, _CONFLUENT_HEADER_BYTES, writer, None)
         try:
-            return json.loads(data)  # takes more than msgspec does, as NaN
+            return json.loads(data)  # accepts more than msgspec, such as NaN
         except (ValueError, RecursionError) as error:
             raise Rejected(f"not JSON: {error}", Code.VALUE_UNREADABLE) from None
 
     def encode(self, topic: str, value: Fields) -> bytes:
-        """The bytes of an output; raises `Rejected` when the value breaks the topic's contract or is too large."""
+        """Return the bytes of an output. Raises `Rejected` if the value does not match the topic's schema or is too large."""
         try:
             data = self._encode[topic](value)
         except _AVRO_ERRORS as error:
@@ -174,14 +173,17 @@ class AvroCodec:
         return data
 
     def encode_state(self, state: Any) -> bytes:
-        """The bytes of a state: JSON, so that a person can read the changelog."""
+        """Return the bytes of a state: JSON, so that a person can read the changelog."""
         data = self._state_encode(state)
         if len(data) >= OUTPUT_BYTES_MAX + parking.head_bytes(data):
             raise _too_large(data, "the changelog")
         return data
 
     def decode_state(self, topology: Topology, data: bytes) -> Any:
-        """The state; raises `Corrupted` when the bytes are not a state of this topology."""
+        """Return the state. Raises `Corrupted` if the bytes are not a state of this topology.
+
+        Raises `Refused` for the state of a parked key if the topology does not park keys.
+        """
         try:
             return self._state_decode(data)
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
@@ -198,13 +200,13 @@ class AvroCodec:
 
 
 def decode_plain(contract: RecordSchema, data: bytes | None) -> dict[str, Any]:
-    """A record that a processor wrote, as plain JSON data: decimals and moments are texts, bytes base64. Raises `Rejected`."""
+    """Decode a record of a processor to plain JSON data: decimals and times become text, bytes base64. Raises `Rejected`."""
     plain: dict[str, Any] = msgspec.to_builtins(_single_object(contract, data or b""))
     return plain
 
 
 def decode_fields(contract: RecordSchema, data: bytes | None) -> dict[str, Any]:
-    """A record that a processor wrote, by this contract or an earlier one, as Python values. Raises `Rejected`."""
+    """Decode a record of a processor, by this schema or an earlier version, to Python values. Raises `Rejected`."""
     kept = (bytes, datetime, date, time, UUID, Decimal)
     fields: dict[str, Any] = msgspec.to_builtins(_single_object(contract, data or b""), builtin_types=kept)
     return fields
@@ -224,7 +226,7 @@ def _single_object(contract: RecordSchema, data: bytes) -> Any:
 
 
 def _json_decoders(contract: RecordSchema) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
-    """JSON holds NUL as an escape only: text without that escape need not be searched for it again, field by field."""
+    """Return a decoder without and one with a check for NUL. JSON text without an escaped NUL needs no check of each field."""
     unchecked, checked = (
         msgspec.json.Decoder(kind, dec_hook=convert) for kind in (contract.type_unchecked, contract.type)
     )
@@ -232,7 +234,7 @@ def _json_decoders(contract: RecordSchema) -> tuple[Callable[[bytes], Any], Call
 
 
 def _refuse_depth(data: bytes) -> None:
-    """Only text with many brackets is looked at closely: how deep are those outside of strings nested?"""
+    """Raise `Rejected` if the text is nested too deeply. Only a text with many brackets is examined closely."""
     if data.count(_BRACE) + (data.count(_BRACKET) if _BRACKET in data else 0) <= DEPTH_MAX:
         return
     depth = 0
@@ -243,10 +245,10 @@ def _refuse_depth(data: bytes) -> None:
 
 
 def _read(data: bytes, start: int, writer: WriterSchema, reader: Any) -> Any:
-    """The value of the Avro body that begins at `start`; with a contract as `reader`, resolved to it by Avro's rules.
+    """Return the value of the Avro body that begins at `start`. If `reader` is a schema, resolve the value by Avro's rules.
 
     Raises:
-        Rejected: the bytes are not exactly one value of the writer's schema, or the contract cannot be read from it.
+        Rejected: the bytes are not exactly one value of the writer's schema, or do not resolve to the reader's schema.
     """
     try:
         value, end = writer.read(data, start)

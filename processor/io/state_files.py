@@ -1,14 +1,15 @@
-"""Files of states: RocksDB, in a folder for each task (docs/decisions/state-on-disk.md).
+"""State files: RocksDB, with a folder for each task (docs/decisions/state-on-disk.md).
 
     <folder>/<pipeline>/<partition>        the files
-    <folder>/<pipeline>/<partition>.lock   locked by whoever has them
+    <folder>/<pipeline>/<partition>.lock   locked by the owner
 
-The lock is the operating system's, and goes with its process. A task that comes to a process while another one, which hangs or
-is slow to end, still has its files gets files of its own beside them, `<partition>.1` and so on; they are deleted when the first
-ones are free again. Of a task with replicas each one on this machine has files, and so many are kept.
+The operating system releases the lock when the owner's process ends. A task may come to a process while another process, which
+hangs or ends slowly, still has the lock. The task then uses a folder of its own, `<partition>.1` and so on. When the
+first folder is free again, its next owner deletes the further folders. With replicas, each replica on this
+machine has a folder, and as many folders are kept.
 
-The log of writes is not synced: after a kill all of it is in the system's memory, and after a power cut RocksDB goes on from a
-beginning of it that is whole. Its own checksums find what is torn.
+The engine does not sync its write-ahead log. After a kill, the operating system still has all of the log. After a power loss,
+RocksDB continues from an intact prefix of the log. RocksDB's checksums detect corrupted data.
 """
 
 import fcntl
@@ -24,31 +25,31 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdic
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Damaged, Refused
 
-# Of what the engine may take: a third is the cache of blocks as they are on disk, the rest what was written last and waits to be
-# sorted into files: one part that is filled, and one that is being written.
+# A third of the memory is the cache of blocks in their on-disk form. The rest is write buffers: one that is filled, and one
+# that is flushed to a file.
 _CACHE_SHARE, _BUFFERS = 3, 2
-# Less does not work well, and more brings nothing: a start after a kill has to read the buffers' log again.
+# Smaller buffers are slow. Larger buffers bring no benefit, and after a kill a start must read their log again.
 _BUFFER_BYTES_MIN, _BUFFER_BYTES_MAX = 1 << 20, 32 << 20
-# Bits a key by which a file tells that it has not a key; a new key is looked for in each. One in a hundred is looked for in vain.
+# Bloom filter bits per key. The lookup of a new key asks each file; with ten bits, about one file in a hundred is read in vain.
 _FILTER_BITS = 10
-# Files that are open at once, of 64 MB each: what more there are is opened when it is needed.
+# Open files at once, of 64 MB each. RocksDB opens further files on demand.
 _OPEN_FILES = 256
-# Threads that sort files. Folding takes a core, and whatever else runs here the others.
+# Threads for flushes and compaction. Folding takes one core, other work the rest.
 _JOBS = 2
-# States hold what events held: nobody else reads them, whatever the umask of who starts a processor by hand.
+# States contain event data, so other users must not read the files, whatever the umask.
 _OURS = 0o700
-# Of folders of one task; more than two have never been needed.
+# Folders of one task. More than two are unusual.
 _FOLDERS_MAX = 8
 
 
 class RocksDisk:
-    """The files of one task (see `core.abc.Disk`).
+    """The state files of one task (see `core.abc.Disk`).
 
     Args:
-        folder: of the pipeline.
+        folder: the folder of the pipeline.
         partition: the task.
-        memory_bytes: what the engine may take of memory.
-        keepers: how many processes may have the task at once.
+        memory_bytes: the engine's memory.
+        keepers: the number of processes that may have the task at once.
     """
 
     def __init__(self, folder: Path, partition: int, memory_bytes: int, keepers: int = 1) -> None:
@@ -60,11 +61,11 @@ class RocksDisk:
         self._lock = -1
 
     def exists(self) -> bool:
-        """Whether there are files of before."""
+        """Return whether there are files from an earlier run."""
         return self._taken().exists()
 
     def open(self) -> "RocksEngine":
-        """The engine, with what was in it, or empty."""
+        """Open the engine, with its old content or empty."""
         return RocksEngine(self._taken(), self._memory_bytes)
 
     def clear(self) -> None:
@@ -72,7 +73,7 @@ class RocksDisk:
         _remove(self._taken())
 
     def close(self) -> None:
-        """Let others have the files."""
+        """Release the lock on the files."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock, self._path = -1, None
@@ -81,7 +82,7 @@ class RocksDisk:
         if self._path is None:
             try:
                 self._folder.mkdir(mode=_OURS, parents=True, exist_ok=True)
-                if self._folder.stat().st_mode & 0o077:  # of an older Onefold
+                if self._folder.stat().st_mode & 0o077:  # created by an older Onefold
                     with suppress(PermissionError):
                         self._folder.chmod(_OURS)
                 self._path, self._lock = self._first_free()
@@ -109,7 +110,7 @@ class RocksDisk:
         )
 
     def _tidy(self) -> None:
-        """What was made while somebody else had these files."""
+        """Delete the folders from the time when another process had these files."""
         for number in range(self._keepers, _FOLDERS_MAX):
             path = self._named(number)
             if path.exists() and (lock := _locked(path)) is not None:
@@ -135,7 +136,7 @@ def _remove(path: Path) -> None:
 
 
 class RocksEngine:
-    """An open RocksDB (see `core.abc.Engine`)."""
+    """An open RocksDB (see `core.abc.KeyValueEngine`)."""
 
     def __init__(self, path: Path, memory_bytes: int) -> None:
         try:
@@ -144,7 +145,7 @@ class RocksEngine:
             raise _damaged(error) from error
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         try:
             found: bytes | None = self._db.get(key)
         except Exception as error:
@@ -152,7 +153,7 @@ class RocksEngine:
         return found
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """All of these values or none of them."""
+        """Write all values atomically."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in changes:
@@ -166,7 +167,7 @@ class RocksEngine:
             raise _damaged(error) from error
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that begin so, and their values, in order, as of now."""
+        """Yield the present keys with the prefix, and their values, in order."""
         found: Any = None
         try:
             found = self._db.iter()
@@ -178,20 +179,20 @@ class RocksEngine:
                 value: Any = found.value()
                 yield key, value
                 found.next()
-            # The library's own `items` leaves this out: of a torn file it gives what comes before the tear, as if that were all.
+            # Rdict's own `items` omits this check, and ends without an error at a corrupted block.
             found.status()
         except Exception as error:
             raise _damaged(error) from error
         finally:
-            found = None  # it keeps the files open, and whoever looks at the error keeps it
+            found = None  # the iterator keeps the files open, and a traceback keeps the iterator
 
     def about(self) -> int:
-        """About how many keys there are: one that was written again lately may count twice."""
+        """Return the approximate number of keys. A recently overwritten key may count twice."""
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def close(self) -> None:
-        """Use it no more."""
-        with suppress(Exception):  # it is closed, or broken: then its files say so
+        """Close the files."""
+        with suppress(Exception):  # closed already, or damaged: the next open reports the damage
             self._db.close()
 
 

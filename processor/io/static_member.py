@@ -1,7 +1,7 @@
 """Static membership in a consumer group: a member under a name, whose place survives a restart.
 
 The group fences a member when its name joins again. A fence alone does not prove that a second process has the name. A client
-whose session timed out has no member id any more, and the group fences what such a client asks under the name.
+whose session timed out has no member id any more, and the group fences a request of this client under the name.
 """
 
 import logging
@@ -27,10 +27,10 @@ ONE_BROKER_MS = 6_000
 # With more brokers a session outlives the failover of its coordinator. Kafka's defaults: 2 s until the controllers miss a dead
 # leader, 1 s for the election, 9 s until the new leader gives up a dead broker. Then the new coordinator reads the group.
 MORE_BROKERS_MS = 20_000
-# A member hears of a rebalance in the answer to its next heartbeat, and all wait until the last one has heard: twice when
-# a task moves. A heartbeat costs next to nothing.
+# A member learns of a rebalance in the response to its next heartbeat. All wait until the last one has learned of the
+# rebalance, twice when a task moves. Heartbeats are cheap.
 HEARTBEAT_MS = 500
-# A member that has died is in the group for one session, and longer where the answer that ended it was late.
+# A dead member stays in the group for one session, and longer if its last response was late.
 _DEAD_AFTER_SESSIONS = 1.5
 _ANSWER_S = 5.0
 _LOOK_AGAIN_S = 1.0
@@ -44,10 +44,10 @@ SILENT.propagate = False
 
 
 def session_ms(client: Mapping[str, str], wanted_ms: int | None) -> int:
-    """The time-out of a session in this cluster, in milliseconds.
+    """Return the session timeout in this cluster, in milliseconds.
 
     Args:
-        wanted_ms: as set; None: the default for so many brokers as there are, and for several while no broker says how many.
+        wanted_ms: the configured value; None: the default for the number of brokers, or for several brokers if none responds.
     """
     if wanted_ms is not None:
         return wanted_ms
@@ -58,7 +58,7 @@ def session_ms(client: Mapping[str, str], wanted_ms: int | None) -> int:
 
 
 def session_settings(session_timeout_ms: int) -> dict[str, int]:
-    """librdkafka's settings of a session."""
+    """Return librdkafka's settings of a session."""
     return {
         "session.timeout.ms": session_timeout_ms,
         "heartbeat.interval.ms": min(HEARTBEAT_MS, session_timeout_ms // 3),
@@ -66,7 +66,7 @@ def session_settings(session_timeout_ms: int) -> dict[str, int]:
 
 
 def check_session(error: KafkaError, session_timeout_ms: int) -> None:
-    """Raises `Misconfigured` when the error says that the brokers do not allow this time-out of a session."""
+    """Raise `Misconfigured` if the error says that the brokers do not allow this session timeout."""
     if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
         raise Misconfigured(
             Code.SESSION_LIMIT,
@@ -76,22 +76,22 @@ def check_session(error: KafkaError, session_timeout_ms: int) -> None:
 
 
 class StaticMember:
-    """One member. When the group fences its consumer, it joins again with a new one.
+    """A member of a group. When the group fences the member's consumer, the member joins again with a new consumer.
 
-    If another live process has the name, it stays out and raises `Refused`. The group shows such a process twice: at the fence,
-    and one and a half sessions later, when a dead one would be gone.
+    If another live process has the name, the member stays out and raises `Refused`. The group shows a live process twice: at
+    the fence, and one and a half sessions later, when a dead process would be gone.
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
-        who: what the name is of, for sentences, as "processor of orders".
+        who: the role of the named process, for messages, such as "processor of orders".
         instance: the name.
         session_timeout_ms: see `session_ms`.
-        settings: of the consumer, besides those of the group.
+        settings: further settings of the consumer, besides the group's.
         subscribe: subscribes a new consumer.
         clock: monotonic seconds.
 
     Attributes:
-        consumer: of the present membership; None between a fence and the time when it joins again.
+        consumer: the consumer of the present membership; None between a fence and the next join.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StaticMember:
         return consumer
 
     def has_place(self) -> bool:
-        """Whether the group has given the consumer a member id, and the session holds as far as the client knows. Without one no
+        """Return whether the consumer has a member id and, as far as the client knows, a valid session. Without a member id no
         offset may be committed: the group would fence the name.
         """
         member_id = self.consumer.memberid() if self.consumer is not None else None
@@ -138,17 +138,17 @@ class StaticMember:
 
     @property
     def fenced(self) -> str:
-        """Why there is no consumer, as a sentence."""
+        """The reason for the missing consumer, as a sentence."""
         return (
             f"the group {self._group} has fenced this {self._who}; it joins again, unless the group shows another live one of "
             f"the same name"
         )
 
     def check(self, error: KafkaError, topic: str | None) -> None:
-        """Raises `Misconfigured` for a session's time-out that the brokers do not allow, and `Refused` for a missing right.
+        """Raise `Misconfigured` for a session timeout that the brokers do not allow, and `Refused` for a missing right.
 
         Args:
-            topic: that the error is about, if any.
+            topic: the topic of the error, if any.
         """
         check_session(error, self._session_ms)
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
@@ -157,7 +157,7 @@ class StaticMember:
             raise Refused(Code.KAFKA_RIGHT, f"not allowed in the group {self._group}: {error.str()}")
 
     def is_fence(self, error: KafkaError) -> bool:
-        """Whether the consumer can do nothing more. If so, it is closed, which does not call back what is revoked."""
+        """Return whether the error is a fence. If so, close the consumer, without a call of its revocation callback."""
         if error.code() not in _FENCED:
             return False
         log.warning("fenced in its group", group=self._group, instance=self._instance, reason=error.str())
@@ -168,10 +168,10 @@ class StaticMember:
         return True
 
     def rejoin(self) -> bool:
-        """Join again, unless another process has the name; to be called until it has. Returns whether it has.
+        """Join again, unless another process has the name. Return whether the member is in the group; if not, call again later.
 
         Raises:
-            Refused: another live process has the name, or the group may not be described.
+            Refused: another live process has the name, or the client may not describe the group.
         """
         if self.consumer is not None:
             return True
@@ -201,7 +201,7 @@ class StaticMember:
         return False
 
     def close(self) -> None:
-        """Close the consumer, and never join again. The place stays reserved until the session times out."""
+        """Close the consumer for good. The group reserves the name's place until the session times out."""
         consumer, self.consumer, self._look_at = self.consumer, None, math.inf
         if consumer is not None:
             self._leave(consumer)
@@ -211,7 +211,7 @@ class StaticMember:
             log.warning("a closed consumer did not end", group=self._group, instance=self._instance)
 
     def _shows_another(self) -> int | None:
-        """The coordinator of the group, if the group shows a member of the name that is none of ours; else None."""
+        """Return the group's coordinator if another process's member has the name; else None."""
         admin = kafka_client.admin(self._client)
         try:
             asked = admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_S)

@@ -1,4 +1,4 @@
-"""Writing the ticks of a pipeline: inputs like others, by a plain producer and in no transaction."""
+"""Write the ticks of a pipeline. Ticks are inputs, written by a plain producer without transactions."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,16 @@ from onefold.processor.core.topology import Topology
 
 log = structlog.get_logger()
 
-# A tick that cannot be written for so long is left out: a later one says more.
+# A tick is dropped after this time, since a later tick replaces it.
 DELIVERY_TIMEOUT_MS = 5_000
-# Of the ticks that wait at the end, and are not worth more waiting.
+# The time at close for the delivery of outstanding ticks.
 _CLOSE_TIMEOUT_S = 1.0
 
 
 class TickWriter:
-    """Writes the ticks of the tasks that run here: the only clock whose time a fold ever sees, and only as records.
+    """The writer of the ticks of this process's tasks. A fold sees no other clock, and gets the time only as records.
 
-    It never waits, and raises nothing: what cannot be written is left out, as a pause leaves ticks out.
+    The writer never waits and never raises. A failed tick is dropped, which leaves a gap as a pause does.
     """
 
     def __init__(self, topology: Topology, client: Mapping[str, str]) -> None:
@@ -34,27 +34,27 @@ class TickWriter:
         self._fails = False
 
     def strike(self, caught_up: Iterable[int]) -> None:
-        """Write what is due in these partitions, whose tasks have caught up since they were opened. Another task would
-        find all its ticks at once, and the first before the records that have waited longer.
+        """Write the due ticks of the partitions, whose tasks must have caught up since their opening. Another task
+        would get the first tick before older records of the inputs, and all missed ticks at once.
         """
         self.write(self._ticking.due(caught_up, time.time_ns() // 1_000_000))
 
     def write(self, ticks: Iterable[tuple[int, int]]) -> None:
-        """The ticks (partition, at_ms)."""
+        """Write the ticks, given as (partition, at_ms)."""
         try:
-            # Not `or`: a producer has a length, that of its queue, and is false while the queue is empty.
+            # Not `or`: the length of a producer is that of its queue, so a producer with an empty queue is false.
             producer = self._producer = self._new_producer() if self._producer is None else self._producer
             for partition, at_ms in ticks:
                 key, value = tick_record(at_ms)
                 producer.produce(self._topic, value, key, partition, on_delivery=self._told)
             producer.poll(0)
         except (BufferError, KafkaException) as error:
-            # Also when the cluster has turned the producer away for good: the next one begins anew.
+            # Perhaps a fatal error of the producer: the next write creates a new one.
             self._producer = None
             self._say(str(error))
 
     def close(self) -> None:
-        """Leave; a tick that is under way has a second."""
+        """Close the producer. Outstanding ticks have a second for their delivery."""
         if self._producer is not None:
             self._producer.flush(_CLOSE_TIMEOUT_S)
             self._producer = None
@@ -63,7 +63,7 @@ class TickWriter:
         return kafka_client.producer(
             {
                 **self._client,
-                # Two of the same tick are recognised; this keeps their order.
+                # The fold ignores a duplicate tick. Idempotence keeps the order.
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 0,
@@ -78,7 +78,7 @@ class TickWriter:
             self._say(f"{error.name()}: {error.str()}")
 
     def _say(self, reason: str) -> None:
-        """Once, until it works again: the next tick would say the same."""
+        """Log the first failure after a success, so that each tick does not repeat the same warning."""
         if not self._fails:
             self._fails = True
             log.warning("timer ticks cannot be written, so timers are stalled", topic=self._topic, reason=reason)

@@ -1,4 +1,4 @@
-"""Where a writer's numbers count something else than those of a contract: milliseconds and microseconds are both a long."""
+"""Find numbers whose unit differs between a writer's schema and a reader's: milliseconds and microseconds are both a long."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ _NAMED = ("record", "error", "enum", "fixed")
 
 
 def other(writer: Any, contract: Any) -> str:
-    """The first such place, as the end of a sentence; "". Fields belong together as Avro resolves them, also by an alias.
+    """Return the first such place as the end of a sentence, or "". Fields match by name or alias, as Avro resolves fields.
 
     Args:
         writer: parsed with all logical types, as is `contract`.
