@@ -1,9 +1,9 @@
 """The topics of a pipeline, their schemas and their target tables, read only from avro/ and sql/.
 
-With the file `sql/merge/<topic>.sql`, the sink writes the topic record by record. With files `sql/reduce/<topic>.<name>.sql`, the
-sink reduces the topic: each file is a query in Spark SQL over the records of a batch, and `sql/merge/<topic>.<name>.sql` merges
-the result. The topic's schema is the file `avro/*.avsc` with the topic in its attribute "topics". The engine's code contains no
-pipeline.
+With the file `sql/merge/<topic>.sql`, the sink writes the topic record by record. With files `sql/reduce/<topic>.<name>.sql`,
+the sink reduces the topic: each file is a query in Spark SQL over the records of a batch, and `sql/merge/<topic>.<name>.sql`
+merges the result. The topic's schema is the file `avro/*.avsc` with the topic in its attribute "topics". The engine's code
+contains no pipeline.
 """
 
 import json
@@ -71,7 +71,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A query over the records of one topic in a batch, split at `:batch`. Only Spark's analysis determines the result columns."""
+    """A query over the records of one topic in a batch, split at `:batch`. Only Spark's analysis gives the result columns."""
 
     name: str
     topic: str
@@ -82,7 +82,8 @@ class Reduction:
 class Domain:
     """The sink's configuration of a pipeline.
 
-    `targets` has REJECTED, and a target for each topic written record by record. `reductions` has the queries of the other topics.
+    `targets` has REJECTED, and a target for each topic written record by record. `reductions` has the queries of the other
+    topics.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """The errors that stop the sink, in addition to `onefold.processor.core.errors`, sorted by the reaction.
 
-From `onefold.processor.core.errors`, the sink raises `Retriable` if Kafka, PostgreSQL or a topic is not available yet, and retries
-until the deadline. The sink raises `Misconfigured` if a schema, a merge or a migration needs an edit, and `Refused` if the records
-in Kafka do not continue the rows.
+From `onefold.processor.core.errors`, the sink raises `Retriable` if Kafka, PostgreSQL or a topic is not available yet, and
+retries until the deadline. The sink raises `Misconfigured` if a schema, a merge or a migration needs an edit, and `Refused` if
+the records in Kafka do not continue the rows.
 
 After any further error (a lost connection, a second deadlock, a lost checkpoint, a stopped broker), the sink stops the query,
 reads the positions from Postgres, and continues from the positions.
@@ -38,8 +38,8 @@ class Overlap(CodedError):
 
 
 class Stopped(Refused):
-    """PostgreSQL refuses a batch, and no single row is the cause. The sink has written no row of the batch, or of the part named in
-    the message, and retries.
+    """PostgreSQL refuses a batch, and no single row is the cause. The sink has written no row of the batch, or of the part
+    named in the message, and retries.
     """
 
 

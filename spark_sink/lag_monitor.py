@@ -1,8 +1,8 @@
 """Monitors the sink lag: the committed offsets in Kafka compared with the written offsets.
 
 Without batches, the lag may still grow, because Spark may hang before the first batch. The monitor therefore queries Kafka. A
-separate thread runs the queries, because a Kafka outage must not block the writes. The sink only starts the monitor if telemetry
-is enabled.
+separate thread runs the queries, because a Kafka outage must not block the writes. The sink only starts the monitor if
+telemetry is enabled.
 """
 
 import threading

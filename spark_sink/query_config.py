@@ -13,8 +13,8 @@ from onefold.telemetry import SILENT, Telemetry
 # The approximate maximum number of offsets in a batch.
 MAX_OFFSETS_PER_BATCH = 400_000
 
-# The maximum size in bytes of a transaction's lines. The lines of two transactions, the current and the next, are in memory, both
-# in the JVM (1 GB) and in the sink. A batch of MAX_OFFSETS_PER_BATCH records of usual size is below the maximum.
+# The maximum size in bytes of a transaction's lines. The lines of two transactions, the current and the next, are in memory,
+# both in the JVM (1 GB) and in the sink. A batch of MAX_OFFSETS_PER_BATCH records of usual size is below the maximum.
 LINE_BYTES_MAX = 100_000_000
 
 
@@ -29,14 +29,13 @@ class Logins(NamedTuple):
 class QueryConfig:
     """Configuration of one streaming query. `java_options` are settings of Kafka's Java client.
 
-    `interval_s` is the time between the starts of two batches. 0: the next batch starts immediately.
-    `map_fails` is called for each batch. True makes the batch's tasks fail on purpose.
-    `guarantee` is called with the pipeline's name, `reads` and the query's session in Postgres, after the first response from Kafka
-    and before the first read. Raises Refused.
-    `unknown_contracts`: reject a processor's records of an unknown schema, as records of other producers, instead of refusing to
-    continue.
-    `held` is called repeatedly with the pipeline's name and the reason for a blocked statement in Postgres, and with "" at the end.
-    `telemetry` receives the number of written offsets and rows, and the durations by `clock`, in monotonic seconds.
+    `interval_s` is the time between the starts of two batches. 0: the next batch starts immediately. `map_fails` is called for
+    each batch. True makes the batch's tasks fail on purpose. `guarantee` is called with the pipeline's name, `reads` and the
+    query's session in Postgres, after the first response from Kafka and before the first read. Raises Refused.
+    `unknown_contracts`: reject a processor's records of an unknown schema, as records of other producers, instead of refusing
+    to continue. `held` is called repeatedly with the pipeline's name and the reason for a blocked statement in Postgres, and
+    with "" at the end. `telemetry` receives the number of written offsets and rows, and the durations by `clock`, in monotonic
+    seconds.
     """
 
     domain: Domain

@@ -73,8 +73,8 @@ def run(
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
-    The sink does not write a paused pipeline, and reads the pipeline's files again after the pause. The sink leaves out a faulty
-    pipeline, reports the reason, writes the other pipelines, and retries the faulty pipeline with growing pauses.
+    The sink does not write a paused pipeline, and reads the pipeline's files again after the pause. The sink leaves out a
+    faulty pipeline, reports the reason, writes the other pipelines, and retries the faulty pipeline with growing pauses.
 
     Args:
         kafka_options, spark_kafka: settings of librdkafka, and of Kafka's Java client by Java's names.
@@ -88,9 +88,9 @@ def run(
         telemetry: receives the metrics and the progress.
 
     Returns:
-        The exit code: 0 stopped on request, 69 gave up waiting. If every pipeline is left out: 2 for a wrong schema or SQL file, 3
-        for a missing right, or topics other than the source of the rows in Postgres. If PostgreSQL refuses the rows of a pipeline,
-        the sink keeps running and retries.
+        The exit code: 0 stopped on request, 69 gave up waiting. If every pipeline is left out: 2 for a wrong schema or SQL
+        file, 3 for a missing right, or topics other than the source of the rows in Postgres. If PostgreSQL refuses the rows of
+        a pipeline, the sink keeps running and retries.
     """
     left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
@@ -137,7 +137,7 @@ def _renewed(
     spark_kafka: dict[str, str],
     topics: KafkaTopics,
 ) -> QueryConfig:
-    """Return the plan with the current logins. An unreadable certificate changes nothing, because the file may be half written."""
+    """Return the plan with the current logins. An unreadable certificate changes nothing: the file may be half written."""
     if logins is None:
         return plan
     now = logins()
@@ -192,8 +192,8 @@ class Holdups:
 
 
 class LeftOut:
-    """The pipelines left out by the sink, each with the reason. The sink retries each pipeline with growing pauses. A pipeline stays
-    left out until the query is healthy.
+    """The pipelines left out by the sink, each with the reason. The sink retries each pipeline with growing pauses. A pipeline
+    stays left out until the query is healthy.
 
     Args:
         clock: monotonic seconds.

@@ -57,8 +57,8 @@ def connect(
 def transaction(connection: Connection) -> Iterator[None]:
     """Run the block between BEGIN and COMMIT, or ROLLBACK if the block raises.
 
-    The function checks the response to COMMIT, because Postgres responds to the COMMIT of a failed transaction with ROLLBACK and
-    no error. After an exception from COMMIT itself, the outcome is unknown. The caller must then enter the ledger's
+    The function checks the response to COMMIT, because Postgres responds to the COMMIT of a failed transaction with ROLLBACK
+    and no error. After an exception from COMMIT itself, the outcome is unknown. The caller must then enter the ledger's
     compare-and-swap, which detects a committed transaction.
     """
     connection.execute("BEGIN")
@@ -75,8 +75,8 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def awake(connection: Connection) -> Iterator[None]:
-    """Keep the session active inside its transaction, because a Spark job may wait for jobs of other pipelines. A paused process
-    sends no statement, so the server ends its session.
+    """Keep the session active inside its transaction, because a Spark job may wait for jobs of other pipelines. A paused
+    process sends no statement, so the server ends its session.
     """
     done = threading.Event()
 

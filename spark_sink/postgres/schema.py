@@ -1,7 +1,7 @@
 """Migrations: the files sql/schema/<pipeline>.<any name>.sql in order of name, each applied once, each in its own transaction.
 
-The order of a pipeline's files is independent of other pipelines. The engine's files have the prefix ENGINE. The sink applies the
-engine's files before the files of a pipeline.
+The order of a pipeline's files is independent of other pipelines. The engine's files have the prefix ENGINE. The sink applies
+the engine's files before the files of a pipeline.
 """
 
 import hashlib
