@@ -101,7 +101,7 @@ class QuerySupervisor:
         return self.running and bool(self.query.landed or self._clock() - self._started_at > _HEALTHY_S)
 
     def _audit(self, now: float) -> BaseException | None:
-        """Check at intervals whether Postgres still has the written offsets. Ignore an outage, because the next batch fails."""
+        """Check at intervals whether Postgres still has the written offsets. Ignore an outage, which the next batch detects."""
         if not self.running or now < self._audit_at:
             return None
         self._audit_at = now + _AUDIT_EVERY_S

@@ -120,6 +120,6 @@ def prune(connection: Connection, sink: str, kept: int = KEPT, most: int = _PRUN
 
 
 def _told(part: OffsetRange, start: int) -> Contents:
-    """The contents of the new records. Unknown if another sink has written a part, because `contents` is for the whole range."""
+    """The contents of the new records. Unknown if another sink has written a part: `contents` is for the whole range."""
     assert part.contents is not None, "partitions without a record are left out"
     return part.contents if start <= part.start else Contents(None, None)

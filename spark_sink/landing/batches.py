@@ -264,8 +264,7 @@ class Batches:
             batch_history.prune(self._connection, batch.sink)
 
     def _enter(self, batch: BatchRange, staged: Staged, targets: Mapping[str, Target]) -> bool:
-        """Write the batch, with one retry from the same staged rows after a transient failure. False: the batch was written
-        before.
+        """Write the batch, with one retry after a transient failure. False: the batch was written before.
 
         After a deadlock or a lock timeout, a retry usually succeeds, and a restart of the query would take seconds. The retry's
         compare-and-swap detects a commit of the first attempt.

@@ -34,7 +34,7 @@ from onefold.spark_sink.query_config import MAX_OFFSETS_PER_BATCH
 REFUSED_MAX = 100
 REFUSED_SHARE = 0.01
 # The upper limit of the share, because each refused row costs about twenty statements in a transaction that blocks other sinks.
-# With a lower limit, the large batches of a backlog or a rebuild would stop at rows that small batches have rejected.
+# With a lower limit, rows that small batches had rejected would permanently block the large batches of a backlog or a rebuild.
 REFUSED_MOST = int(MAX_OFFSETS_PER_BATCH * REFUSED_SHARE)
 # The maximum number of offsets in a part of a batch with reductions. The sink splits larger batches. In a part, PostgreSQL may
 # refuse REFUSED_MAX reduced records, the same share as of rows. Each refused record costs about twenty Spark jobs.
@@ -82,7 +82,10 @@ class Bound:
 
 
 class _Row(NamedTuple):
-    """A row of the batch with its number among the target's rows, or a reduced record; then `target` is the topic."""
+    """A row of the batch, with its number among the target's rows, or a reduced record.
+
+    `target` of a reduced record is the topic, and after a refusal the refusing table.
+    """
 
     target: str
     number: int

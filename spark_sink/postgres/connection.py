@@ -1,4 +1,4 @@
-"""The sink's connections to Postgres, with time limits for all statements, and transactions with a verified COMMIT."""
+"""The sink's connections to Postgres, with time limits for statements, and transactions with a verified COMMIT."""
 
 import threading
 from collections.abc import Iterator

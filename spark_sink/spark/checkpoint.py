@@ -1,5 +1,4 @@
-"""Spark's checkpoint, as a temporary folder. Each start gets a new checkpoint, and the loss of a checkpoint only costs a
-restart.
+"""Spark's checkpoint, as a temporary folder. Each start gets a new checkpoint. A lost checkpoint only costs a restart.
 
 The sink only reads the exact end offsets of a batch, which Spark writes before handing the batch over. The rows do not have the
 end offsets, because transaction markers and aborted records also take offsets.
