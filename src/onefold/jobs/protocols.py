@@ -77,7 +77,7 @@ class Done:
 
 
 class JobRows(Protocol):
-    """The rows of pending and done jobs. Every write has a condition. The result of a write tells whether the condition held."""
+    """The rows of pending and done jobs. Every write has a condition, and its result shows whether the condition held."""
 
     def add(self, job: Job) -> None:
         """Insert the pending row, unless the row exists."""
@@ -113,7 +113,7 @@ class JobRows(Protocol):
         """Record the job as done while the worker holds the claim. A repeat changes nothing, and returns True."""
 
     def remove(self, job: Job, increment: int | None = None) -> bool:
-        """Delete the pending row. With an increment: only while the worker holds the claim. Without: only if the job is done."""
+        """Delete the pending row. With an increment: only while the worker holds the claim. Else: only if the job is done."""
 
 
 @dataclass(frozen=True)

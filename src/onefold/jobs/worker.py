@@ -1,5 +1,4 @@
-"""The processing of one job by a worker. A worker may crash at any step, may be late, and may share the job with another
-worker.
+"""The processing of one job by a worker. A worker may crash at any step, may be late, and may share the job with a second one.
 
 The module imports no client. The caller provides the queue, the rows, the effect, the clock and the random numbers, and a
 function to call at each step, where a test can stop the worker.
@@ -41,8 +40,7 @@ STEPS = (
     "woken",
 )
 
-# The minimum wait for a job claimed by another worker. Without a minimum, a worker with a slightly fast clock would poll in a
-# loop.
+# The minimum wait for a job claimed by another worker. Without a minimum, a fast clock would cause a busy loop.
 _LOOK_AGAIN_S = 0.05
 # The maximum length of a reason, because an error may quote its whole input.
 _REASON_CHARACTERS_MAX = 500

@@ -52,7 +52,7 @@ class S3Store:
                     connect_timeout=CONNECT_S,
                     read_timeout=READ_S,
                     retries={"mode": "standard", "total_max_attempts": 4},
-                    # Addressing by path needs no DNS name per bucket. Amazon requires a DNS name.
+                    # Addressing by path needs no DNS name per bucket. Amazon's buckets require DNS names.
                     s3={"addressing_style": "path" if endpoint else "auto"},
                     # TLS and the signature protect the content. Most other servers do not support the newer checksums.
                     request_checksum_calculation="when_required",
