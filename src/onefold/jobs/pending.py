@@ -139,11 +139,10 @@ class PostgresPending:
         )
 
     def quiet_s(self, queue: str, timeout_s: float) -> float:
-        """The seconds without progress of the queue. 0 without pending jobs, not counting refused jobs, which wait for a
-        person.
+        """The seconds without progress of the queue. 0 if no job is pending, except refused jobs, which wait for a person.
 
-        The time starts at the latest of three events: the last done job, the last write of an active job without a time-out,
-        and the creation of the oldest pending job.
+        The time starts at the latest of three events: the last done job, the last write of an active job within the last
+        `timeout_s`, and the creation of the oldest pending job.
         """
         found = self._connection.execute(
             "SELECT extract(epoch FROM clock_timestamp() - greatest("

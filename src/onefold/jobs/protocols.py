@@ -47,7 +47,7 @@ class PendingRow:
         job: the job.
         retries: the number of deferrals.
         active: whether a worker has claimed and not released the job.
-        increment: the version for optimistic locking, increased by each claim and each checkpoint. Every write requires the
+        increment: the version for optimistic locking, increased by each claim and each checkpoint. Each update requires the
             version read before.
         state: the newest checkpoint, plain JSON data; None before the first.
         reason: the reason of the last deferral, or "".
@@ -92,7 +92,7 @@ class JobRows(Protocol):
         """The first pending job of the same log with a later place."""
 
     def claim(self, row: PendingRow, timeout_s: float) -> int | None:
-        """Claim the job, and return the new increment. None: the job is active without a time-out, or the row has changed."""
+        """Claim the job, and return the new increment. None: the job is active and not timed out, or the row has changed."""
 
     def checkpoint(self, job: Job, increment: int, state: Any) -> int | None:
         """Store a state, and return the next increment. None: another worker has claimed the job."""
