@@ -19,7 +19,7 @@ from onefold.processor.io.range_reader import between
 
 
 class Lacking(NamedTuple):
-    """A job to do, possibly again, with the reason. `first`: no earlier job of its log is in the list."""
+    """A job to do, possibly again, with the reason. `first`: no earlier job of its ordered log is in the list."""
 
     job: Job
     why: str
