@@ -1,1 +1,1 @@
-"""Lands Kafka's output topics in Postgres on Spark, every record exactly once: Postgres keeps the positions."""
+"""Writes Kafka's output topics to Postgres with Spark, every record exactly once. Postgres stores the positions."""

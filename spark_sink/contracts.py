@@ -1,8 +1,9 @@
-"""The topics of a domain, what their records look like, and where their rows go: read from avro/ and sql/ alone.
+"""The topics of a pipeline, their schemas and their target tables, read only from avro/ and sql/.
 
-A topic is landed when `sql/merge/<topic>.sql` is there: record by record. Or when there are `sql/reduce/<topic>.<name>.sql`:
-each of these is a query in Spark SQL over the records of a batch, and `sql/merge/<topic>.<name>.sql` merges what it
-gives. Its contract is the `avro/*.avsc` whose attribute "topics" names it. The engine knows no domain.
+With the file `sql/merge/<topic>.sql`, the sink writes the topic record by record. With files `sql/reduce/<topic>.<name>.sql`,
+the sink reduces the topic: each file is a query in Spark SQL over the records of a batch, and `sql/merge/<topic>.<name>.sql`
+merges the result. The topic's schema is the file `avro/*.avsc` with the topic in its attribute "topics". The engine's code
+contains no pipeline.
 """
 
 import json
@@ -16,10 +17,10 @@ from onefold import avro_types, contract_files, names, places, schema_history
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 
-#: The folder with the SQL of what the sink itself keeps, whatever it lands.
+#: The folder with the SQL for the engine's own tables.
 ENGINE_SQL = places.data("sql")
 
-# Spark's decimals have no more digits, and a query that meets a larger one does not start.
+# The maximum of Spark's decimals. With a larger decimal, a query does not start.
 _DECIMAL_DIGITS_MAX = 38
 _STAGE = re.compile(r"(?<!:):stage\b")  # psql's variable syntax; `::stage` would be a cast
 _BATCH = re.compile(r"(?<!:):batch\b")
@@ -27,22 +28,23 @@ _BATCH = re.compile(r"(?<!:):batch\b")
 
 @dataclass(frozen=True)
 class StagingColumn:
-    """A column of a staging table. `millis`: of a time of day, that it is counted in milliseconds and not microseconds."""
+    """A column of a staging table. `millis`: the unit of a time of day is milliseconds, not microseconds."""
 
     name: str
     postgres_type: str
     millis: bool = False
 
 
-# Every staged row says which output record it came from.
+# Every staged row has the place of its output record.
 ORIGIN = (StagingColumn("topic", "text"), StagingColumn("partition", "integer"), StagingColumn("offset", "bigint"))
 
 
 @dataclass(frozen=True)
 class StagedRecord:
-    """A record type. `header` is the 10 bytes that open each of its single-object values.
+    """A record type. `header` is the first 10 bytes of each value in Avro's single-object encoding.
 
-    `earlier` are the schemas that it had before, each by the header of its values: they are read as the type of today.
+    `earlier`: the earlier versions of the schema, by the header of their values. The sink converts these values to the current
+    schema.
     """
 
     name: str
@@ -55,10 +57,9 @@ class StagedRecord:
 
 @dataclass(frozen=True)
 class Target:
-    """Where staged lines of one kind go: their columns, and the statement that merges them, cut at `:stage`.
+    """The columns of one kind of staged lines, and the merge statement, split at `:stage`.
 
-    Lines of a `reduced` target stand for a batch as a whole: none of them belongs to one record. `reads`: the topic of these
-    records.
+    Lines of a `reduced` target represent a whole batch, not single records. `reads`: the topic of the reduced records, else "".
     """
 
     name: str
@@ -70,7 +71,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A query over the records of one topic in a batch, cut at `:batch`. Its columns are known when Spark has read it."""
+    """A query over the records of one topic in a batch, split at `:batch`. Only Spark's analysis gives the result columns."""
 
     name: str
     topic: str
@@ -79,9 +80,10 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Domain:
-    """All that the sink knows of a domain.
+    """The sink's configuration of a pipeline.
 
-    `targets` holds one per topic that is landed record by record, and REJECTED; `reductions` are of the other topics.
+    `targets` has REJECTED, and a target for each topic written record by record. `reductions` has the queries of the other
+    topics.
     """
 
     name: str
@@ -91,11 +93,11 @@ class Domain:
 
     @property
     def reduced(self) -> list[str]:
-        """The topics whose records are reduced, in order of name."""
+        """The topics with reductions, in order of name."""
         return sorted({reduction.topic for reduction in self.reductions})
 
 
-# Records that cannot be landed are rows too: they are staged and merged like all others, in the same transaction.
+# The target of rejected records. The sink stages and merges rejected records in the same transaction as all other rows.
 REJECTED = "onefold.rejected"
 _REJECTED_COLUMNS = (
     StagingColumn("sink", "text"),
@@ -106,7 +108,7 @@ _REJECTED_COLUMNS = (
 
 
 def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
-    """Everything about domain `name`. Raises Misconfigured, naming the file, when a piece is missing or wrong."""
+    """Load the pipeline `name`. Raises Misconfigured, with the name of the file, if a file is missing or wrong."""
     merges = {path.stem for path in (sql_root / "merge").glob(f"{name}.*.sql")}
     reductions = tuple(_reduction(path, merges) for path in sorted((sql_root / "reduce").glob(f"{name}.*.sql")))
     plain = merges - {reduction.name for reduction in reductions}
@@ -133,9 +135,9 @@ def load_domain(name: str, avro_root: Path, sql_root: Path) -> Domain:
 
 
 def _check_names(path: Path, columns: tuple[StagingColumn, ...], *, reduced: bool) -> None:
-    """Raises Misconfigured when the fields of a contract cannot be columns by their names.
+    """Raise Misconfigured if the name of a field is not usable as a column's name.
 
-    The fields of a topic that is reduced are columns in Spark alone, where `Offset` is `offset`.
+    The fields of a reduced topic are columns only in Spark, where names do not depend on case.
     """
     fields, origin = [column.name for column in columns], [column.name for column in ORIGIN]
     advice = "give the field another name"
@@ -151,7 +153,7 @@ def _check_names(path: Path, columns: tuple[StagingColumn, ...], *, reduced: boo
 
 
 def _contract(path: Path, schema: dict[str, Any]) -> StagedRecord:
-    """The contract in a file. Raises Misconfigured when it is not a flat record that the sink can land."""
+    """The record type of a schema file. Raises Misconfigured if the schema is not a flat record of supported types."""
     try:
         before = schema_history.earlier(path.parent, schema)
     except contract_files.Unusable as error:
@@ -178,7 +180,11 @@ def _may_be_null(kind: Any) -> bool:
 
 
 def _column(path: Path, field: dict[str, Any], named: dict[str, Any]) -> StagingColumn:
-    """`["null", T]` and `T` are the same column: any staging column may be null. `named`: the types that have a name."""
+    """Return the column of a field. `["null", T]` and `T` give the same column, because every staging column is nullable.
+
+    Args:
+        named: the named types so far; extended with the field's type.
+    """
     kind = field["type"]
     if isinstance(kind, list):
         members = [member for member in kind if member != "null"]
@@ -234,10 +240,10 @@ def _reduction(path: Path, merges: set[str]) -> Reduction:
 
 
 def read_target(name: str, columns: tuple[StagingColumn, ...], sql_root: Path, reads: str = "") -> Target:
-    """The target with the merge in its file. Raises Misconfigured when that does not read from `:stage`.
+    """Read the merge file of a target. Raises Misconfigured if the merge does not read from `:stage`.
 
     Args:
-        reads: the topic of a reduction.
+        reads: the topic of a reduction, else "".
     """
     path = sql_root / "merge" / f"{name}.sql"
     pieces = tuple(_STAGE.split(_statement(path)))

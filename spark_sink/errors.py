@@ -1,10 +1,11 @@
-"""What stops the sink beside `onefold.processor.core.errors`, sorted by the reaction.
+"""The errors that stop the sink, in addition to `onefold.processor.core.errors`, sorted by the reaction.
 
-Of these the sink raises `Retriable` if Kafka, PostgreSQL or a topic is not there yet, and tries again until the deadline;
-`Misconfigured` if a schema, a merge or a migration needs an edit; and `Refused` if the records in Kafka do not continue the rows.
+From `onefold.processor.core.errors`, the sink raises `Retriable` if Kafka, PostgreSQL or a topic is not available yet, and
+retries until the deadline. The sink raises `Misconfigured` if a schema, a merge or a migration needs an edit, and `Refused` if
+the records in Kafka do not continue the rows.
 
-Every other error (a lost connection, a second deadlock, a lost checkpoint, a stopped broker) has the same reaction: stop the
-query, read the positions from Postgres, and continue from the positions.
+After any further error (a lost connection, a second deadlock, a lost checkpoint, a stopped broker), the sink stops the query,
+reads the positions from Postgres, and continues from the positions.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Rewind(CodedError):
-    """The batch does not continue what Postgres holds: start again from the positions in Postgres."""
+    """The batch does not continue the positions in Postgres. The query must restart from the stored positions."""
 
 
 class Overlap(CodedError):
-    """A part of the batch is in Postgres, and the batch's rows are reduced from the whole batch: reduce the rest again.
+    """Postgres already has a part of a batch with reduced rows. The sink must reduce the remaining records again.
 
     `start_offsets` holds, per partition of the batch, the offset of the first new record.
     """
@@ -33,12 +34,12 @@ class Overlap(CodedError):
     def __init__(self, start_offsets: dict[tuple[str, int], int]) -> None:
         super().__init__(Code.POSITIONS_MOVED, "another sink has written a part of the batch")
         self.start_offsets = start_offsets
-        self.args = (start_offsets,)  # for pickle, which calls the class with them
+        self.args = (start_offsets,)  # pickle calls the class with the args
 
 
 class Stopped(Refused):
-    """PostgreSQL refuses a batch, not for single rows. The sink has written no row of the batch, or of the part that it names,
-    and tries again.
+    """PostgreSQL refuses a batch, and no single row is the cause. The sink has written no row of the batch, or of the part
+    named in the message, and retries.
     """
 
 
@@ -51,29 +52,29 @@ class ErrorReaction(Enum):
     UNKNOWN = "tried again with growing pauses"
 
 
-# By the first two characters of the SQLSTATE (PostgreSQL's appendix A). A class that is not listed is UNKNOWN.
+# By the first two characters of the SQLSTATE (PostgreSQL's appendix A). An unlisted class is UNKNOWN.
 _BY_CLASS = {
     "08": ErrorReaction.RETRY,  # the connection
     "09": ErrorReaction.ROW,  # a trigger's action
-    "0A": ErrorReaction.STOP,  # a feature that the server does not have
+    "0A": ErrorReaction.STOP,  # a feature missing in the server
     "20": ErrorReaction.ROW,  # PL/pgSQL: CASE without a branch
     "21": ErrorReaction.ROW,  # two rows of one statement for one key
     "22": ErrorReaction.ROW,  # a value
-    "23": ErrorReaction.ROW,  # a constraint; a partition that does not exist
-    "25": ErrorReaction.RETRY,  # the state of the transaction: a server that is read-only during a failover
-    "26": ErrorReaction.RETRY,  # a prepared statement that a pooler has dropped
-    "27": ErrorReaction.ROW,  # a trigger that changes the row under its statement
+    "23": ErrorReaction.ROW,  # a constraint; a missing partition
+    "25": ErrorReaction.RETRY,  # the state of the transaction: a server is read-only during a failover
+    "26": ErrorReaction.RETRY,  # a prepared statement dropped by a pooler
+    "27": ErrorReaction.ROW,  # a trigger changes the row of the running statement
     "28": ErrorReaction.RETRY,  # the login
     "2F": ErrorReaction.ROW,  # a function
     "38": ErrorReaction.ROW,  # a function in another language
     "39": ErrorReaction.ROW,  # the result of a function in another language
     "3D": ErrorReaction.RETRY,  # the database
-    "3F": ErrorReaction.STOP,  # a schema that does not exist
+    "3F": ErrorReaction.STOP,  # a missing schema
     "40": ErrorReaction.RETRY,  # deadlock, serialization
-    "42": ErrorReaction.STOP,  # a statement that does not fit the tables, a missing privilege
+    "42": ErrorReaction.STOP,  # a statement does not fit the tables, a missing privilege
     "44": ErrorReaction.ROW,  # WITH CHECK OPTION
     "53": ErrorReaction.RETRY,  # memory, disk, connections
-    "54": ErrorReaction.ROW,  # a limit: a text that no index entry holds, a value that is nested too deep
+    "54": ErrorReaction.ROW,  # a limit: a text too long for an index entry, a value nested too deep
     "55": ErrorReaction.RETRY,  # a lock
     "57": ErrorReaction.RETRY,  # a time-out, a shutdown
     "58": ErrorReaction.RETRY,  # the operating system
@@ -81,16 +82,16 @@ _BY_CLASS = {
 }
 _BY_STATE = {
     "25001": ErrorReaction.STOP,  # CREATE INDEX CONCURRENTLY, VACUUM: a schema file is one transaction, at every start
-    "55006": ErrorReaction.STOP,  # an object in use: by others, or by the statements before in the same schema file
-    "55P04": ErrorReaction.STOP,  # a value of an enum that the same schema file has added
+    "55006": ErrorReaction.STOP,  # an object in use: by another session, or by earlier statements of the same schema file
+    "55P04": ErrorReaction.STOP,  # an enum value added in the same schema file
     "XX001": ErrorReaction.STOP,  # a damaged page of a table, not the fault of the batch's rows
     "XX002": ErrorReaction.STOP,  # a damaged page of an index
-    "58P01": ErrorReaction.STOP,  # a missing file, as of an extension that the server lacks
-    "2200H": ErrorReaction.STOP,  # a sequence has no number left, for no row
+    "58P01": ErrorReaction.STOP,  # a missing file, for example of a missing extension
+    "2200H": ErrorReaction.STOP,  # an exhausted sequence has no number for any row
     "55000": ErrorReaction.UNKNOWN,  # an object in a wrong state: for a moment, or until a fix
 }
-# Functions of PostgreSQL's source, which an error names in every language of the server. RAISE may use any SQLSTATE;
-# 42501 means a row that a policy refuses, and also a missing privilege.
+# Functions of PostgreSQL's source; an error names the function whatever the server's language. RAISE may use any SQLSTATE.
+# 42501 means a row refused by a policy, or a missing privilege.
 _RAISE = "exec_stmt_raise"
 _POLICY = "ExecWithCheckOptions"
 
@@ -100,7 +101,7 @@ def verdict(error: psycopg.Error) -> ErrorReaction:
     import psycopg  # an error of psycopg implies psycopg; `onefold check` runs without
 
     state = error.sqlstate
-    if state is None:  # an error of the client's side
+    if state is None:  # an error of the client library
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return ErrorReaction.RETRY if lost else ErrorReaction.UNKNOWN
     found = _BY_STATE.get(state) or _BY_CLASS.get(state[:2], ErrorReaction.UNKNOWN)
@@ -110,23 +111,23 @@ def verdict(error: psycopg.Error) -> ErrorReaction:
 
 
 def blames_a_row(error: psycopg.Error) -> bool:
-    """Whether a row causes the error: a repetition is useless, and the sink has to find and reject the row."""
+    """Whether a row causes the error. A retry is then useless, and the sink must find and reject the row."""
     return verdict(error) is ErrorReaction.ROW
 
 
 def may_blame_a_row(error: psycopg.Error) -> bool:
-    """Whether a row may cause the error. For a trigger, or an unknown class, only a test of single rows decides."""
+    """Whether a row may cause the error. For a function or an unknown class, only a test of single rows decides."""
     found = verdict(error)
     inside_a_function = error.diag.context is not None
     return found in (ErrorReaction.ROW, ErrorReaction.UNKNOWN) or (found is ErrorReaction.STOP and inside_a_function)
 
 
-# Java wraps the exception of Kafka's client; the reason comes last.
+# Java wraps the exception of Kafka's client. The reason comes last.
 _KAFKA = re.compile(r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+Exception)(?:: (.+))?")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*(\w+)(?:: (.+))?$", re.MULTILINE)
 
 
-# A task that failed too often, with the host and the number of its executor; the executor of a local master is "driver".
+# A task that failed too often, with the host and the number of the executor. The executor of a local master is "driver".
 _TASK = re.compile(r"Lost task .{0,200}? \((\S+) executor (\S+)\): (?:[\w$]+\.)*(.+)")
 _STACK_OF_THE_DRIVER = "\nDriver stacktrace:"
 _CALL = re.compile(r"An error occurred while calling .+\n: (?:[\w$]+\.)*(.+)")
@@ -134,7 +135,7 @@ _CALL = re.compile(r"An error occurred while calling .+\n: (?:[\w$]+\.)*(.+)")
 
 def sentence(error: BaseException) -> str:
     """The first line of an error, for a status file or a log line, without a stack trace. For an error in Spark's JVMs, or of
-    Kafka's Java client, the cause, and the executor that has met it."""
+    Kafka's Java client: the cause and the executor."""
     text = str(error)
     task, kafka = _TASK.search(text), _KAFKA.search(text)
     place = f"executor {task[2]} on {task[1]}" if task is not None and task[2] != "driver" else ""

@@ -1,7 +1,8 @@
-"""Whether the sink gets on: what waits in Kafka, asked beside the landing, and what has landed of it.
+"""Monitors the sink lag: the committed offsets in Kafka compared with the written offsets.
 
-That no batch comes is no sign that there is nothing to land: Spark may hang before it sees any. So Kafka is asked itself, in a
-thread of its own, for a Kafka that is away must not keep anybody from landing. It is done only where somebody listens.
+Without batches, the lag may still grow, because Spark may hang before the first batch. The monitor therefore queries Kafka. A
+separate thread runs the queries, because a Kafka outage must not block the writes. The sink only starts the monitor if
+telemetry is enabled.
 """
 
 import threading
@@ -14,31 +15,31 @@ from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.landing.ledger import Partition
 from onefold.telemetry import QUERY_RUNS, TO_LAND, Telemetry
 
-# One question for each pipeline.
+# One query to Kafka for each pipeline.
 ASK_EVERY_S = 5.0
 
 
 class Landing(Protocol):
-    """What is looked at of a query."""
+    """The interface of a monitored query."""
 
     @property
     def name(self) -> str:
-        """The domain."""
+        """The pipeline."""
 
     @property
     def reads(self) -> list[str]:
-        """The topics that it lands."""
+        """The output topics of the query."""
 
     @property
     def reached(self) -> Mapping[Partition, int]:
-        """Up to which offset of each partition everything has landed; {} before it has begun."""
+        """The offset per partition below which all records are written. {} before the first start."""
 
 
 class LagMonitor:
-    """Of one query.
+    """The lag monitor of one query.
 
     Args:
-        ends: gives the offset after the last committed one, per partition of these topics. Raises Retriable.
+        ends: returns the offset after the last committed record, per partition of the topics. Raises Retriable.
         clock: monotonic seconds.
     """
 
@@ -60,7 +61,7 @@ class LagMonitor:
         self.trouble = ""
 
     def ask(self) -> None:
-        """What waits now, and whether anything has landed since the last time."""
+        """Measure the lag and the progress since the last call, and report both to the telemetry."""
         query, tell, domain = self._query, self._telemetry, self._query.name
         reached = dict(query.reached)
         if any(offset > self._reached.get(place, offset) for place, offset in reached.items()):
@@ -81,7 +82,7 @@ class LagMonitor:
 
 
 def watch(standings: Mapping[str, LagMonitor], stop: threading.Event) -> None:
-    """Ask about all of them again and again, in a thread of its own, until asked to stop. Others may come meanwhile."""
+    """Run all monitors at intervals, in a daemon thread, until `stop` is set. The caller may add monitors in the meantime."""
 
     def ask() -> None:
         while not stop.is_set():

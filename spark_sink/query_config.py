@@ -1,4 +1,4 @@
-"""The plan of a query: the data that the query and the batches share."""
+"""The plan of a query: the data shared by the query and the batches."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,16 +10,16 @@ from onefold.spark_sink.contracts import Domain
 from onefold.spark_sink.postgres.connection import Connection
 from onefold.telemetry import SILENT, Telemetry
 
-# How many offsets a batch covers at most, about: no larger batch has been measured.
+# The approximate maximum number of offsets in a batch.
 MAX_OFFSETS_PER_BATCH = 400_000
 
-# The most bytes of lines that one transaction writes. The lines of two transactions are in memory, of the JVM, which has 1 GB,
-# and of the sink: those that are written, and the next. A batch of MAX_OFFSETS_PER_BATCH usual records has fewer.
+# The maximum size in bytes of a transaction's lines. The lines of two transactions, the current and the next, are in memory,
+# both in the JVM (1 GB) and in the sink. A batch of MAX_OFFSETS_PER_BATCH records of usual size is below the maximum.
 LINE_BYTES_MAX = 100_000_000
 
 
 class Logins(NamedTuple):
-    """As whom a query reads and writes: settings of librdkafka, and the DSN."""
+    """The logins of a query: settings of librdkafka for reading, and the DSN for writing."""
 
     kafka_options: dict[str, str]
     postgres_dsn: str
@@ -27,14 +27,15 @@ class Logins(NamedTuple):
 
 @dataclass(frozen=True)
 class QueryConfig:
-    """Configuration of one streaming query. `java_options` are those of Kafka's Java client.
+    """Configuration of one streaming query. `java_options` are settings of Kafka's Java client.
 
-    `interval_s` lies between the starts of two batches; 0: the next batch starts at once.
-    `map_fails` is asked for each batch whether its tasks should fail on purpose. `guarantee` is called with the domain's name,
-    `reads` and the query's session in Postgres before anything is read, when Kafka has answered too; it raises Refused.
-    `unknown_contracts`: what a processor wrote with a contract that is not known here is set aside like what others wrote.
-    `held` is called with the domain's name and what keeps a statement in Postgres, again and again, and with "" at the end.
-    `telemetry` is told what has landed, and how long that took by `clock`, in monotonic seconds.
+    `interval_s` is the time between the starts of two batches. 0: the next batch starts immediately. `map_fails` is called for
+    each batch. True makes the batch's tasks fail on purpose. `guarantee` is called with the pipeline's name, `reads` and the
+    query's session in Postgres, after the first response from Kafka and before the first read. Raises Refused.
+    `unknown_contracts`: reject a processor's records of an unknown schema, as records of other producers, instead of refusing
+    to continue. `held` is called repeatedly with the pipeline's name and the reason for a blocked statement in Postgres, and
+    with "" at the end. `telemetry` receives the number of written offsets and rows, and the durations by `clock`, in monotonic
+    seconds.
     """
 
     domain: Domain
@@ -56,5 +57,5 @@ class QueryConfig:
 
     @property
     def reads(self) -> list[str]:
-        """The topics whose offsets the ledger keeps."""
+        """The topics with positions in the ledger."""
         return list(self.domain.contracts)

@@ -1,4 +1,4 @@
-"""The sink as a process: one Spark application, a query for each pipeline, each query with a supervisor."""
+"""The sink process: one Spark application, with a query and a supervisor for each pipeline."""
 
 import threading
 import time
@@ -37,15 +37,15 @@ from onefold.telemetry import SILENT, Telemetry
 
 log = structlog.get_logger()
 
-#: Gives the offset after the last committed record, per partition of topics. Raises Retriable.
+#: Returns the offset after the last committed record, per partition of the topics. Raises Retriable.
 EndOffsets = Callable[[list[str]], Mapping[Partition, int]]
 
-# The pause before a further try of a pipeline that was left out: the first one, doubled with each try up to the second. A
-# batch that PostgreSQL refuses costs the database seconds at each try.
+# The first pause before the retry of a left-out pipeline. Each retry doubles the pause, up to the longest pause, because a
+# refused batch costs the database seconds at each try.
 _AGAIN_S = 2.0
 _AGAIN_LATEST_S = 60.0
-_TICK_S = 0.2  # the interval of looks at the queries, and the delay until an ended query is noticed
-_STOP_DEADLINE_S = 10.0  # then the process ends anyway: every effect is a transaction, so all effects are atomic
+_TICK_S = 0.2  # the interval between checks of the queries, and the detection delay for an ended query
+_STOP_DEADLINE_S = 10.0  # the process then exits anyway: every effect is an atomic transaction
 
 
 def run(
@@ -73,24 +73,24 @@ def run(
 ) -> int:
     """Write the tables of `pipelines` until SIGTERM or SIGINT. Call `run` in the main thread.
 
-    A paused pipeline is not written, and its files are read again when it goes on. The sink leaves out a faulty pipeline, with a
-    sentence, writes the rest, and tries the faulty pipeline with growing pauses.
+    The sink does not write a paused pipeline, and reads the pipeline's files again after the pause. The sink leaves out a
+    faulty pipeline, reports the reason, writes the other pipelines, and retries the faulty pipeline with growing pauses.
 
     Args:
         kafka_options, spark_kafka: settings of librdkafka, and of Kafka's Java client by Java's names.
         writer: the name of this sink in the ledger.
-        map_fails: asked for each batch whether its tasks should fail on purpose.
+        map_fails: called for each batch; True makes the batch's tasks fail on purpose.
         patience_s: seconds until the sink gives up if no query can start, or Spark has no executors.
         guarantee, unknown_contracts, interval_s: see `QueryConfig`.
         spark: the master, and Spark's settings.
         lacks: see `QuerySupervisor`; called with the name of a pipeline.
-        logins: asked at each start of a query; None: the first logins stay.
-        telemetry: receives the figures and the progress.
+        logins: called at each start of a query. None: the first logins stay.
+        telemetry: receives the metrics and the progress.
 
     Returns:
-        The exit code: 0 stopped on request, 69 gave up waiting, and when every pipeline was left out 2 for a contract or
-        SQL file that is wrong, 3 for topics other than those of the rows in Postgres, or for a right that is missing. If
-        PostgreSQL refuses the rows of a pipeline, the sink stays and tries again.
+        The exit code: 0 stopped on request, 69 gave up waiting. If every pipeline is left out: 2 for a wrong schema or SQL
+        file, 3 for a missing right, or topics other than the source of the rows in Postgres. If PostgreSQL refuses the rows of
+        a pipeline, the sink keeps running and retries.
     """
     left_out, held, wanted = LeftOut(telemetry), Holdups(), spark or SparkSettings()
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
@@ -118,7 +118,7 @@ def run(
 
             def start() -> Any:
                 started = driver.start()
-                process.catch_signals()  # PySpark took SIGINT for itself
+                process.catch_signals()  # PySpark has replaced the handler of SIGINT
                 return started
 
             cluster = Cluster(start, LOCAL if wanted.submitted else wanted.master, telemetry, patience_s)
@@ -137,7 +137,7 @@ def _renewed(
     spark_kafka: dict[str, str],
     topics: KafkaTopics,
 ) -> QueryConfig:
-    """The plan with the logins that count now. A certificate that cannot be read changes nothing: it may be half written."""
+    """Return the plan with the current logins. An unreadable certificate changes nothing: the file may be half written."""
     if logins is None:
         return plan
     now = logins()
@@ -150,7 +150,7 @@ def _renewed(
 
 
 def _planned(make: Callable[..., QueryConfig], by_name: Mapping[str, Pipeline], name: str) -> QueryConfig:
-    """Read the files of a pipeline, at every call. Raises `Misconfigured`."""
+    """Read the files of a pipeline at every call. Raises `Misconfigured`."""
     pipeline = by_name[name]
     domain = load_domain(name, pipeline.contracts, pipeline.sql)
     return make(domain=domain, sql_root=pipeline.sql)
@@ -166,13 +166,13 @@ class _Broken:
 
 
 class Holdups:
-    """The reasons why PostgreSQL does not answer the writes of a batch, by pipeline."""
+    """The reasons for statements blocked in PostgreSQL, by pipeline."""
 
     def __init__(self) -> None:
         self._sentences: dict[str, str] = {}
 
     def tell(self, name: str, sentence: str) -> None:
-        """See `QueryConfig.held`; called in the thread that waits for the answer."""
+        """Record the reason. See `QueryConfig.held`; called in the thread that waits for the response."""
         if sentence and name not in self._sentences:
             log.warning(f"{name}: {sentence}")
         elif not sentence:
@@ -183,17 +183,17 @@ class Holdups:
             self._sentences.pop(name, None)
 
     def of(self, name: str) -> str:
-        """The sentence on a pipeline, or ""."""
+        """The reason for a pipeline, or ""."""
         return self._sentences.get(name, "")
 
     def sentences(self) -> list[str]:
-        """One for each."""
+        """A sentence for each blocked pipeline."""
         return [f"{name}: {sentence}" for name, sentence in list(self._sentences.items())]
 
 
 class LeftOut:
-    """The pipelines that the sink leaves out, each with the reason. The sink tries each with growing pauses, and a pipeline stays
-    left out until the query is healthy.
+    """The pipelines left out by the sink, each with the reason. The sink retries each pipeline with growing pauses. A pipeline
+    stays left out until the query is healthy.
 
     Args:
         clock: monotonic seconds.
@@ -206,7 +206,7 @@ class LeftOut:
 
     @contextmanager
     def when_broken(self, name: str) -> Iterator[None]:
-        """Keep and log the error of a pipeline that has to be left out."""
+        """Leave the pipeline out if the block raises `Refused`, and log the error."""
         try:
             yield
         except Refused as error:
@@ -219,7 +219,7 @@ class LeftOut:
             self._telemetry.faulty(name, f"it is left out: {sentence(error)}")
 
     def due(self) -> list[str]:
-        """The pipelines to try now. Returns each pipeline once, until the next error."""
+        """The pipelines due for a retry. Returns each pipeline once, until the next error."""
         names = [name for name, broken in self._broken.items() if broken.again_at <= self._clock()]
         for name in names:
             self._broken[name].again_at = float("inf")
@@ -232,26 +232,26 @@ class LeftOut:
             self._telemetry.faulty(name, "")
 
     def forget(self, name: str) -> None:
-        """The pipeline is paused; what is wrong with it is found again after that."""
+        """Remove a paused pipeline. After the pause, the sink detects a persistent fault again."""
         if self._broken.pop(name, None) is not None:
             self._telemetry.faulty(name, "")
 
     def __contains__(self, name: str) -> bool:
-        """Whether the pipeline waits for the next try."""
+        """Whether the pipeline waits for the next retry."""
         return name in self._broken and self._broken[name].again_at < float("inf")
 
     def sentences(self) -> list[str]:
-        """One for each."""
+        """A sentence for each left-out pipeline."""
         return [f"{name}{LEFT_OUT}{sentence(broken.error)}" for name, broken in self._broken.items()]
 
     @property
     def names(self) -> Collection[str]:
-        """Also the pipelines that are being tried at this moment."""
+        """The left-out pipelines, including pipelines with a retry in progress."""
         return self._broken.keys()
 
     @property
     def mendable(self) -> bool:
-        """Whether a pipeline waits for a fix of the database; a new process would also have to wait."""
+        """Whether a pipeline waits for a fix of the database. A restart of the process would not help."""
         return any(isinstance(broken.error, Stopped) for broken in self._broken.values())
 
     def worst(self) -> Refused:
@@ -338,7 +338,7 @@ def _serve(
                 supervisors.remove(supervisor)
                 if standing := watched.get(name):
                     standing.running, standing.trouble = False, why
-                with suppress(Exception):  # the query writes no more rows, whatever error Spark raises
+                with suppress(Exception):  # after any error of Spark, the query still writes no more rows
                     supervisor.query.stop()
         if not supervisors and not paused.sentences() and not left_out.mendable:
             raise left_out.worst()
@@ -352,7 +352,7 @@ def _serve(
 
 @contextmanager
 def _while_others_land(supervisor: QuerySupervisor, supervisors: list[QuerySupervisor]) -> Iterator[None]:
-    """A missing topic of one pipeline is no reason to restart every query."""
+    """Suppress `Retriable` while another query runs, because a missing topic of one pipeline must not end the process."""
     try:
         yield
     except Retriable:
@@ -381,7 +381,7 @@ def _summary(
 
 
 def _within(deadline_s: float, actions: list[Callable[[], None]]) -> None:
-    """Do all of `actions`, and wait at most `deadline_s` in all, because Spark's stop sometimes hangs."""
+    """Run all `actions`, and wait at most `deadline_s` in total, because Spark's stop sometimes hangs."""
 
     def work() -> None:
         for action in actions:

@@ -1,4 +1,4 @@
-"""A query supervisor: starts a query, starts it again when it has ended, and gives up when that lasts too long."""
+"""The supervisor of a query. Starts the query, restarts the query after a failure, and gives up after a persistent failure."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,40 +13,40 @@ from onefold.spark_sink.errors import ErrorReaction, sentence, verdict
 
 log = structlog.get_logger()
 
-_HEALTHY_S = 30.0  # a query that has been going for this long has got over its trouble, with or without data
-_AUDIT_EVERY_S = 5.0  # one small query; a restored backup is noticed this late while the topics are quiet
-_SHORTEST_PAUSE_S = 0.2  # between two starts; doubled with each start that does not help
+_HEALTHY_S = 30.0  # after this time in seconds, a running query is healthy, with or without data
+_AUDIT_EVERY_S = 5.0  # one small query; the detection delay for a restored backup while the topics are idle
+_SHORTEST_PAUSE_S = 0.2  # between two starts; doubled after each unsuccessful start
 _LONGEST_PAUSE_S = 2.0
-# Where PostgreSQL gives an error that is not known to pass: each start costs the server, and reads the batch from Kafka again.
+# After an error of PostgreSQL that may persist, because each start loads the server, and reads the batch from Kafka again.
 _LONGEST_UNKNOWN_PAUSE_S = 60.0
 
 
 class SupervisedQuery(Protocol):
-    """What a supervisor needs of a query."""
+    """The interface of a supervised query."""
 
     @property
     def name(self) -> str:
-        """The domain."""
+        """The pipeline."""
 
     @property
     def landed(self) -> int:
-        """How many offsets it has landed since its last start."""
+        """The number of offsets written since the last start."""
 
     def start(self) -> None:
-        """Begin where Postgres says. Raises Retriable, Refused or Misconfigured."""
+        """Start from the positions in Postgres. Raises Retriable, Refused or Misconfigured."""
 
     def failure(self) -> BaseException | None:
-        """Why nothing further lands; None while it is healthy."""
+        """The error that ended the query. None: the query is healthy."""
 
     def displaced(self) -> BaseException | None:
-        """Why it must go back: Postgres holds less than it has landed. Raises psycopg.Error."""
+        """The error if a position in Postgres is below the written offsets, else None. Raises psycopg.Error."""
 
     def stop(self) -> None:
-        """End it."""
+        """End the query."""
 
 
 class QuerySupervisor:
-    """Starts a query, and starts it again when it ended, until its trouble has lasted too long."""
+    """Starts a query, and restarts the query after each failure, until the failures have persisted for `patience_s`."""
 
     def __init__(
         self,
@@ -55,11 +55,12 @@ class QuerySupervisor:
         clock: Callable[[], float],
         lacks: Callable[[], str] = lambda: "",
     ) -> None:
-        """Begin with no query.
+        """Initialize without starting the query.
 
         Args:
-            clock: gives seconds that only grow.
-            lacks: names the missing rights in PostgreSQL before each start, in one sentence, or ""; raises psycopg.Error.
+            clock: monotonic seconds.
+            lacks: called before each start. Returns one sentence about the missing rights in PostgreSQL, or "". Raises
+                psycopg.Error.
         """
         self.query = query
         self.trouble: str | None = None
@@ -75,27 +76,32 @@ class QuerySupervisor:
         self._audit_at = 0.0
 
     def tick(self) -> None:
-        """Raises Refused at once, and Retriable when patience is over."""
+        """Check the query, and start the query if necessary.
+
+        Raises:
+            Refused: the query must not run.
+            Retriable: the failures have persisted for `patience_s`.
+        """
         now = self._clock()
         failure = self.query.failure() or self._audit(now)
         if isinstance(failure, Refused):
             raise failure
-        # even when it has failed again meanwhile: a sink that makes progress is not in trouble
+        # also after another failure in the meantime: a query with progress is not in trouble
         if self.healthy:
             self.trouble, self._pause_s = None, _SHORTEST_PAUSE_S
         if failure is not None and self.running:
             self._note(failure, now)
-        # not only after a failure of the query: one that was displaced is going still, and would say so for ever
+        # A displaced query still runs and has no failure. The condition therefore does not depend on a failure.
         if not self.running and now >= self._not_before:
             self._start(now)
 
     @property
     def healthy(self) -> bool:
-        """Whether the query has landed something since its last start, or has run for long."""
+        """Whether the query has written offsets since the last start, or has run for longer than `_HEALTHY_S`."""
         return self.running and bool(self.query.landed or self._clock() - self._started_at > _HEALTHY_S)
 
     def _audit(self, now: float) -> BaseException | None:
-        """Look now and then whether Postgres still holds what was landed. What it does not answer, a batch will notice."""
+        """Check at intervals whether Postgres still has the written offsets. Ignore an outage, which the next batch detects."""
         if not self.running or now < self._audit_at:
             return None
         self._audit_at = now + _AUDIT_EVERY_S
@@ -119,7 +125,7 @@ class QuerySupervisor:
             log.info(f"{self.query.name}: writing from the positions in Postgres")
 
     def _check_rights(self) -> None:
-        """Raises Refused. What PostgreSQL does not answer, the start reports."""
+        """Raise `Refused` if a right is missing. After other errors of PostgreSQL, the start reports the error."""
         try:
             lacks = self._lacks()
         except NoConnect as error:
@@ -132,7 +138,7 @@ class QuerySupervisor:
             raise Refused(Code.POSTGRES_RIGHT, lacks)
 
     def _note(self, failure: BaseException, now: float) -> None:
-        """Remember why, say it once, and give up when it has been so for too long."""
+        """Record the failure, log each new reason once, and raise `Retriable` if the trouble has persisted for `patience_s`."""
         self.running = False
         reason = sentence(failure)
         if self.trouble is None:
@@ -144,14 +150,13 @@ class QuerySupervisor:
             log.debug(f"{self.query.name}: the whole story", exc_info=unexpected)
         self.trouble = reason
         self._not_before = now + self._pause_s
-        # a power of the starts would overflow one day
         self._pause_s = min(2 * self._pause_s, _longest_pause_s(failure))
         if now - self._trouble_since > self._patience_s:
             raise Retriable(Code.GAVE_UP, f"{self.query.name}: gave up after {self._patience_s:.0f} s: {reason}")
 
 
 def _longest_pause_s(failure: BaseException) -> float:
-    """Between two starts, after what `failure` or its cause is."""
+    """The longest pause between two starts after `failure`, depending on the cause."""
     cause = failure.__cause__ if isinstance(failure, Retriable) else failure
     known = not isinstance(cause, psycopg.Error) or verdict(cause) is ErrorReaction.RETRY
     return _LONGEST_PAUSE_S if known else _LONGEST_UNKNOWN_PAUSE_S

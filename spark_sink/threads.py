@@ -1,17 +1,17 @@
-"""The scheduler of a running sink: threads of the operating system."""
+"""The scheduler of a running sink, with threads of the operating system."""
 
 import threading
 from collections.abc import Callable
 
 
 class Threads:
-    """Every `start` is a thread. Whoever waits looks at its condition after each `changed`."""
+    """Run each `start` in a new thread. Each call of `changed` makes waiting threads evaluate their conditions."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
 
     def start(self, name: str, run: Callable[[], None]) -> None:
-        """A daemon: a process that has waited long enough for its end must not wait for this."""
+        """Start a daemon thread, because the thread must not delay the exit of the process beyond the stop deadline."""
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def wait(self, condition: Callable[[], bool]) -> None:
@@ -20,6 +20,6 @@ class Threads:
             self._changed.wait_for(condition)
 
     def changed(self) -> None:
-        """Wake whoever waits."""
+        """Notify all waiting threads."""
         with self._changed:
             self._changed.notify_all()

@@ -1,1 +1,1 @@
-"""What is asked of Kafka besides the records, which Spark reads: settings for both clients, topics and their identity."""
+"""Access to Kafka without Spark: the settings of both clients, the topics and their identity, and single records."""

@@ -1,7 +1,8 @@
-"""Settings of Kafka's Java client, which Spark reads with, from the settings of librdkafka, which all other clients have.
+"""Translates the settings of librdkafka, used by all other clients, into settings of Kafka's Java client in Spark.
 
-Logins and certificates are translated. A setting without a translation is refused until the user sets the Java client's own:
-else the processor would connect, and the sink would not. Settings that exactly-once depends on cannot be set at all.
+The module translates logins and certificates. For a setting without a translation, the user must set the Java client's own
+setting, because the processor would connect and the sink would not. The user cannot set the settings necessary for
+exactly-once.
 """
 
 import re
@@ -11,13 +12,13 @@ from pathlib import Path
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 
-# Same name and same meaning for both clients.
+# The settings with the same name and meaning in both clients.
 _SAME = (
     *("client.id", "client.rack", "client.dns.lookup", "metadata.max.age.ms", "socket.connection.setup.timeout.ms"),
     *("reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms"),
     *("security.protocol", "sasl.mechanism"),
 )
-# How other settings of a connection begin. librdkafka takes no others: Onefold decides what a client does once it is connected.
+# The prefixes of further connection settings. The user may only set connection settings of librdkafka.
 _CONNECTION = ("sasl.", "ssl.", "enable.sasl.", "enable.ssl.", "https.", "socket.", "broker.address.")
 # Onefold and Spark decide these for the Java client.
 _OURS = {
@@ -26,7 +27,7 @@ _OURS = {
     *("key.deserializer", "value.deserializer", "interceptor.classes", "fetch.max.wait.ms", "max.poll.records"),
     *("request.timeout.ms", "default.api.timeout.ms", "assign", "subscribe", "subscribepattern", "startingoffsets"),
 }
-# Where the names differ: how librdkafka's begin, how the Java client's begin, and how the usual one of these ends.
+# For settings with different names: librdkafka's prefixes, the Java client's prefix, and the suffix of the usual Java setting.
 _IN_JAVA = (
     (("sasl.", "enable.sasl."), "sasl.jaas.", "config"),
     (("ssl.ca.",), "ssl.truststore.", "location"),
@@ -41,10 +42,10 @@ _PASSWORD_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": _SCRAM,
 def java_client_options(
     bootstrap_servers: str, librdkafka: Mapping[str, str], java: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings of the Java client: those of `librdkafka`, translated, and those of `java`, which win.
+    """Return the settings of the Java client: the translated settings of `librdkafka`, overridden by the settings of `java`.
 
     Raises:
-        Misconfigured: as `translate`, or a certificate or a key cannot be read.
+        Misconfigured: see `translate`; or a certificate or a key is not readable.
     """
     options, identity = translate(librdkafka, java)
     store = _key_store(identity) if identity else {}
@@ -52,10 +53,10 @@ def java_client_options(
 
 
 def translate(librdkafka: Mapping[str, str], java: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of the Java client, and librdkafka's settings of a certificate and its key. Reads no file.
+    """Return the options of the Java client, and librdkafka's settings of a certificate and its key. Reads no file.
 
     Raises:
-        Misconfigured: one sentence, with the name of a setting that is wrong or has no translation.
+        Misconfigured: a setting is wrong or has no translation. The message is one sentence with the name of the setting.
     """
     for name in sorted({*librdkafka, *java}):
         if name in ("bootstrap.servers", "metadata.broker.list"):
@@ -78,13 +79,13 @@ def translate(librdkafka: Mapping[str, str], java: Mapping[str, str]) -> tuple[d
 
 
 def _replaced(name: str, java: Mapping[str, str]) -> bool:
-    """Whether the Java client's own settings of another name take the place of this one."""
+    """Whether the user has set the corresponding setting of the Java client under another name."""
     begin, end = _in_java(name)
     return bool(end) and name not in _SAME and any(one.startswith(begin) for one in java)
 
 
 def _in_java(name: str) -> tuple[str, str]:
-    """How the Java client's names begin, and how the usual one ends; the same name and nothing for a setting of no group."""
+    """Return the prefix and the usual suffix of the Java client's names. Without a different name, the name itself and ""."""
     return next(((begin, end) for names, begin, end in _IN_JAVA if name.startswith(names)), (name, ""))
 
 
@@ -104,7 +105,7 @@ def _needed(rest: dict[str, str], name: str, because: str) -> str:
 
 
 def _either(rest: Mapping[str, str], name: str) -> str:
-    """The setting that is given: of a file, or of its text. Empty: neither."""
+    """Return the name of the given setting, with a file or with its text. "": neither is given."""
     given = [one for one in (f"{name}.location", f"{name}.pem") if one in rest]
     if len(given) > 1:
         raise _wrong(given[0], f"says the same as {given[1]!r}: give one")
@@ -148,7 +149,7 @@ def _oidc(rest: dict[str, str]) -> dict[str, str]:
 
 
 def _jaas(module: str, **options: str) -> str:
-    """A login in the syntax of Java's StreamTokenizer: a backslash and three octal digits are a character of a string."""
+    """Return a login in the syntax of Java's StreamTokenizer: a special character is a backslash and three octal digits."""
     login = f"{_MODULES}.{module} required"
     for name, text in options.items():
         quoted = re.sub(r'["\\\x00-\x1f\x7f]', lambda found: f"\\{ord(found[0]):03o}", text)
@@ -180,8 +181,8 @@ def _identity(rest: dict[str, str]) -> dict[str, str]:
 
 
 def _key_store(identity: dict[str, str]) -> dict[str, str]:
-    """Certificates and key as text, without a password: Java does not read every cipher and password of OpenSSL."""
-    from cryptography import x509  # few need it, and it is large
+    """Return certificates and key as PEM without a password: Java does not read every cipher and password of OpenSSL."""
+    from cryptography import x509  # imported here, because the package is large and rarely necessary
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization as pem
     from cryptography.hazmat.primitives.serialization import pkcs12

@@ -1,4 +1,4 @@
-"""What Kafka says about topics: their identity, how far they reach, and single records. Everything else Spark reads."""
+"""Queries Kafka for the identity and the offsets of topics, and reads single records. Spark reads the batches."""
 
 import sys
 import threading
@@ -14,19 +14,19 @@ from onefold.processor.core.errors import Refused, Retriable, Unauthenticated
 from onefold.spark_sink.landing.ledger import LastRecord, Partition
 from onefold.spark_sink.landing.protocols import KafkaRecord, Reach
 
-# Long enough for a broker that is busy starting, short enough for a status that tells the truth.
+# Long enough for a starting broker, and short enough for a current status.
 _PATIENCE_S = 5.0
 
 
 class KafkaTopics:
     """The admin client and the consumer of a sink, for all queries and their threads. Every method raises Retriable, with the
-    reason, if Kafka does not answer in `patience_s`.
+    reason, if Kafka does not respond within `patience_s`.
     """
 
     def __init__(self, bootstrap_servers: str, kafka_options: dict[str, str], patience_s: float = _PATIENCE_S) -> None:
         self._servers = bootstrap_servers
         self._patience_s = patience_s
-        self._reads = threading.Lock()  # a consumer gives the records of one assignment at a time
+        self._reads = threading.Lock()  # the consumer has one assignment at a time
         self._connect(kafka_options)
 
     def _connect(self, kafka_options: dict[str, str]) -> None:
@@ -36,32 +36,32 @@ class KafkaTopics:
         self._consumer = kafka_client.consumer(
             {
                 **settings,
-                # single records are wanted: a fetch that waits at the end of one partition holds up the next one
+                # The consumer reads single records. A fetch that waits at the end of a partition delays the next read.
                 "fetch.wait.max.ms": 5,
-                "enable.partition.eof": True,  # "there is none" is an answer too, and should not take 5 s
-                # what a record *is* does not depend on transactions; and the log's end means its real end
+                "enable.partition.eof": True,  # detects the end of a partition without waiting for the time-out
+                # The identity of a record does not depend on transactions, and the log's end includes open transactions.
                 "isolation.level": "read_uncommitted",
             }
         )
 
     def renew(self, kafka_options: dict[str, str]) -> None:
-        """Connect with these settings, if Kafka has refused the present login: a client reads its certificates once."""
+        """Reconnect with the given settings if Kafka has refused the login. A client only reads certificates at creation."""
         with self._reads:
             if self._unauthenticated:
                 self._consumer.close()
                 self._connect(kafka_options)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the consumer."""
         with self._reads:
             self._consumer.close()
 
     def ids(self, topics: list[str]) -> dict[str, str]:
-        """The ids of `topics`. Kafka gives a topic that is made anew under an old name another one."""
+        """The ids of `topics`. A recreated topic has a new id."""
         return {topic: str(description.topic_id) for topic, description in self._describe(topics).items()}
 
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
-        """How far every partition of `topics` reaches."""
+        """The first and the end offset of every partition of `topics`."""
         described = self._describe(topics)
         places = [(topic, partition.id) for topic in topics for partition in described[topic].partitions]
         with self._kafka_errors():
@@ -70,7 +70,7 @@ class KafkaTopics:
         return {place: Reach(starts[place], ends[place]) for place in places}
 
     def ends(self, topics: list[str]) -> dict[Partition, int]:
-        """The offset after the last one that is committed, per partition."""
+        """The offset after the last committed record, per partition (the last stable offset)."""
         with self._kafka_errors():
             places = kafka_offsets.partitions(self._admin, topics, self._patience_s)
             if not places:
@@ -78,7 +78,7 @@ class KafkaTopics:
             return kafka_offsets.stable_ends(self._admin, places, self._patience_s)
 
     def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
-        """The first record at `offset` or later; None when there is none."""
+        """The first record at `offset` or later. None: the partition has no such record."""
         place, what = (topic, partition), f"Kafka at {self._servers} does not give {topic}/{partition}@{offset}"
 
         def failed(place: Partition, error: KafkaError) -> None:
@@ -103,12 +103,12 @@ class KafkaTopics:
         return KafkaRecord(at, message.key(), message.value(), message.timestamp()[1], headers)
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
-        """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""
+        """The fingerprint of the record at exactly `last.offset`. None: no record has the offset."""
         record = self.record_from(topic, partition, last.offset)
         return record.fingerprint() if record is not None and record.offset == last.offset else None
 
     def is_compacted(self, topic: str) -> bool:
-        """May Kafka remove single records of the topic, because a later one has the same key?"""
+        """Whether compaction may remove single records of the topic."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with self._kafka_errors():
             settings = kafka_ask.describe_configs(self._admin, [resource], self._patience_s)()[resource].result()
@@ -130,7 +130,7 @@ class KafkaTopics:
 
     @contextmanager
     def _kafka_errors(self) -> Iterator[None]:
-        """Turn an error of confluent-kafka into one sentence."""
+        """Convert an error of confluent-kafka into an error of the sink with one sentence."""
         try:
             yield
         except KafkaException as error:

@@ -1,1 +1,1 @@
-"""The landing protocol: a batch and its offsets in one Postgres transaction. Nothing in here needs Spark, a clock or a thread."""
+"""The write protocol of the sink: a batch and its offsets in one Postgres transaction, without imports of Spark."""

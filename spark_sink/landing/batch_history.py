@@ -1,6 +1,6 @@
-"""What was landed when, and by whom: a row for each partition of a batch, in `onefold.batch`.
+"""The history of batches in `onefold.batch`: a row for each partition of a batch, with the writer and the time.
 
-For people who ask where a row came from, and for the page. The protocol never reads it: what has been landed is in the ledger.
+For people who search the origin of a row, and for the dashboard. The write protocol only reads the ledger, never the history.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,17 @@ from onefold.spark_sink.postgres.connection import Connection
 
 log = structlog.get_logger()
 
-#: So many rows of a sink are kept, the newest. By number and not by age: a busy pipeline of many partitions writes some tens of
-#: them a second, and a day of that would be a gigabyte; these take about 170 MB, and of a quiet pipeline they are years.
+#: The number of newest rows kept per sink. A limit by age would not bound the size for a busy pipeline of many partitions.
 KEPT = 500_000
-#: After so many new ones the oldest are deleted. To find out which they are takes a tenth of a second where there are as many as
-#: are kept.
+#: The number of new rows between two deletions of the oldest rows, because the search for the oldest rows is slow.
 PRUNED_AFTER = 5_000
-# Deleted at once; more than come in between, so that what is too much becomes less.
+# The maximum number of rows per deletion, above PRUNED_AFTER, so that an excess shrinks.
 _PRUNED_MAX = 4 * PRUNED_AFTER
 
-#: Who has landed what a rebuild brings along.
+#: The writer of rows from a rebuild.
 REBUILD = "onefold rebuild"
 
-# Once more from an offset where there was a batch before: somebody has set the ledger back.
+# A conflict with an earlier batch at the same offset is the consequence of a lowered position in the ledger.
 _ADD = """
 INSERT INTO onefold.batch
     (sink, topic, partition, topic_id, first_offset, next_offset, records, oldest_ms, writer, landed_at)
@@ -35,7 +33,7 @@ FROM unnest(%s::text[], %s::integer[], %s::text[], %s::bigint[], %s::bigint[], %
 ON CONFLICT (sink, topic, partition, topic_id, first_offset) DO UPDATE SET next_offset = excluded.next_offset,
     records = excluded.records, oldest_ms = excluded.oldest_ms, writer = excluded.writer, landed_at = excluded.landed_at
 """
-# Of a topic that was made anew all of it is new.
+# All offsets of a recreated topic are new.
 _ADD_REBUILT = """
 INSERT INTO onefold.batch (sink, topic, partition, topic_id, first_offset, next_offset, writer, landed_at)
 SELECT sink, topic, partition, topic_id, coalesce(stood.until, 0), next_offset, %(writer)s, clock_timestamp()
@@ -45,7 +43,7 @@ LEFT JOIN unnest(%(topics)s::text[], %(partitions)s::integer[], %(ids)s::text[],
 WHERE sink = %(sink)s AND next_offset > coalesce(stood.until, 0)
 ON CONFLICT DO NOTHING
 """
-# Who lands beside may do the same at the same time: neither waits for the other.
+# Concurrent sinks may prune at the same time, without waiting for each other.
 _PRUNE = """
 DELETE FROM onefold.batch WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM onefold.batch
@@ -56,10 +54,10 @@ DELETE FROM onefold.batch WHERE ctid = ANY (ARRAY(
 
 
 def add(connection: Connection, batch: BatchRange, start_offsets: Mapping[Partition, int]) -> None:
-    """Note what is being landed, inside the transaction that lands it.
+    """Insert the batch into the history, inside the batch's transaction.
 
     Args:
-        start_offsets: as `ledger.advance` gave them.
+        start_offsets: the result of `ledger.advance`.
     """
     parts = [
         (part, start_offsets[part.key], _told(part, start_offsets[part.key]))
@@ -85,11 +83,15 @@ def add(connection: Connection, batch: BatchRange, start_offsets: Mapping[Partit
 
 
 def add_rebuilt(connection: Connection, sink: str, before: Mapping[Partition, LedgerPosition]) -> None:
-    """Note what a rebuild brings along, inside the transaction in which it has moved the positions from those of `before`: for
-    whoever reads the tables all of that lands at once.
+    """Insert the new offset ranges of a rebuild into the history, inside the rebuild's transaction.
+
+    Readers of the tables see all rows of the rebuild at once, so each partition has one range.
+
+    Args:
+        before: the positions before the rebuild.
     """
     if connection.execute("SELECT to_regclass('onefold.batch')").fetchone() == (None,):
-        return  # no sink of this version was here yet
+        return  # no sink of this version has used the database
     stood = list(before.items())
     connection.execute(
         _ADD_REBUILT,
@@ -105,18 +107,19 @@ def add_rebuilt(connection: Connection, sink: str, before: Mapping[Partition, Le
 
 
 def prune(connection: Connection, sink: str, kept: int = KEPT, most: int = _PRUNED_MAX) -> None:
-    """Delete the oldest rows of `sink` but those `kept`, in a transaction of its own, and at `most` so many. That nobody needs
-    them is no reason to stop landing.
+    """Delete the oldest rows of `sink`, at most `most` rows, and keep the `kept` newest rows.
+
+    The deletion is a separate transaction. An error is only logged, because old rows must not block the writes.
     """
     try:
         connection.execute(_PRUNE, {"sink": sink, "kept": kept, "most": most})
     except psycopg.Error as error:
         if connection.closed:
-            return  # which the next batch says
+            return  # the next batch reports the lost connection
         log.warning(f"{sink}: old rows of onefold.batch were not deleted: {sentence(error)}")
 
 
 def _told(part: OffsetRange, start: int) -> Contents:
-    """What is known of the records that are new. Of a part that another sink has landed before, they were not told apart."""
+    """The contents of the new records. Unknown if another sink has written a part: `contents` is for the whole range."""
     assert part.contents is not None, "partitions without a record are left out"
     return part.contents if start <= part.start else Contents(None, None)

@@ -1,7 +1,7 @@
-"""What happens to one micro-batch: which offsets it covers, into which parts it is cut, and that each of them lands.
+"""Processes the micro-batches of a query: determines the offsets, splits large batches into parts, and writes each part.
 
-Spark's thread reads the rows of a part; the lander's thread lands it, while Spark reads the next part, or plans and reads the
-next batch (docs/decisions/batches-and-limits.md).
+Spark's thread reads the rows of a part. The lander's thread writes the part, while Spark reads the next part, or plans and
+reads the next batch (docs/decisions/batches-and-limits.md).
 """
 
 from collections.abc import Callable, Mapping
@@ -29,12 +29,12 @@ from onefold.telemetry import BATCH_S, BATCHES, OFFSETS, RETRIES, ROWS, SET_ASID
 
 log = structlog.get_logger()
 
-# The next batch is read while one of at most this many offsets is landed. Behind a larger one there is a backlog, and what
-# has arrived by the time it has landed makes the next one larger still: a row costs less then. Behind one that is as large
-# as a batch may be there is no larger one, and the next is read meanwhile as well.
+# During the write of a batch with at most this many offsets, Spark reads the next batch. During a larger write, Spark waits,
+# because more records arrive meanwhile, and a larger next batch costs less per row. A batch of the maximum size cannot grow, so
+# Spark does not wait.
 AHEAD_OFFSETS = 25_000
 
-# Of the largest record that an output topic takes, as processors make it.
+# The maximum record size of an output topic created by a processor.
 _RECORD_BYTES = 10_485_760
 
 
@@ -54,10 +54,13 @@ class Batches:
         scheduler: Scheduler,
         bound: Bound | None = None,
     ) -> None:
-        """Begin at the offsets `start` of the topics with these `ids`.
+        """Start at the offsets `start` of the topics with the given `ids`.
 
-        `connection` lands; beside it `reader` reads the ledger. `ends` gives the end offsets of a batch by its id.
-        `bound`: how many rows may still be set aside.
+        Args:
+            connection: writes the batches.
+            reader: reads the ledger, concurrently with `connection`.
+            ends: returns the end offsets of a batch by the batch's id.
+            bound: the limit of rejected rows.
         """
         self._plan = plan
         self._connection = connection
@@ -72,26 +75,26 @@ class Batches:
         self._stages = Stages(plan.telemetry, plan.domain.name, plan.clock)
         self._step = self._stages.timed(plan.step)
         self._failure: BaseException | None = None
-        self._bytes_per_offset: float = _RECORD_BYTES  # of the lines that were read last, and were not few
-        self._noted = batch_history.PRUNED_AFTER  # after the first batch, too: many a sink never gets far
+        self._bytes_per_offset: float = _RECORD_BYTES  # estimated from the last batch of sufficient size
+        self._noted = batch_history.PRUNED_AFTER  # prunes after the first batch, because many sinks have a short life
         self.landed = 0
 
     @property
     def reached(self) -> dict[Partition, int]:
-        """The offset per partition up to which everything has landed, as far as this query knows."""
+        """The offset per partition below which all records are written, according to this query."""
         return self._reached
 
     @property
     def failure(self) -> BaseException | None:
-        """Why no further batch will land; None while they do."""
+        """The error that prevents further writes. None: the query is healthy."""
         return self._lander.failure or self._failure
 
     def close(self) -> None:
-        """Wait for the batch that is being landed. No other comes after it."""
+        """Wait for the current batch, and accept no further batch."""
         self._lander.close()
 
     def on_batch(self, rows: BatchRows, batch_id: int) -> None:
-        """Called by Spark, in a thread of its own. An exception ends the query."""
+        """Process a batch. Called by Spark in a separate thread. An exception ends the query."""
         began_at = self._plan.clock()
         try:
             ends = self._ends(batch_id)
@@ -103,18 +106,18 @@ class Batches:
             if batch.offsets > AHEAD_OFFSETS and not self._full(batch):
                 self._lander.finish()
             self._next = self._next | ends
-        except BaseException as error:  # noqa: BLE001 - kept for the query; even an exit must not pass unanswered
-            # What was read before is worth landing. What that fails with the lander keeps.
+        except BaseException as error:  # noqa: BLE001 - the query reports the error, even SystemExit
+            # Complete the write of the rows read before. The lander stores an error of that write.
             with suppress(BaseException):
                 self._lander.finish()
             self._failure = error
-            # To Spark a plain and short one, whatever it was. Of a BaseException it would never hear, and wait for
-            # ever; a long text overflows the stack of a regular expression that it reads errors with.
+            # Spark gets a short RuntimeError for every error. After another BaseException, Spark would wait forever. A long
+            # text overflows the stack of the regular expression in Spark's error handling.
             raise RuntimeError("the batch was not written") from None
 
     def _cover(self, ends: dict[Partition, int]) -> BatchRange:
-        """The exact ranges: from where the batch before ended to where Spark says that this one ends."""
-        # A partition added while we run has no row in the ledger: landing it fails, and the next start opens one.
+        """Return the exact ranges of a batch, from the end of the previous batch to Spark's end offsets."""
+        # A partition added during the run has no row in the ledger. The write fails, and the next start inserts a row.
         ranges = [
             OffsetRange(*key, self._next.get(key, 0), end, self._ids[key[0]]) for key, end in sorted(ends.items())
         ]
@@ -139,12 +142,12 @@ class Batches:
                 kept = stack.pop_all() if part is parts[-1] else None
                 self._lander.hand_over(partial(self._land_part, part, of_part, staged, began_at, kept))
                 began_at = self._plan.clock()
-        # Of a few records, or of markers alone, nothing can be said about the next batch.
+        # A batch of few records, or only of transaction markers, is no basis for an estimate.
         if largest and batch.offsets * _RECORD_BYTES > self._plan.line_bytes_max:
             self._bytes_per_offset = largest
 
     def _in_parts(self, batch: BatchRange, rows: BatchRows) -> list[BatchRange]:
-        """Cut the batch until the lines of each part are few enough, or the part has one offset."""
+        """Bisect the batch until the lines of each part are below `line_bytes_max`, or the part has one offset."""
         if batch.offsets == 1 or rows.bytes() <= self._plan.line_bytes_max:
             return [batch]
         return [part for half in batch.halves() for part in self._in_parts(half, rows.within(half.spans, half.offsets))]
@@ -152,7 +155,7 @@ class Batches:
     def _land_part(
         self, part: BatchRange, rows: BatchRows, staged: Staged, began_at: float, kept: ExitStack | None
     ) -> None:
-        """`kept`: what the last part of a batch lets go of."""
+        """Write a part. `kept`: the held rows, released after the batch's last part; None for other parts."""
         with kept or nullcontext():
             self._land_all(part, rows, staged)
         self._count(part, began_at)
@@ -160,7 +163,7 @@ class Batches:
             self._bound.end_batch()
 
     def _leave_to_another(self, batch: BatchRange, began_at: float) -> None:
-        """A concurrent sink has landed the batch."""
+        """Count a batch already written by a concurrent sink."""
         self._count(batch, began_at)
         self._bound.end_batch()
 
@@ -176,7 +179,7 @@ class Batches:
         self._plan.telemetry.add(ROWS, rows, domain=self._plan.domain.name)
 
     def _land_all(self, batch: BatchRange, rows: BatchRows, staged: Staged) -> None:
-        """As often as a concurrent sink lands a part of it first; each time there is less left."""
+        """Write the batch. After each overlap with a concurrent sink, reduce and write the remaining records again."""
         while True:
             try:
                 self._land(batch, rows, staged)
@@ -204,7 +207,7 @@ class Batches:
             self._sift(batch, rows)
 
     def _rows_of(self, batch: BatchRange, staged: Staged) -> dict[str, int]:
-        """How many rows each table has in the batch; of a reduction whose topic has a record there, how many offsets that has."""
+        """The number of rows in the batch by table. For a reduction with records: the number of its topic's offsets."""
         reads = {part.topic for part in batch.ranges if part.last_record is not None}
         return {
             name: sum(part.end - part.start for part in batch.ranges if part.topic == target.reads)
@@ -215,7 +218,7 @@ class Batches:
         }
 
     def _sift(self, batch: BatchRange, rows: BatchRows) -> None:
-        """Land what PostgreSQL does not refuse."""
+        """Write the rows accepted by PostgreSQL, and reject the refused rows."""
         reduced = any(target.reduced for target in self._stage.targets.values())
         left = [batch]
         while left:
@@ -231,10 +234,11 @@ class Batches:
 
     def _sift_part(self, batch: BatchRange, rows: BatchRows) -> None:
         sifted = Sifted(batch.sink, self._stage, rows, self._stage.targets, self._topics, self._bound)
-        topic_identity.same_topics(self._topics, self._ids)  # once more: these rows may have been read from Kafka again
+        topic_identity.same_topics(self._topics, self._ids)  # Spark may have read the rows from Kafka again
         self._refuse_written(sifted)
         batch = _with_last_records(batch, sifted)
-        # It merges rows by itself, and only those of the whole batch: where a part of it has landed, what is left is staged anew.
+        # `Sifted` merges all rows of the batch without trimming. `reduced` therefore makes an overlap raise, and `_sift` stages
+        # the remaining records again.
         targets = {name: replace(target, reduced=True) for name, target in self._stage.targets.items()}
         if self._enter(batch, sifted, targets):
             self._merged(sifted.written)
@@ -260,10 +264,10 @@ class Batches:
             batch_history.prune(self._connection, batch.sink)
 
     def _enter(self, batch: BatchRange, staged: Staged, targets: Mapping[str, Target]) -> bool:
-        """Land it, and once more when only the transaction failed: what is staged is still there. False: it had landed before.
+        """Write the batch, with one retry after a transient failure. False: the batch was written before.
 
-        Of a deadlock or a lock that was held for too long nothing is left when it is tried again, and starting the query
-        anew costs seconds. Whatever happened at the first try, the compare-and-swap finds out at the second.
+        After a deadlock or a lock timeout, a retry usually succeeds, and a restart of the query would take seconds. The retry's
+        compare-and-swap detects a commit of the first attempt.
         """
         step = self._step
         try:
@@ -276,12 +280,12 @@ class Batches:
             return land(self._connection, batch, staged, targets, step, self._merged)
 
     def _full(self, batch: BatchRange) -> bool:
-        """Is it as large as a batch may be? Spark rounds down in each partition."""
+        """Whether the batch has the maximum size. Spark rounds the number of offsets down in each partition."""
         return batch.offsets + len(batch.ranges) >= self._plan.max_offsets
 
 
 def remaining(batch: BatchRange, start_offsets: dict[Partition, int]) -> BatchRange:
-    """The part of `batch` at and above the start offsets."""
+    """Return the part of `batch` at and above the start offsets."""
     ranges = [
         replace(part, start=max(part.start, start_offsets[part.key]), last_record=None, contents=None)
         for part in batch.ranges
@@ -290,13 +294,15 @@ def remaining(batch: BatchRange, start_offsets: dict[Partition, int]) -> BatchRa
 
 
 def _may_pass(error: Exception) -> bool:
-    """Can the same rows land when nothing but time has passed? What we say ourselves, and what is a row's fault, stays."""
+    """Whether a retry of the same rows may succeed. Errors of the sink itself, and errors caused by a row, are permanent."""
     return not isinstance(error, CodedError) and not (isinstance(error, psycopg.Error) and blames_a_row(error))
 
 
 def _with_last_records(batch: BatchRange, staged: Staged) -> BatchRange:
-    """`batch` with the last record of each partition, and what else is known of its records. Raises Rewind when one lies outside
-    the batch's ranges.
+    """Return `batch` with the last record and the contents of each partition.
+
+    Raises:
+        Rewind: a record lies outside the batch's ranges.
     """
     known = [replace(part, contents=staged.contents.get(part.key)) for part in batch.ranges]
     ranges = tuple(replace(part, last_record=staged.last_records.get(part.key)) for part in known)

@@ -1,9 +1,10 @@
-"""When PostgreSQL refuses a batch: find the rows to blame, set them aside with the reason, write all others.
+"""Isolates the poison rows of a batch refused by PostgreSQL: rejects these rows with the reason, and writes all other rows.
 
-PostgreSQL names the error, not the row. So the rows are merged in the order in which they were written, in halves of halves, each
-beside what was merged before it: a half that PostgreSQL refuses goes back to its savepoint. A row that is refused alone is to
-blame. Rows of a reduction stand for the records of the batch together: there the records are halved, and each half is reduced
-and merged by itself. Everything happens inside the transaction that lands the batch, under the locks of the ledger.
+PostgreSQL's error does not identify the row. The sink therefore bisects the rows in the order of writing. The sink merges each
+half in addition to the rows merged before, and rolls a refused half back to its savepoint. A single refused row is poison.
+
+Rows of a reduction represent all records of the batch together. The sink bisects the records instead, and reduces and merges
+each half separately. All steps run in the transaction of the batch, under the locks of the ledger.
 """
 
 import csv
@@ -28,29 +29,31 @@ from onefold.spark_sink.landing.staging_tables import Staged, StagingTables, by
 from onefold.spark_sink.postgres.connection import Connection, awake
 from onefold.spark_sink.query_config import MAX_OFFSETS_PER_BATCH
 
-# Of one table in one batch PostgreSQL may refuse so many rows, or this share of them if that is more. Beyond it the table is
-# wrong, and to set aside all that comes would only hide it.
+# The maximum number of refused rows of a table in one batch: REFUSED_MAX, or REFUSED_SHARE of the rows if greater. With more
+# refused rows, the table or the merge is wrong, and rejecting the rows would hide the fault.
 REFUSED_MAX = 100
 REFUSED_SHARE = 0.01
-# Each costs some twenty statements, in a transaction for which other sinks wait. It is that share of the largest batch: with less
-# a backlog, and a rebuild, would stop for good at rows that small batches have set aside one after the other.
+# The upper limit of the share, because each refused row costs about twenty statements in a transaction that blocks other sinks.
+# With a lower limit, rows that small batches had rejected would permanently block the large batches of a backlog or a rebuild.
 REFUSED_MOST = int(MAX_OFFSETS_PER_BATCH * REFUSED_SHARE)
-# Of the records that a query reduces PostgreSQL may refuse REFUSED_MAX in so many offsets, the same share: to find one takes some
-# twenty jobs of Spark. A batch that covers more is cut.
+# The maximum number of offsets in a part of a batch with reductions. The sink splits larger batches. In a part, PostgreSQL may
+# refuse REFUSED_MAX reduced records, the same share as of rows. Each refused record costs about twenty Spark jobs.
 REDUCED_OFFSETS = int(REFUSED_MAX / REFUSED_SHARE)
-# The same in batches of a few rows: where at least this share of each batch was refused, all of them count together.
+# For consecutive small batches: if PostgreSQL refuses at least this share of each batch, all their refused rows count together.
 _RUN_SHARE = 0.1
-# Lines that are in Python's memory at once.
+# The number of lines in Python's memory at a time.
 _COPIED_LINES = 1_000
 
 
 @dataclass
 class Bound:
-    """How many rows of a pipeline may be set aside. It outlives a query's starts: these must not give a wrong table more rows.
+    """The limit of rejected rows of a pipeline. The counts persist across restarts of the query, because a restart must not
+    allow more rejected rows for a faulty table.
 
     Attributes:
-        runs: for each table, the refused rows of the batches before, if these had a large share of them.
-        rows, refused: for each table, of the parts of a batch that have been committed; empty after the last part.
+        runs: by table, the number of refused rows in the last consecutive batches with a large share of refused rows.
+        rows, refused: by table, the number of rows and of refused rows in the committed parts of a batch; empty after the last
+            part.
     """
 
     runs: Counter[str] = field(default_factory=Counter)
@@ -58,28 +61,31 @@ class Bound:
     refused: Counter[str] = field(default_factory=Counter)
 
     def most(self, rows: int) -> int:
-        """Of so many rows in one batch."""
+        """The maximum number of refused rows in a batch of `rows` rows."""
         return max(REFUSED_MAX, min(REFUSED_MOST, int(rows * REFUSED_SHARE)))
 
     def run(self, table: str, rows: int, refused: int) -> int:
-        """How many were refused in a row of batches up to this one."""
+        """The number of refused rows in consecutive batches with a large share of refused rows, including this batch."""
         return self.runs[table] + refused if refused >= rows * _RUN_SHARE else 0
 
     def landed(self, rows: Mapping[str, int], refused: Mapping[str, int]) -> None:
-        """A batch or a part has landed: so many rows of each table, of which so many were refused."""
+        """Count a committed batch or part: the rows by table, and the refused rows by table."""
         for table, count in rows.items():
             self.runs[table] = self.run(table, count, refused.get(table, 0))
         self.rows.update(rows)
         self.refused.update(refused)
 
     def end_batch(self) -> None:
-        """All parts of a batch have landed."""
+        """Reset the counts of parts after the last part of a batch."""
         self.rows.clear()
         self.refused.clear()
 
 
 class _Row(NamedTuple):
-    """A row of the batch, by its number in the part of its target; or a record that queries reduce, of the topic `target`."""
+    """A row of the batch, with its number among the target's rows, or a reduced record.
+
+    `target` of a reduced record is the topic, and after a refusal the refusing table.
+    """
 
     target: str
     number: int
@@ -87,12 +93,12 @@ class _Row(NamedTuple):
 
 
 class Sifted(Staged):
-    """A batch that PostgreSQL refuses as a whole: `fill` merges the rows that it takes, and leaves the others to be set aside.
+    """A batch refused by PostgreSQL as a whole. `fill` merges the accepted rows, and stages the refused rows for REJECTED.
 
     Attributes:
-        refused: of each table the rows that PostgreSQL has refused, after `fill`.
-        reason: what it said of the first one.
-        written: how many rows the merges have changed.
+        refused: after `fill`, the number of refused rows by table.
+        reason: the error of the first refused row.
+        written: the number of rows changed by the merges.
     """
 
     def __init__(
@@ -111,7 +117,7 @@ class Sifted(Staged):
         self._parts = by(read, "target")
         self._reduced = [name for name in sorted(targets) if targets[name].reduced]
         self._reduced_rows = in_order(by(rows.reduced_places(), "reads")) if self._reduced else []
-        self._merging = ""  # the target at which a merge of reduced rows has arrived
+        self._merging = ""  # the current target in a merge of reduced rows
         self._single = [name for name in sorted(self._parts) if name != REJECTED and not targets[name].reduced]
         self._rows = in_order({name: self._parts[name] for name in self._single})
         self._numbers: dict[str, list[int]] = {name: [] for name in self._single}
@@ -123,17 +129,17 @@ class Sifted(Staged):
 
     @property
     def counted(self) -> dict[str, int]:
-        """How many rows each table has in the batch; of a reduction, how many records its topic has."""
+        """The number of rows in the batch by table. For a reduction, the number of records of its topic."""
         records = Counter(row.target for row in self._reduced_rows)
         reduced = {name: records[self._all_targets[name].reads] for name in self._reduced}
         return {**reduced, **{name: len(numbers) for name, numbers in self._numbers.items()}}
 
     def fill(self, connection: Connection) -> None:
-        """Merge all rows that PostgreSQL takes, and stage the others for REJECTED.
+        """Merge all rows accepted by PostgreSQL, and stage the refused rows for REJECTED.
 
         Raises:
-            Stopped: PostgreSQL refuses too many rows, or what a query makes of no record.
-            psycopg.Error: no row is to blame.
+            Stopped: PostgreSQL refuses too many rows, or the rows of a query over no records.
+            psycopg.Error: no row is the cause.
         """
         self.written, self.reason = 0, ""
         refused = [*self._refused(connection)]
@@ -145,7 +151,7 @@ class Sifted(Staged):
         super().fill(connection)
 
     def _refused(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
-        """The rows that PostgreSQL refuses, each with the error. All others are merged."""
+        """Yield the refused rows, each with the error, and merge all other rows."""
         self.refused.clear()
         doubtful: dict[str, psycopg.Error] = {}
         for find in (self._uncopied, self._unmerged, self._unreduced):
@@ -183,7 +189,7 @@ class Sifted(Staged):
         ) from error
 
     def _uncopied(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
-        """Copy the rows into tables of their own, with their numbers; those are given that hold a value of no column."""
+        """Copy the rows with their numbers into separate tables. Yields each row with a value not valid for the column."""
         for name in self._single:
             numbers, columns = self._numbers[name], sql.SQL(", ").join(self._columns(name))
             connection.execute(
@@ -196,7 +202,7 @@ class Sifted(Staged):
                 yield self._rows[numbers[at]], error
 
     def _copy(self, connection: Connection, name: str, start: int, end: int) -> None:
-        """Copy the rows of a target from the one with index `start` to the one before `end`, in order."""
+        """Copy the rows of a target with indexes in [start, end), in order."""
         columns = sql.SQL(", ").join([_NUMBER, *self._columns(name)])
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(self._table(name), columns)
         with connection.cursor() as cursor, cursor.copy(statement) as copied:
@@ -209,10 +215,10 @@ class Sifted(Staged):
         return [sql.Identifier(column.name) for column in self._all_targets[name].columns]
 
     def _unmerged(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
-        """Merge what was copied; those are given that PostgreSQL refuses beside the rows before them."""
+        """Merge the copied rows in order. Yields each row refused after the merge of the rows before."""
 
         def apply(start: int, end: int) -> None:
-            # A deferred constraint is checked when the transaction ends: the same for a part of the rows.
+            # PostgreSQL checks a deferred constraint at the end of a transaction. Check it here at the end of a part.
             connection.execute("SET CONSTRAINTS ALL DEFERRED")
             changed = 0
             for name in self._single:
@@ -226,7 +232,7 @@ class Sifted(Staged):
             yield self._rows[number], error
 
     def _unreduced(self, connection: Connection) -> Iterator[tuple[_Row, psycopg.Error]]:
-        """Merge what the queries make of the records; those are given that PostgreSQL refuses beside the records before them."""
+        """Merge the reduced rows of the records. Yields each record refused after the merge of the records before."""
         count = len(self._reduced_rows)
         if not count:
             self._apply_to_none(connection, self._parts)
@@ -244,12 +250,15 @@ class Sifted(Staged):
             yield row, error
 
     def _reduce(self, connection: Connection, records: Sequence[tuple[str, int, int]]) -> dict[str, pa.Table]:
-        """Have Spark run the queries over these records alone."""
+        """Run the queries in Spark over the given records only."""
         with awake(connection):
             return by(self._source.only(records).to_arrow(), "target")
 
     def _try_with_none(self, connection: Connection) -> None:
-        """A row that PostgreSQL refuses although a query made it of no record is no record's fault. Changes nothing."""
+        """Raise `Stopped` if PostgreSQL also refuses the rows of the queries over no records: then no record is the cause.
+
+        Changes nothing.
+        """
         parts, written = self._reduce(connection, []), self.written
         if parts.keys() & self._reduced:
             connection.execute("SAVEPOINT none")
@@ -258,7 +267,11 @@ class Sifted(Staged):
             self.written = written
 
     def _apply_to_none(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:
-        """A query may have rows where it has no record."""
+        """Merge the rows of the queries over no records, for example of an aggregate without GROUP BY.
+
+        Raises:
+            Stopped: PostgreSQL refuses the rows.
+        """
         try:
             self._apply_reduced(connection, parts)
         except psycopg.Error as error:
@@ -271,7 +284,7 @@ class Sifted(Staged):
             ) from error
 
     def _apply_reduced(self, connection: Connection, parts: Mapping[str, pa.Table]) -> None:
-        # A deferred constraint may hold between two of their tables; what was merged before left all of them immediate.
+        # A deferred constraint may span two of the tables. The merge before has left all constraints immediate.
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
         changed = 0
         for name in self._reduced:
@@ -299,7 +312,7 @@ class Sifted(Staged):
 
     def _set_aside_lines(self, connection: Connection, refused: Iterable[tuple[_Row, psycopg.Error]]) -> Iterator[str]:
         for row, error in refused:
-            # Kafka may take its time for a thousand of them, and the server ends a session that idles inside a transaction.
+            # Reading many records from Kafka may take long, and the server ends an idle session inside a transaction.
             connection.execute("SELECT 1")
             topic, partition, offset = row.origin
             record = self._records.record_from(topic, partition, offset)
@@ -308,13 +321,14 @@ class Sifted(Staged):
             yield _line(self._sink, reason, "\\x" + value.hex(), topic, partition, offset)
 
 
-# No field of a contract has such a name.
+# No field of a schema has a name with a space.
 _NUMBER = sql.Identifier("onefold number")
 
 
 def in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
-    """The rows of all tables in the order in which they were written: in a partition that of the offsets, whatever times their
-    producers gave them, and between partitions that of these times.
+    """The rows of all tables in the order of writing: by offset within a partition, and by timestamp between partitions.
+
+    Within a partition, a timestamp before an earlier record's timestamp counts as the earlier record's timestamp.
     """
     found: list[tuple[int, _Row]] = []
     for name, part in parts.items():
@@ -333,7 +347,7 @@ def in_order(parts: Mapping[str, pa.Table]) -> list[_Row]:
 def _halve(
     connection: Connection, count: int, attempt: Callable[[int, int], None]
 ) -> Iterator[tuple[int, psycopg.Error]]:
-    """Do `attempt` with all of [0, count) that PostgreSQL does not refuse, in order; give each number that it refuses alone."""
+    """Bisect [0, count) with `attempt`, in order. Yields each number for which PostgreSQL refuses a single-row attempt."""
     open_ranges = [(0, count)] if count else []
     while open_ranges:
         start, end = open_ranges.pop()
@@ -343,13 +357,13 @@ def _halve(
         if end - start > 1:
             middle = (start + end) // 2
             open_ranges += [(middle, end), (start, middle)]
-        # what no row has to be to blame for may pass by itself
+        # An error without a row as its certain cause may be transient, so attempt the row again.
         elif blames_a_row(error) or (error := _try(connection, start, end, attempt)):
             yield start, error
 
 
 def _try(connection: Connection, start: int, end: int, attempt: Callable[[int, int], None]) -> psycopg.Error | None:
-    """The error that `attempt` runs into, and then it has changed nothing; or None."""
+    """Run `attempt` in a savepoint. Returns the error after a rollback to the savepoint, or None."""
     connection.execute("SAVEPOINT sifted")
     try:
         attempt(start, end)

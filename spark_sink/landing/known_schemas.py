@@ -1,9 +1,9 @@
-"""Does avro/ still know every contract whose records this sink has landed? Asked at every start, before anything is read, and
-before each batch: a sink of a newer version may have started beside this one, and processors of that one after it. Where
-processors were upgraded first, their own records say so.
+"""Checks that avro/ has every schema of the pipeline's written records.
 
-Records of one that it does not know would be set aside as none, and totals would be wrong without them. So each contract that
-a sink could read is kept in Postgres.
+The sink would reject records of an unknown schema, and totals would be wrong without them. Postgres therefore stores each
+schema that a sink could read. The sink checks the schemas at every start before reading, and before each batch, because a sink
+and processors of a newer version may start in the meantime. If processors were upgraded first, the sink detects the new schema
+from their records.
 """
 
 from collections.abc import Iterable
@@ -18,20 +18,20 @@ from onefold.spark_sink.landing.protocols import Records
 from onefold.spark_sink.landing.staging_tables import Opened
 from onefold.spark_sink.postgres.connection import Connection
 
-# Of so many records of a batch it asks who wrote them, each of which takes some milliseconds. With more, a person decides.
+# The maximum number of records per batch read again to identify the producer. With more, an operator must decide.
 _ASKED_MAX = 1_000
 
-#: Of (topic, header) the schema, as JSON.
+#: The schemas as JSON, by topic and header.
 Schemas = dict[tuple[str, bytes], str]
 
 
 def recognise(connection: Connection, domain: Domain) -> None:
-    """Keep the contracts of `domain`, and those that they were.
+    """Store the current and earlier schemas of `domain` in Postgres.
 
-    Where nothing has landed yet, a contract may be forgotten: records of it are in no table.
+    Before the first written record, delete the stored schemas missing in avro/, because no table has records of them.
 
     Raises:
-        Refused: one that was landed is not in avro/ any more, or not yet.
+        Refused: avro/ lacks a stored schema, and the sink has written records.
     """
     known = schemas(domain)
     forgotten = _unknown(connection, domain, known)
@@ -55,10 +55,12 @@ def recognise(connection: Connection, domain: Domain) -> None:
 
 
 def refuse_newer(connection: Connection, domain: Domain) -> None:
-    """Before a batch. Whoever reads starts before whoever writes, so what a newer sink knows is here before its records are.
+    """Refuse the next batch if a newer sink has stored an unknown schema.
+
+    In an upgrade, the sinks start before the processors, so the newer sink stores a schema before the first record.
 
     Raises:
-        Refused: a sink that knows more contracts has started since.
+        Refused: a sink with more schemas has started in the meantime.
     """
     if unknown := _unknown(connection, domain, schemas(domain)):
         topic, header = min(unknown)
@@ -70,15 +72,17 @@ def refuse_newer(connection: Connection, domain: Domain) -> None:
 
 
 def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records) -> None:
-    """Before a batch. What a stranger wrote is set aside; what a processor wrote is of a contract that this sink does not know,
-    and totals would be wrong without it.
+    """Refuse a batch with a processor's records of an unknown schema. Totals would be wrong without these records.
+
+    The sink rejects records of other producers.
 
     Args:
-        records: by the places that `set_aside` names.
+        set_aside: the rejected records with a header of Avro's single-object encoding.
+        records: reads the records to check their headers.
 
     Raises:
-        Refused: a processor wrote one of them, or there are too many to be asked for.
-        Retriable: Kafka does not say who wrote one.
+        Refused: a processor wrote one of the records, or the batch has too many such records.
+        Retriable: Kafka does not respond, or no longer has a record.
     """
     known = {header for _, header in schemas(domain)}
     unknown = [one for one in set_aside if one.header not in known]
@@ -90,7 +94,7 @@ def refuse_written(domain: Domain, set_aside: Iterable[Opened], records: Records
                     Code.RECORDS_DELETED,
                     f"Kafka does not have {topic}/{partition}@{offset} any more, which was just read",
                 )
-            if SOURCE_HEADER not in record.headers:  # each output of a processor has this header
+            if SOURCE_HEADER not in record.headers:  # a processor writes the header to each output record
                 continue
             what = f"a processor's record at offset {offset}"
         else:
@@ -110,7 +114,7 @@ def _unknown(connection: Connection, domain: Domain, known: Schemas) -> set[tupl
 
 
 def schemas(domain: Domain) -> Schemas:
-    """What avro/ knows of the topics of `domain`: the contracts of today and before."""
+    """The current and earlier schemas in avro/ of the topics of `domain`."""
     return {
         (topic, header): schema
         for topic, contract in domain.contracts.items()
@@ -119,14 +123,14 @@ def schemas(domain: Domain) -> Schemas:
 
 
 def stored(connection: Connection, sink: str) -> Schemas:
-    """What Postgres knows."""
+    """The schemas of `sink` stored in Postgres."""
     rows = connection.execute("SELECT topic, header, schema FROM onefold.contract WHERE sink = %s", (sink,)).fetchall()
     return {(topic, header): schema for topic, header, schema in rows}
 
 
 def forget(connection: Connection, sink: str) -> None:
-    """Forget all that Postgres knows, inside the caller's transaction, which empties the tables and forgets what was landed."""
+    """Delete the stored schemas of `sink`, in the caller's transaction, which empties the tables and deletes the positions."""
     if connection.execute("SELECT to_regclass('onefold.contract')").fetchone() != (
         None,
-    ):  # else no sink has kept any here
+    ):  # else no sink has stored a schema in this database
         connection.execute("DELETE FROM onefold.contract WHERE sink = %s", (sink,))

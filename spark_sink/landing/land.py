@@ -1,14 +1,14 @@
-"""The heart: a batch and its offsets in one Postgres transaction. No Spark in here.
+"""The write of a batch and its offsets in one Postgres transaction, without Spark.
 
     BEGIN
-      compare-and-swap of every partition     has anybody landed this already? does it continue what is stored?
-      fill the stage
-      merge every table                       only rows at or above the stored offset; rows that stand for the batch
-                                              as a whole only when none of it is below
-      note the batch                          for people: nothing here reads it
-    COMMIT                                    all of it, or nothing
+      compare-and-swap of every partition     Is the batch written already? Does the batch continue the stored positions?
+      fill the staging tables
+      merge every table                       Only rows at or above the stored offset. Reduced rows only if no offset of the
+                                              batch is below.
+      insert into the batch history           For people. The protocol does not read the history.
+    COMMIT                                    All or nothing.
 
-Killed at any point, it has either happened or not, and the next one who enters the compare-and-swap finds out which.
+After a crash at any point, the next compare-and-swap detects whether the transaction was committed.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,14 +33,17 @@ def land(
     step: Step,
     merged: Callable[[int], None] = lambda rows: None,
 ) -> bool:
-    """Land `batch`; False when all of it had been landed before, by this sink or by another one. `merged` is told after the
-    commit how many rows the merges have changed.
+    """Write `batch`. False: this sink or another sink has written the whole batch before.
 
-    Nothing has happened when it raises, unless the connection was lost in COMMIT: enter again to find out.
+    After an exception, the transaction is rolled back, unless the connection was lost during COMMIT. Then call again to detect
+    the outcome.
+
+    Args:
+        merged: called after the commit with the number of rows changed by the merges.
 
     Raises:
-        Rewind: the batch does not continue what is stored.
-        Overlap: a part of a batch that was reduced has been landed before.
+        Rewind: the batch does not continue the stored positions.
+        Overlap: a part of a batch with reduced rows was written before.
         psycopg.Error: Postgres fails.
     """
     step("sink.before_cas")
@@ -85,7 +88,7 @@ def _apply(
 
 
 def above(relation: sql.Composable, since: dict[Partition, int]) -> sql.Composable:
-    """`relation` without the rows that have a lesser offset than `since` of their partition: another sink has landed those."""
+    """Return `relation` without the rows below the offset `since` of their partition. Another sink has written those rows."""
     keys = sorted(since)
     return sql.SQL(
         "(SELECT staged.* FROM ({}) AS staged"
@@ -100,7 +103,7 @@ def above(relation: sql.Composable, since: dict[Partition, int]) -> sql.Composab
 
 
 def merge(target: Target, relation: sql.Composable) -> sql.Composed:
-    """The merge of `target`, reading from `relation`, which is put in the place of `:stage`."""
+    """Return the merge statement of `target` with `relation` in place of `:stage`."""
     statement: list[sql.Composable] = [sql.SQL(target.merge[0])]
     for piece in target.merge[1:]:
         statement += [relation, sql.SQL(piece)]

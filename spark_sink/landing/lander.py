@@ -1,7 +1,7 @@
-"""Lands one batch while Spark reads the next one.
+"""Writes one batch while Spark reads the next batch.
 
-Nothing about exactly-once hangs on it: a batch may only land where it continues what is stored, whoever comes with it and
-when. One at a time, in the order in which they come, and none after one that failed.
+The writer thread writes one batch at a time, in order of arrival, and no batch after a failed batch. Exactly-once does not
+depend on the writer thread: the ledger only accepts a batch that continues the stored positions.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from onefold.spark_sink.landing.protocols import Scheduler
 
 
 class Lander:
-    """Hand over what is left to do about a batch. `failure` is what the first one that did not land ran into."""
+    """A thread for the writes of one query. `failure` is the error of the first failed batch."""
 
     def __init__(self, name: str, scheduler: Scheduler) -> None:
         self.failure: BaseException | None = None
@@ -20,19 +20,19 @@ class Lander:
         scheduler.start(f"landing {name}", self._run)
 
     def hand_over(self, work: Callable[[], None]) -> None:
-        """Begin with `work`, as soon as the batch before has landed. Raises what that one failed with."""
+        """Wait for the previous batch, and start `work` in the writer thread. Raises the error of a failed batch."""
         self.finish()
         self._work = work
         self._scheduler.changed()
 
     def finish(self) -> None:
-        """Wait until nothing is left to land. Raises what a batch failed with."""
+        """Wait until no write is in progress. Raises the error of a failed batch."""
         self._scheduler.wait(lambda: self._work is None or self._ended)
         if self.failure is not None:
             raise self.failure
 
     def close(self) -> None:
-        """Land nothing further. What is being landed is waited for; let go of its connection first to have that rolled back."""
+        """End the writer thread after the current batch. To roll the batch back, close its connection first."""
         self._closing = True
         self._scheduler.changed()
         self._scheduler.wait(lambda: self._ended)
@@ -42,21 +42,21 @@ class Lander:
             while self._step():
                 pass
         finally:
-            # whoever comes late must not wait: not even who had found it free, and hands over when it has ended
+            # A late caller must not wait, not even a caller that hands over a batch after the end of the thread.
             self.failure = self.failure or RuntimeError("the writer has ended")
             self._ended = True
             self._scheduler.changed()
 
     def _step(self) -> bool:
-        """Land the next batch; False when none will come."""
+        """Write the next batch. False: the thread is closed, and no batch follows."""
         self._scheduler.wait(lambda: self._work is not None or self._closing)
         if self._work is None:
             return False
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - kept for whoever waits; even an exit must not pass unanswered
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread, even SystemExit
             self.failure = error
         finally:
-            self._work = None  # and the rows with it: the next batch may be hours away
+            self._work = None  # frees the rows, because the next batch may be hours away
             self._scheduler.changed()
         return True

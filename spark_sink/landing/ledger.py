@@ -1,7 +1,7 @@
-"""Where the truth lives: one row per (sink, topic, partition) that says which offset comes next.
+"""The ledger with the sink's positions: one row per (sink, topic, partition) with the next offset.
 
-A batch covers exact ranges [start, end). It may only be applied where it *continues* what is stored; "newer than the
-last" would jump over holes. So in one transaction: lock the rows, in order; read what is stored; swap.
+A batch covers exact ranges [start, end). The ledger only accepts a batch that *continues* the stored positions, because a batch
+that is only newer may skip records. One transaction locks the rows in order, reads the positions, and swaps them.
 """
 
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.postgres.connection import Connection
 
 Partition = tuple[str, int]
-#: Where it is, for who moves all of it at once.
+#: The name of the ledger's table, for commands that change all positions at once.
 TABLE = "onefold.ledger"
 
 
 @dataclass(frozen=True)
 class LastRecord:
-    """A record by which a partition can be recognised: its offset and the CRC of its key, value and timestamp."""
+    """A record that identifies a partition's log: the offset, and the CRC of the key, value and timestamp."""
 
     offset: int
     fingerprint: int
@@ -25,9 +25,7 @@ class LastRecord:
 
 @dataclass(frozen=True, order=True)
 class Contents:
-    """What is known of the records of a part of a batch: how many they are, and Kafka's timestamp of the oldest, in milliseconds
-    since 1970. None: not known.
-    """
+    """The number of records in a range, and the oldest record's timestamp, in milliseconds since 1970. None: unknown."""
 
     records: int | None
     oldest_ms: int | None
@@ -35,7 +33,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class LedgerPosition:
-    """What the ledger holds for a partition. `last_record` is None until a record of it has been landed."""
+    """The ledger's row of a partition. `last_record` is None until the sink has written a record of the partition."""
 
     next_offset: int
     topic_id: str
@@ -44,10 +42,10 @@ class LedgerPosition:
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """One partition's part of a batch: the offsets [start, end), and its last record when there is one.
+    """One partition's part of a batch: the offsets [start, end), and the last record, if any.
 
-    It may hold no record at all: transaction markers and aborted records take offsets too. `contents`: None when no record of it
-    is staged.
+    A range may have no record, because transaction markers and aborted records also take offsets. `contents`: None if no record
+    of the range is staged.
     """
 
     topic: str
@@ -66,7 +64,7 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class BatchRange:
-    """What one micro-batch of a sink covers."""
+    """The offset ranges of one micro-batch of a sink."""
 
     sink: str
     writer: str
@@ -74,7 +72,7 @@ class BatchRange:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it covers: an upper bound of its records, known before any of them is read."""
+        """The number of offsets, an upper bound of the number of records, known before reading."""
         return sum(part.end - part.start for part in self.ranges)
 
     @property
@@ -83,9 +81,10 @@ class BatchRange:
         return {part.key: range(part.start, part.end) for part in self.ranges}
 
     def halves(self) -> tuple["BatchRange", "BatchRange"]:
-        """The earlier offsets of each partition, and the later ones. Of partitions with one offset every other is in the first.
+        """Split the batch into the earlier and the later offsets of each partition.
 
-        Of more than one offset no half is the whole.
+        Every second partition with one offset goes to the first half. Neither half of a batch with at least two offsets is the
+        whole batch.
         """
         first, second = list[OffsetRange](), list[OffsetRange]()
         for number, part in enumerate(self.ranges):
@@ -97,7 +96,7 @@ class BatchRange:
 
 
 def positions(connection: Connection, sink: str) -> dict[Partition, LedgerPosition]:
-    """Everything that is stored for `sink`. A hint for where to read; only `advance` decides."""
+    """The stored positions of `sink`, as a hint where to read. Only `advance` decides about a write."""
     rows = connection.execute(
         "SELECT topic, partition, next_offset, topic_id, last_offset, last_fingerprint FROM onefold.ledger WHERE sink = %s",
         (sink,),
@@ -111,13 +110,13 @@ def positions(connection: Connection, sink: str) -> dict[Partition, LedgerPositi
 
 
 def landed(connection: Connection, batch: BatchRange) -> bool:
-    """Does the ledger already hold all of `batch`? Only a reason to skip the reading, never to write anything."""
+    """Whether all of `batch` is already written. A reason to skip reading, never a reason to write."""
     stored = positions(connection, batch.sink)
     return all(part.key in stored and stored[part.key].next_offset >= part.end for part in batch.ranges)
 
 
 def open_partition(connection: Connection, sink: str, key: Partition, start: int, topic_id: str, writer: str) -> None:
-    """A row for a partition that is new, unless another sink has made it already."""
+    """Insert a row for a new partition, unless another sink has already inserted the row."""
     connection.execute(
         "INSERT INTO onefold.ledger (sink, topic, partition, next_offset, topic_id, writer, updated_at)"
         " VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp()) ON CONFLICT DO NOTHING",
@@ -126,18 +125,18 @@ def open_partition(connection: Connection, sink: str, key: Partition, start: int
 
 
 def hold(connection: Connection, sink: str) -> None:
-    """Keep all positions of `sink` where they are until the end of the caller's transaction: who lands waits for it."""
-    # In the order in which a batch takes them.
+    """Lock all positions of `sink` until the end of the caller's transaction. Writing sinks wait for the end."""
+    # In the lock order of a batch.
     connection.execute("SELECT FROM onefold.ledger WHERE sink = %s ORDER BY topic, partition FOR UPDATE", (sink,))
 
 
 def forget(connection: Connection, sink: str) -> None:
-    """Forget what `sink` has landed, and could not land, inside the caller's transaction, which empties its tables."""
-    # Until the commit no sink moves a position, or makes one.
+    """Delete the positions, rejected records and history of `sink`, in the caller's transaction, which empties the tables."""
+    # Until the commit, no sink changes or inserts a position.
     connection.execute("LOCK TABLE onefold.ledger IN SHARE ROW EXCLUSIVE MODE")
     connection.execute("DELETE FROM onefold.ledger WHERE sink = %s", (sink,))
     connection.execute("DELETE FROM onefold.rejected WHERE sink = %s", (sink,))
-    # A sink of before did not make this one.
+    # An earlier version has not created this table.
     if connection.execute("SELECT to_regclass('onefold.batch')").fetchone() != (None,):
         connection.execute("DELETE FROM onefold.batch WHERE sink = %s", (sink,))
 
@@ -146,11 +145,11 @@ def advance(connection: Connection, batch: BatchRange) -> dict[Partition, int] |
     """The contiguous compare-and-swap of every partition of `batch`, inside the caller's transaction.
 
     Returns:
-        The start offsets: the offset per partition from which on the batch's records are new. Records below it were
-        landed by another sink and must be left out. None: all of it was landed already.
+        The start offsets: per partition, the offset of the first new record. Another sink has written the records below, and
+        the caller must leave them out. None: the whole batch is already written.
 
     Raises:
-        Rewind: the batch does not continue what is stored.
+        Rewind: the batch does not continue the stored positions.
     """
     stored = _lock(connection, batch)
     fresh = [part for part in batch.ranges if _continues(part, stored) and stored[part.key][0] < part.end]
@@ -161,14 +160,14 @@ def advance(connection: Connection, batch: BatchRange) -> dict[Partition, int] |
 
 
 def overlaps(batch: BatchRange, start_offsets: dict[Partition, int]) -> bool:
-    """Was a part of `batch` landed before?"""
+    """Whether a part of `batch` was written before."""
     return any(start_offsets[part.key] > part.start for part in batch.ranges)
 
 
 def _lock(connection: Connection, batch: BatchRange) -> dict[Partition, tuple[int, str]]:
-    """Lock the rows in one order for all sinks, so that two of them queue up instead of deadlocking, and read them.
+    """Lock and read the rows, in the same order in all sinks to avoid deadlocks.
 
-    A sink that waited here sees what the other one committed: this is the moment at which a race is decided.
+    After a wait, a sink reads the positions committed by the other sink. The lock thus decides a race between two sinks.
     """
     rows = connection.execute(
         "SELECT topic, partition, next_offset, topic_id FROM onefold.ledger"
@@ -200,7 +199,7 @@ def _continues(part: OffsetRange, stored: dict[Partition, tuple[int, str]]) -> b
 def _swap(
     connection: Connection, batch: BatchRange, ranges: list[OffsetRange], start_offsets: dict[Partition, int]
 ) -> None:
-    """UPDATE ... WHERE next_offset = what was stored: exactly one row for each range, or the transaction fails."""
+    """UPDATE ... WHERE next_offset = the position read before. The transaction fails unless each range updates one row."""
     last_records = [
         part.last_record if part.last_record and part.last_record.offset >= start_offsets[part.key] else None
         for part in ranges

@@ -1,7 +1,7 @@
-"""What the landing protocol needs of the world around it: the rows of a batch, the topics, and who runs its threads.
+"""The dependencies of the write protocol: the rows of a batch, the topics, and the scheduler of the threads.
 
-In production these are Spark (`spark/rows.py`), Kafka (`kafka/topics.py`) and threads (`threads.py`). A test may hand in
-others: then a landing runs without Spark, and every switch between two sinks is the test's own choice.
+In production these are Spark (`spark/rows.py`), Kafka (`kafka/topics.py`) and threads (`threads.py`). With implementations of a
+test, a write runs without Spark, and the test decides each switch between two sinks.
 """
 
 import zlib
@@ -16,32 +16,32 @@ from onefold.spark_sink.landing.ledger import LastRecord, Partition
 
 
 class BatchRows(Protocol):
-    """The records of one micro-batch, as rows to be staged (`spark/read.py` has their columns). Read when they are asked for."""
+    """The records of one micro-batch, as rows for the staging tables, read lazily. `spark/read.py` has the columns."""
 
     def held(self, offsets: int, reread: bool) -> AbstractContextManager[Self]:
-        """These rows while they are in use.
+        """Hold the rows for the duration of the block.
 
         Args:
-            offsets: how many the batch covers.
-            reread: the rows are read more than once, and Kafka only once.
+            offsets: the number of offsets in the batch.
+            reread: the caller reads the rows more than once, and Spark must read Kafka only once.
         """
 
     def within(self, spans: Mapping[Partition, range], offsets: int) -> Self:
-        """The rows made of the records whose `offset` lies in their partition's span, and of no partition without one.
+        """The rows of the records with an `offset` in the span of their partition. Partitions without a span have no rows.
 
         Args:
-            spans: of offsets.
-            offsets: how many offsets these are.
+            spans: the offsets by partition.
+            offsets: the number of offsets in all spans.
         """
 
     def only(self, records: Sequence[tuple[str, int, int]]) -> Self:
-        """The rows made of these records: topic, partition and `offset` of each."""
+        """The rows of the given records: topic, partition and `offset` of each."""
 
     def bytes(self) -> int:
-        """Of all lines of records. The rows of a reduction are few, and not among them."""
+        """The size of all record lines in bytes, without the few rows of reductions."""
 
     def reduced_places(self) -> pa.Table:
-        """The columns topic, partition, offset and at_ms of each record that a query reduces, and `reads`: its topic."""
+        """The columns topic, partition, offset and at_ms of each reduced record, and `reads` with its topic."""
 
     def to_arrow(self) -> pa.Table:
         """All rows, on the driver."""
@@ -49,7 +49,7 @@ class BatchRows(Protocol):
 
 @dataclass(frozen=True)
 class Reach:
-    """The offsets [start, end) that a partition's log holds, whether committed or not."""
+    """The offsets [start, end) in the log of a partition, including uncommitted records."""
 
     start: int
     end: int
@@ -57,7 +57,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class KafkaRecord:
-    """One record as Kafka holds it. `timestamp` in milliseconds since 1970; `headers`: their names."""
+    """One record of Kafka. `timestamp` is in milliseconds since 1970. `headers` has the names of the headers."""
 
     offset: int
     key: bytes | None
@@ -66,41 +66,41 @@ class KafkaRecord:
     headers: frozenset[str] = frozenset()
 
     def fingerprint(self) -> int:
-        """CRC-32 of key, value and the timestamp's decimal digits: the same as `read.FINGERPRINT` in Spark."""
+        """CRC-32 of the key, the value and the timestamp's decimal digits, equal to `read.FINGERPRINT` in Spark."""
         return zlib.crc32((self.key or b"") + (self.value or b"") + str(self.timestamp).encode())
 
 
 class Records(Protocol):
-    """Single records. Raises Retriable, with the reason, when Kafka does not answer."""
+    """Reads single records. Raises Retriable, with the reason, if Kafka does not respond."""
 
     def record_from(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
-        """The first record at `offset` or later; None when there is none."""
+        """The first record at `offset` or later. None: the partition has no such record."""
 
 
 class TopicInfo(Records, Protocol):
-    """What is asked of Kafka about topics. Every method raises Retriable, with the reason, when Kafka does not answer."""
+    """Queries to Kafka about topics. Every method raises Retriable, with the reason, if Kafka does not respond."""
 
     def ids(self, topics: list[str]) -> dict[str, str]:
-        """The ids of `topics`. Kafka gives a topic that is made anew under an old name another one."""
+        """The ids of `topics`. A recreated topic has a new id."""
 
     def reach(self, topics: list[str]) -> dict[Partition, Reach]:
-        """How far every partition of `topics` reaches."""
+        """The first and the end offset of every partition of `topics`."""
 
     def fingerprint_at(self, topic: str, partition: int, last: LastRecord) -> int | None:
-        """The fingerprint of the record at exactly `last.offset`; None when there is no record there."""
+        """The fingerprint of the record at exactly `last.offset`. None: no record has the offset."""
 
     def is_compacted(self, topic: str) -> bool:
-        """May Kafka remove single records of the topic, because a later one has the same key?"""
+        """Whether compaction may remove single records of the topic."""
 
 
 class Scheduler(Protocol):
-    """Runs what goes on side by side, and makes one wait for another."""
+    """Runs functions concurrently, and lets a caller wait for a condition."""
 
     def start(self, name: str, run: Callable[[], None]) -> None:
-        """Begin with `run`, beside the caller."""
+        """Start `run` concurrently with the caller."""
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Return when `condition` holds. Whoever makes it hold calls `changed`."""
+        """Return as soon as `condition` holds. Each change of a condition requires a call of `changed`."""
 
     def changed(self) -> None:
-        """Say that a condition may hold now for which somebody waits."""
+        """Make all waiting callers evaluate their conditions."""

@@ -1,11 +1,11 @@
-"""How long the stages of landing take, told to whoever listens: where a slow sink spends its time."""
+"""Measures the duration of each stage of a write, to locate the bottleneck of a slow sink."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from onefold.telemetry import STAGE_S, Telemetry
 
-# By the step that ends it. Reading has no step: it is no part of the transaction.
+# The stages by the step at the end of each stage. Reading has no step, because reading is not part of the transaction.
 _ENDED_BY = {
     "sink.after_cas": "claim",
     "sink.after_copy": "copy",
@@ -15,7 +15,7 @@ _ENDED_BY = {
 
 
 class Stages:
-    """Of one domain. `clock`: monotonic seconds. One thread reads, and one lands."""
+    """Reports the stage durations of one pipeline. `clock`: monotonic seconds. One thread reads, another thread writes."""
 
     def __init__(self, telemetry: Telemetry, domain: str, clock: Callable[[], float]) -> None:
         self._telemetry = telemetry
@@ -25,13 +25,13 @@ class Stages:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """What is done inside is the stage `read`: until the rows are staged, or on the driver."""
+        """Measure the block as the stage `read`, until the rows are on the driver."""
         since = self._clock()
         yield
         self._tell("read", since)
 
     def timed(self, step: Callable[[str], None]) -> Callable[[str], None]:
-        """`step`, which now also tells the stage that it ends. What `step` itself takes belongs to none."""
+        """Return `step` extended by the report of the stage's duration. The time inside `step` belongs to no stage."""
 
         def told(name: str) -> None:
             if name in _ENDED_BY:

@@ -1,4 +1,4 @@
-"""The lines of a batch on the way from the driver into temporary tables, next to the tables that they are merged into."""
+"""The lines of a batch on the driver, and the temporary tables for the merge into the target tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from onefold.spark_sink.contracts import REJECTED, Target
 from onefold.spark_sink.landing.ledger import Contents, LastRecord, Partition
 from onefold.spark_sink.postgres.connection import Connection, transaction
 
-# Sinks before decision 83 keep UNLOGGED tables here, and a session of such a sink holds an advisory lock on their number. A sink
-# that has ended leaves its tables behind.
+# Earlier versions of the sink have UNLOGGED staging tables in this schema, and hold an advisory lock with the tables' number.
+# After the end of such a sink, its tables remain.
 _DROP_OLD_STAGES = r"""
 DO $$
 DECLARE
@@ -30,13 +30,13 @@ BEGIN
 END
 $$
 """
-# The value of a record that is set aside, in the CSV that `spark.read` makes: the only cell in hex.
+# The value of a rejected record in the CSV of `spark.read`. No other cell is in hex.
 _DIGITS = 2 * (HEADER_BYTES - len(SINGLE_OBJECT))
 _HEADER = rf",\\x(?P<header>{SINGLE_OBJECT.hex().upper()}[0-9A-F]{{{_DIGITS}}})"
 
 
 class Opened(NamedTuple):
-    """A record that is set aside, whose value opens with such a header of Avro's single objects."""
+    """A rejected record with the `header` of its value in Avro's single-object encoding."""
 
     topic: str
     partition: int
@@ -46,7 +46,7 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True)
 class StagingTables:
-    """The temporary tables of one connection, which are empty outside of a transaction."""
+    """The temporary tables of one connection, empty outside of a transaction."""
 
     targets: Mapping[str, Target]
 
@@ -59,7 +59,7 @@ def open_stage(connection: Connection, targets: Mapping[str, Target]) -> Staging
     """Create the temporary tables for this connection."""
     stage = StagingTables(targets)
     with transaction(connection):
-        # Nothing here has to survive a crash of the server: the COMMIT waits for no standby.
+        # Temporary tables need not survive a crash of the server, so the COMMIT need not wait for a standby.
         connection.execute("SET LOCAL synchronous_commit = local")
         connection.execute(_DROP_OLD_STAGES)
         for name, target in targets.items():
@@ -75,7 +75,7 @@ def _definitions(target: Target) -> sql.Composable:
 
 
 def _copy(connection: Connection, table: sql.Identifier, target: Target, lines: pa.ChunkedArray) -> None:
-    """COPY lines that are CSV already: the Arrow buffers are the stream."""
+    """COPY lines of CSV from the Arrow buffers without conversion."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in target.columns)
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -84,7 +84,7 @@ def _copy(connection: Connection, table: sql.Identifier, target: Target, lines: 
 
 
 def bytes_of(lines: pa.Array) -> memoryview:
-    """The characters of a string array, one string after the other, without copying them."""
+    """The concatenated bytes of a string array, without copying."""
     _, offsets, data = lines.buffers()
     if data is None or len(lines) == 0:
         return memoryview(b"")
@@ -93,9 +93,9 @@ def bytes_of(lines: pa.Array) -> memoryview:
 
 
 def by(rows: pa.Table, column: str) -> dict[str, pa.Table]:
-    """The rows by their text in a column, without those that have none."""
+    """Group the rows by the text in a column, without rows of null."""
     names = pc.unique(rows[column]).to_pylist()
-    if len(names) == 1:  # the usual case of a pipeline with one table, and nothing to copy
+    if len(names) == 1:  # usual for a pipeline with one table; saves a copy of the rows
         return {name: rows for name in names if name is not None}
     return {name: rows.filter(pc.equal(rows[column], name)) for name in names if name is not None}
 
@@ -104,12 +104,12 @@ class Staged:
     """The lines of a batch, on the driver.
 
     Attributes:
-        targets: of the lines, sorted.
-        counts: the number of lines of each target.
-        bytes: of all lines.
+        targets: the targets with lines, sorted.
+        counts: the number of lines by target.
+        bytes: the size of all lines.
         rejected: the number of lines for REJECTED.
-        last_records: the last record of each partition.
-        contents: what is known of the records of each partition.
+        last_records: the last record by partition.
+        contents: the number of records and the oldest timestamp, by partition.
     """
 
     def __init__(self, stage: StagingTables, rows: pa.Table) -> None:
@@ -126,17 +126,17 @@ class Staged:
         self._look_at(rows)
 
     def _look_at(self, rows: pa.Table) -> None:
-        """Find the last record and the contents of each partition. One task reads a partition, in order."""
+        """Find the last record and the contents of each partition. One task reads a partition, so its rows are in order."""
         found = rows.group_by(["target", "topic", "partition"], use_threads=False).aggregate(
             [("offset", "count"), ("offset", "last"), ("fingerprint", "last"), ("at_ms", "min")]
         )
         for row in found.to_pylist():
             if row["offset_last"] is None:
-                continue  # rows of a reduction stand for the batch as a whole
+                continue  # rows of a reduction represent the whole batch
             key, last = (row["topic"], row["partition"]), LastRecord(row["offset_last"], row["fingerprint_last"])
             self.last_records[key] = max(last, self.last_records.get(key, last), key=lambda record: record.offset)
             before = self.contents.get(key, Contents(0, None))
-            # A row without a target stands for reduced records, whose number it does not have.
+            # A row without a target represents reduced records of unknown number.
             counted = before.records is not None and row["target"] is not None
             times = [at for at in (before.oldest_ms, row["at_ms_min"]) if at is not None]
             records = (before.records or 0) + row["offset_count"] if counted else None
@@ -152,7 +152,7 @@ class Staged:
         return sql.SQL("SELECT * FROM {}").format(self._stage.table(target))
 
     def set_aside(self) -> list[Opened]:
-        """Of the records for REJECTED those that are Avro single objects of some kind, in order of their places."""
+        """The rejected records with a header of Avro's single-object encoding, in order of topic, partition and offset."""
         if self._rejected is None:
             return []
         headers = pc.extract_regex(self._rejected["line"], _HEADER)

@@ -1,4 +1,4 @@
-"""The steps of a landing, in the order in which it takes them: where tests and failpoints stop it."""
+"""The steps of a batch's transaction, in order. Tests and failpoints stop the sink at these steps."""
 
 STEPS = (
     "sink.before_cas",

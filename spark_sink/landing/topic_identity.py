@@ -1,7 +1,7 @@
-"""Are these still the topics whose records Postgres holds? Asked at every start, before anything is read.
+"""Checks that the topics in Kafka are the source of the rows in Postgres, at every start before reading.
 
-Kafka itself says nothing when a topic was deleted and made anew, or when its log was cut and written again: offsets
-are just numbers, and readers go on in the middle of other data.
+Kafka reports no error after a topic was recreated, or after its log was truncated and written again. A reader would continue at
+the same offset with other data.
 """
 
 from onefold.error_codes import Code
@@ -15,13 +15,13 @@ from onefold.spark_sink.postgres.connection import Connection
 def recognise(
     connection: Connection, sink: str, writer: str, topics: TopicInfo, names: list[str]
 ) -> tuple[dict[Partition, int], dict[str, str]]:
-    """The next offset of every partition of the topics `names`, and their ids, after every check.
+    """Check the topics `names`, and return the next offset of every partition and the topic ids.
 
-    Partitions that are new get a row in the ledger.
+    New partitions get a row in the ledger.
 
     Raises:
-        Refused: a topic is not what it was, or a decision log has filled the tables.
-        Retriable: Kafka does not answer, or a topic is not there.
+        Refused: a topic has changed, or a decision log has filled the tables.
+        Retriable: Kafka does not respond, or a topic is missing.
     """
     stored = _positions(connection, sink)
     ids = topics.ids(names)
@@ -36,12 +36,12 @@ def recognise(
 
 
 def same_topics(topics: TopicInfo, ids: dict[str, str]) -> None:
-    """Asked after a batch was read and before it is landed.
+    """Check the topic ids after reading a batch and before its transaction.
 
-    An id never comes back: when it is still the old one now, every record of the batch came from the old topic.
+    Kafka never reuses an id. If the id is unchanged, every record of the batch came from the same topic.
 
     Raises:
-        Refused: it is another one.
+        Refused: a topic has another id.
     """
     for topic, topic_id in topics.ids(sorted(ids)).items():
         if topic_id != ids[topic]:
@@ -49,8 +49,11 @@ def same_topics(topics: TopicInfo, ids: dict[str, str]) -> None:
 
 
 def _positions(connection: Connection, sink: str) -> dict[Partition, LedgerPosition]:
-    """Read the positions of the output topics. An earlier Onefold could fill tables from the decision log, whose offsets do not
-    compare with those of output topics: `Refused`.
+    """Read the positions of the output topics.
+
+    Raises:
+        Refused: an earlier Onefold has filled the tables from the decision log. Its offsets are not comparable with the output
+            topics' offsets.
     """
     stored = ledger.positions(connection, sink)
     log = f"{sink}.decisions"
@@ -85,7 +88,7 @@ def _check(key: Partition, position: LedgerPosition, topic_id: str, reach: Reach
 
 
 def _check_last(name: str, key: Partition, position: LedgerPosition, reach: Reach, topics: TopicInfo) -> None:
-    """The last record landed must still be there, unless retention or compaction may have removed it."""
+    """Check the last written record. The record must exist, unless retention or compaction may have removed the record."""
     last = position.last_record
     if last is None or last.offset < reach.start:
         return

@@ -1,1 +1,1 @@
-"""The connection to Postgres, and its migrations."""
+"""The sink's connections to Postgres, and the migrations."""

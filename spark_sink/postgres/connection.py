@@ -1,4 +1,4 @@
-"""The sink's one door to Postgres: a connection that cannot hang for ever, and a commit that cannot lie."""
+"""The sink's connections to Postgres, with time limits for statements, and transactions with a verified COMMIT."""
 
 import threading
 from collections.abc import Iterator
@@ -12,21 +12,20 @@ from onefold.postgres import Held, WatchedSession
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# A frozen sink (SIGSTOP, a stalled virtual machine) may hold the ledger's row locks. These bound how long a concurrent sink
-# waits: the server ends the frozen one's session after 15 s of idling inside a transaction, well before the other sink's
-# own 20 s of patience for a lock are over. No statement of ours needs two minutes; one that does hangs.
+# A paused sink (SIGSTOP, a stalled virtual machine) may hold row locks of the ledger. The server ends an idle session inside a
+# transaction before the lock timeout of a concurrent sink. No statement of the sink normally takes two minutes.
 _SETTINGS = {
     "idle_in_transaction_session_timeout": "15s",
     "lock_timeout": "20s",
     "statement_timeout": "120s",
-    # A merge sorts a batch, which by default goes through files. 400,000 rows of a usual width take about as much as this.
+    # With less memory, a merge would sort a full batch in temporary files.
     "work_mem": "64MB",
-    # Of temporary tables, the staged rows; memory that is taken only as it is needed.
+    # For the temporary staging tables. The server allocates the memory only on use.
     "temp_buffers": "64MB",
-    # To compile a merge takes longer than it saves, and by default Postgres compiles every large one anew.
+    # The compilation of a merge takes longer than the execution time saved.
     "jit": "off",
 }
-# Before the server ends a session that idles in a transaction.
+# Below idle_in_transaction_session_timeout.
 _ASK_EVERY_S = 5.0
 
 
@@ -38,12 +37,12 @@ def connect(
     patience_s: float = postgres.PATIENCE_S,
     held: Held | None = None,
 ) -> WatchedSession:
-    """A connection in autocommit mode, whose transactions are opened by `transaction` alone. `service` and `writer` are what
-    the server's own views show it as. `patience_s`, `held`: see `onefold.postgres.WatchedSession`.
+    """Open a connection in autocommit mode. Only `transaction` opens transactions. The application name has `service` and
+    `writer`. `patience_s`, `held`: see `onefold.postgres.WatchedSession`.
 
     Raises:
-        onefold.postgres.Unfit: the database cannot be used.
-        psycopg.OperationalError: Postgres does not answer.
+        onefold.postgres.Unfit: the database is not usable.
+        psycopg.OperationalError: Postgres does not respond.
     """
     return postgres.connect(
         dsn,
@@ -56,11 +55,11 @@ def connect(
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """BEGIN ... COMMIT, or ROLLBACK when the block raises.
+    """Run the block between BEGIN and COMMIT, or ROLLBACK if the block raises.
 
-    The answer to COMMIT is checked: on a failed transaction Postgres answers ROLLBACK, politely and without an error.
-    An exception out of COMMIT itself means that nobody here knows the outcome; whoever goes on must go through the
-    ledger's compare-and-swap, which knows.
+    The function checks the response to COMMIT, because Postgres responds to the COMMIT of a failed transaction with ROLLBACK
+    and no error. After an exception from COMMIT itself, the outcome is unknown. The caller must then enter the ledger's
+    compare-and-swap, which detects a committed transaction.
     """
     connection.execute("BEGIN")
     try:
@@ -76,13 +75,13 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def awake(connection: Connection) -> Iterator[None]:
-    """Keep the session from idling inside its transaction: a job of Spark may wait behind those of other pipelines. A paused
-    process asks nothing: its session ends in time.
+    """Keep the session active inside its transaction, because a Spark job may wait for jobs of other pipelines. A paused
+    process sends no statement, so the server ends its session.
     """
     done = threading.Event()
 
     def ask() -> None:
-        with suppress(psycopg.Error):  # the next statement raises the error too
+        with suppress(psycopg.Error):  # the caller's next statement also raises the error
             while not done.wait(_ASK_EVERY_S):
                 connection.execute("SELECT 1")
 

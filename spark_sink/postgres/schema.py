@@ -1,7 +1,7 @@
-"""Migrations: sql/schema/<pipeline>.<anything>.sql in order of name, each applied once, each in its own transaction.
+"""Migrations: the files sql/schema/<pipeline>.<any name>.sql in order of name, each applied once, each in its own transaction.
 
-A pipeline's files are its own: two pipelines may number theirs as they like. ENGINE is the name under which the engine has
-its files, which are applied before those of any pipeline.
+The order of a pipeline's files is independent of other pipelines. The engine's files have the prefix ENGINE. The sink applies
+the engine's files before the files of a pipeline.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from onefold.spark_sink.postgres.schema_files import files
 
 ENGINE = "onefold"
 
-# The version of the engine's tables that this sink knows; onefold.version holds the database's. An engine's file that
-# raises that one raises this one too. A database has version 2 if an earlier sink has filled tables from a decision log.
+# The newest supported version of the engine's tables. The version of a database is in onefold.version. An engine's file that
+# raises the database's version requires a new number here. Version 2: an earlier sink has filled tables from a decision log.
 KNOWN_VERSION = 2
 
-# Any number will do, as long as every sink takes the same one: those of 0.1.0 do.
+# An arbitrary number, the same in all versions since 0.1.0.
 _MIGRATION_LOCK = 7_316_421_001
 
-# onefold.migration, 0.1.0's bookkeeping by bare file names, stays as it is: with it 0.1.0 can be started again.
+# The table onefold.migration, written by 0.1.0, stays unchanged, because a downgrade to 0.1.0 needs the table.
 _BOOKKEEPING = """
 CREATE SCHEMA IF NOT EXISTS onefold;
 CREATE TABLE IF NOT EXISTS onefold.applied (
@@ -38,14 +38,14 @@ CREATE TABLE IF NOT EXISTS onefold.applied (
 
 
 def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:
-    """Apply what is new of `pipeline` under `sql_root`/schema and return those file names. If nothing is new, this only reads.
+    """Apply the new files of `pipeline` in `sql_root`/schema, and return their names. Without new files, only read.
 
-    Safe to call from several processes at once: an advisory lock lets one work and the others find it done. A file that
-    0.1.0 applied under another name is known by its checksum and not applied again.
+    Several processes may call this function at the same time, because an advisory lock admits one process at a time. A file
+    applied by 0.1.0 under another name is recognized by its checksum, and not applied again.
 
     Raises:
-        Refused: a newer Onefold has changed the engine's tables, or the role may not make what is missing.
-        Misconfigured: a file changed after it was applied, or has no pipeline's name.
+        Refused: a newer Onefold has changed the engine's tables, or the role has no right to create a missing table.
+        Misconfigured: a file has changed since its application, or the name of a file has no pipeline.
         psycopg.Error: Postgres or the SQL fails.
     """
     connection = connect(dsn, "migrate")
@@ -70,7 +70,7 @@ def migrate(dsn: str, pipeline: str, sql_root: Path) -> list[str]:
 
 
 def _applied(connection: Connection, pipeline: str) -> dict[str, str]:
-    """The checksums of the files that were applied, by name."""
+    """The checksums of the applied files, by name."""
     asked = "SELECT file, sha256 FROM onefold.applied WHERE pipeline = %s"
     return dict(connection.execute(asked, (pipeline,)).fetchall())
 
@@ -92,7 +92,7 @@ def _check_version(connection: Connection) -> None:
 
 
 def _take_over(connection: Connection, pipeline: str, found: list[Path]) -> None:
-    """Enter what 0.1.0 has applied, whatever the file was called then."""
+    """Copy the entries of files applied by 0.1.0 into onefold.applied. The checksum identifies a file."""
     if not _exists(connection, "onefold.migration"):
         return
     for path in found:

@@ -1,4 +1,4 @@
-"""The schema files of a pipeline. No Postgres client is imported here: `onefold check` has none."""
+"""The schema files of a pipeline. This module imports no Postgres client, because `onefold check` runs without a client."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ def files(pipeline: str, sql_root: Path) -> list[Path]:
     """The schema files of the pipeline, in order.
 
     Raises:
-        Misconfigured: a file's name does not say whose it is: it would silently never be applied.
+        Misconfigured: the name of a file has no pipeline, so no pipeline would apply the file.
     """
     found = sorted((sql_root / "schema").glob("*.sql"))
     for path in found:

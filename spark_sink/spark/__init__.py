@@ -1,1 +1,1 @@
-"""What needs Spark: the session, a streaming query for each pipeline, decoding, reductions, and the rows of a batch."""
+"""The sink's use of Spark: the session, a streaming query for each pipeline, decoding, reductions, and the rows of a batch."""

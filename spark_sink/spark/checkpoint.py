@@ -1,7 +1,7 @@
-"""Spark's checkpoint: a scratch pad. Each start gets a fresh one, and losing it costs nothing but that start.
+"""Spark's checkpoint, as a temporary folder. Each start gets a new checkpoint. A lost checkpoint only costs a restart.
 
-Only one thing is ever read from it: the exact end offsets of the batch at hand, which Spark writes down before it
-hands the batch over. The rows themselves cannot tell: transaction markers and aborted records take offsets too.
+The sink only reads the exact end offsets of a batch, which Spark writes before handing the batch over. The rows do not have the
+end offsets, because transaction markers and aborted records also take offsets.
 """
 
 import json
@@ -15,12 +15,14 @@ from onefold.error_codes import Code
 from onefold.spark_sink.errors import Rewind
 from onefold.spark_sink.landing.ledger import Partition
 
-_MEMORY = Path("/dev") / "shm"  # where Linux keeps a file system in memory
+_MEMORY = Path("/dev") / "shm"  # Linux's file system in memory
 
 
 def scratch(root: Path) -> Path:
-    """A folder in memory that stands for `root`, where there is one: nothing in it has to survive, so no disk has to
-    be waited for. Otherwise `root` itself, also where the folder could be somebody else's: all users write there."""
+    """Return a folder in memory in place of `root`, because no file must survive, and memory avoids waits for the disk.
+
+    Returns `root` without a file system in memory, or if the folder may belong to another user, because all users write there.
+    """
     ours = _MEMORY / f"onefold-{os.geteuid()}"
     try:
         ours.mkdir(mode=0o700, exist_ok=True)
@@ -34,7 +36,7 @@ def scratch(root: Path) -> Path:
 
 
 def fresh(root: Path, writer: str, name: str) -> Path:
-    """A new folder for a start of `name` in this process. Those of dead processes of `writer` are removed."""
+    """Create a folder for a start of `name` in this process. Removes the folders of ended processes of `writer`."""
     for home in root.glob(f"{writer}.*"):
         if not _alive(home.name.rpartition(".")[2]):
             shutil.rmtree(home, ignore_errors=True)
@@ -44,9 +46,9 @@ def fresh(root: Path, writer: str, name: str) -> Path:
 
 
 def ends(path: Path, batch_id: int) -> dict[Partition, int]:
-    """The end offset of every partition in batch `batch_id`. Raises Rewind when Spark's note is gone or garbled."""
+    """Return the end offset of every partition in batch `batch_id`. Raises Rewind if Spark's file is missing or corrupted."""
     try:
-        # a version line, a line about the batch, and one line of JSON for our one source
+        # a line with the version, a line about the batch, and a line of JSON for the source
         source = json.loads((path / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[2])
         return {
             (topic, int(partition)): int(offset)
@@ -64,6 +66,6 @@ def _alive(pid: str) -> bool:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, ValueError):  # somebody else's process, or no name of ours: not ours to remove
+    except (PermissionError, ValueError):  # another user's process, or another kind of folder: do not remove
         return True
     return True

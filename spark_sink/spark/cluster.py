@@ -1,4 +1,4 @@
-"""The Spark cluster of the sink: whether it has executors, and a new session where the cluster has lost the application."""
+"""The Spark cluster of the sink. Checks for executors, and starts a new session after the cluster has lost the application."""
 
 import socket
 import time
@@ -18,22 +18,22 @@ from onefold.telemetry import EXECUTORS, Telemetry
 
 log = structlog.get_logger()
 
-# An executor that ends is replaced within seconds, and a free worker starts one as fast.
+# A cluster normally starts or replaces an executor within seconds.
 NONE_FOR_S = 30.0
 _LOOK_EVERY_S = 2.0
 _MASTER_ANSWERS_S = 2.0
 
 
 class Cluster:
-    """The session of the sink, and the executors that it has.
+    """The Spark session of the sink, and the session's executors.
 
-    A standalone master that was started again without its state does not know the application, and has the workers end the
-    executors. Then only a new session gets others.
+    A standalone master restarted without its state has lost the application, and makes the workers end the executors. Only a
+    new session gets new executors.
 
     Args:
         start: starts a session. Raises Misconfigured or Retriable.
-        master: where the session runs; a local one, if `spark-submit` will say it.
-        patience_s: how long the sink waits for executors.
+        master: the session's master; a local master until `spark-submit` provides the address.
+        patience_s: the maximum time in seconds without executors.
         clock: monotonic seconds.
     """
 
@@ -56,17 +56,17 @@ class Cluster:
         self._why = ""
 
     def session(self) -> SparkSession:
-        """The session. Raises Retriable while there is none."""
+        """Return the session. Raises Retriable without a session."""
         if self._session is None:
             raise Retriable(Code.NO_EXECUTORS, self._why or f"the Spark master {self._master} has not answered yet")
         return self._session
 
     def trouble(self) -> str:
-        """Why no task runs; "" as long as executors are there, or may still come.
+        """Return the reason why no task can run. "": executors exist, or may still start.
 
         Raises:
             Misconfigured: Spark does not start.
-            Retriable: that has been so for `patience_s`.
+            Retriable: the sink has had no executors for `patience_s`.
         """
         now = self._clock()
         if now < self._look_at:
@@ -95,7 +95,7 @@ class Cluster:
             return sentence(error)
         self._session, self._master = session, session.sparkContext.master or self._master
         now = self._clock()
-        if not self._has_started:  # until now it had no session that could have executors
+        if not self._has_started:  # the time without executors starts with the first session
             self._had_at = now
         self._has_started, self._had_any = True, False
         return ""
@@ -103,15 +103,15 @@ class Cluster:
     def _without_executors(self, session: SparkSession, now: float) -> str:
         executors = self._executors(session)
         self._telemetry.put(EXECUTORS, executors)
-        with suppress(Py4JError):  # the driver's JVM has ended, and a query says so
+        with suppress(Py4JError):  # the driver's JVM has ended; a query reports the error
             if executors or _idles(session):
                 self._had_at, self._had_any = now, True
         if now - self._had_at < NONE_FOR_S:
             return ""
         silent = self._silent_master()
-        # A session that never had any may have slow workers: another one would wait as long again.
+        # A session without any executors so far may have slow workers. A new session would wait as long again.
         if hosts(self._master) and not silent and self._had_any:
-            with suppress(PySparkException, Py4JError):  # the session is of no use, however it ends
+            with suppress(PySparkException, Py4JError):  # the session is useless in any case
                 session.stop()
             self._session = None
             silent = self._start()
@@ -137,7 +137,7 @@ class Cluster:
 
 
 def _idles(session: SparkSession) -> bool:
-    """Whether Spark has given its executors back, because there is no work."""
+    """Whether Spark may have released its executors because no job runs (dynamic allocation)."""
     context = session.sparkContext
     dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
     return dynamic and not context.statusTracker().getActiveJobsIds()

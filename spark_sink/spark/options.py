@@ -1,4 +1,4 @@
-"""The settings of Spark and its JVMs: what the user may set, and the defaults of the rest. Nothing here imports PySpark."""
+"""The settings of Spark and its JVMs: the user's settings and the defaults. The module does not import PySpark."""
 
 import ipaddress
 import os
@@ -13,15 +13,15 @@ from onefold import jvm
 from onefold.error_codes import Code
 from onefold.processor.core.errors import Misconfigured
 
-#: In the folder that Spark works in. For a developer: what matters to a user the sink says itself, in one sentence each.
+#: Spark's log file in the scratch folder, for developers. The sink itself reports errors to the user, in one sentence each.
 LOG = "spark.log"
-# Of each of that many files. A query that fails at every start writes stack traces all day.
+# The maximum size of each log file. A query that fails at every start repeatedly writes stack traces.
 _LOG_BYTES = 10_000_000
 _LOG_FILES = 3
 
 
 def _log4j(log: Path) -> str:
-    """The configuration of log4j: bounded files. A path may have in it what log4j takes for a variable, or for a pattern."""
+    """The configuration of log4j with files of limited size. Escapes variables and patterns of log4j in the path."""
     path = str(log).replace("${", "$${")
     return jvm.as_properties(
         {
@@ -30,7 +30,7 @@ def _log4j(log: Path) -> str:
             "appender.file.type": "RollingFile",
             "appender.file.name": "file",
             "appender.file.fileName": path,
-            # Variables are looked for once more when a file is full.
+            # log4j resolves variables again when a file is full.
             "appender.file.filePattern": path.replace("$${", "$$${").replace("%", "%%") + ".%i",
             "appender.file.append": "false",
             "appender.file.layout.type": "PatternLayout",
@@ -45,13 +45,13 @@ def _log4j(log: Path) -> str:
     )
 
 
-#: As many tasks at once as this machine has cores.
+#: The local master with one concurrent task per core.
 LOCAL = "local[*]"
-# With the number of cores, and of failures that a task may have.
+# With the number of cores, and the maximum number of failures of a task.
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?")
 _PLACE = r"[^/\s,]+:\d{1,5}"
 _MASTER = re.compile(rf"{_LOCAL.pattern}|spark://{_PLACE}(,{_PLACE})*|k8s://\S+|yarn")
-# Texts of numbers and times, and what a query of sql/reduce means, depend on these.
+# The texts of numbers and times, and the meaning of a query in sql/reduce, depend on these settings.
 _OWN = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -62,43 +62,43 @@ _OWN = {
     "spark.api.mode": "classic",  # Spark Connect has no foreachBatch in the client's process
 }
 _OWN_BEGIN = ("spark.sql.legacy.", "spark.remote")
-_SECRET = re.compile("(?i)secret|password|token|access[.]?key")  # as Spark has it in spark.redaction.regex
+_SECRET = re.compile("(?i)secret|password|token|access[.]?key")  # equal to Spark's spark.redaction.regex
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption")
 
 _SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # a batch that is kept is read a few times and gone: to find out how it could be packed costs more than to write it
+    # Spark reads a held batch only a few times, so compression costs more than the larger size.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and what is left of a batch by then is small
-    # what is known after a shuffle changes nothing about plans this small, and to look costs time in every batch
-    # (docs/decisions/batches-and-limits.md)
+    "spark.sql.shuffle.partitions": "1",  # only reductions shuffle, and the data of a shuffle is small
+    # Adaptive execution does not change such small plans, and costs time in every batch
+    # (docs/decisions/batches-and-limits.md).
     "spark.sql.adaptive.enabled": "false",
-    # a line may have some MB, and a buffer holds no more than 2 GB
+    # A line may have several MB, and a buffer is limited to 2 GB.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
-    # how long an idle query waits before it asks Kafka again: by default an idle sink takes much more of a core
+    # The interval of an idle query's requests to Kafka. With the default, an idle sink uses much more of a core.
     "spark.sql.streaming.pollingDelay": "50ms",
-    # Spark waits for ever by default, and a query is also stopped to be started again. What takes longest is a batch that
-    # waits for Kafka (read.py).
+    # The default is no limit, but a restart also stops the query. The longest wait is a batch waiting for Kafka (read.py).
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.streaming.minBatchesToRetain": "5",
-    # The checkpoint is a scratch pad: no checksum file beside each file, and no link to be looked for. Hadoop asks the
-    # shell about links, by a process of its own, three for each file that Spark's default manager writes.
+    # The checkpoint is temporary, and needs no checksum files. Spark's default manager also makes Hadoop start processes to
+    # check each file for symbolic links.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
-# The parallel collector needs the least processor time, and takes none of it beside the work (docs/decisions/jvm-settings.md).
+# The parallel collector needs the least processor time, and does not run concurrently with the work
+# (docs/decisions/jvm-settings.md).
 JVM = ("-XX:+UseParallelGC",)
 
-# Then no other host reaches a port of the driver.
+# For a local master: no other host can reach a port of the driver.
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _ON_OTHERS = {
     "spark.executor.defaultJavaOptions": " ".join(JVM),
-    "spark.executor.userClassPathFirst": "true",  # `spark.jars` would else stand behind Spark's own jars
+    "spark.executor.userClassPathFirst": "true",  # otherwise Spark's own jars precede `spark.jars`
 }
 
 
@@ -108,7 +108,7 @@ class SparkSettings:
 
     Attributes:
         options: settings by Spark's names.
-        submitted: whether `spark-submit` runs the sink: its master, its settings and its class path hold.
+        submitted: whether `spark-submit` runs the sink; its master, settings and class path then take precedence.
     """
 
     master: str = LOCAL
@@ -117,7 +117,7 @@ class SparkSettings:
 
 
 def check_master(master: str) -> None:
-    """Raises Misconfigured if no master has such an address."""
+    """Raise Misconfigured if `master` is not a master's address."""
     if not _MASTER.fullmatch(master):
         raise Misconfigured(
             Code.SETTING_WRONG,
@@ -126,7 +126,7 @@ def check_master(master: str) -> None:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Raises Misconfigured with the name of a setting that cannot be set."""
+    """Raise Misconfigured, with the name of the setting, if the user must not set one of the settings."""
     for name in sorted(given):
         if not name.startswith("spark."):
             raise Misconfigured(Code.SETTING_WRONG, f"{name!r} is no setting of Spark: their names begin with spark.")
@@ -137,7 +137,7 @@ def check_options(given: Mapping[str, str]) -> None:
 
 
 def check_submitted(found: Mapping[str, str]) -> None:
-    """Raises Misconfigured if `spark-submit`, or its spark-defaults.conf, changes what the rows would be."""
+    """Raise Misconfigured if `spark-submit`, or its spark-defaults.conf, has a setting that would change the rows."""
     for name, value in sorted(found.items()):
         if name.startswith(_OWN_BEGIN) or _OWN.get(name, value).lower() != value.lower():
             own = f"leave it out or set {_OWN[name]}" if name in _OWN else "leave it out"
@@ -150,18 +150,18 @@ def is_local(master: str) -> bool:
 
 
 def is_secret(text: str) -> bool:
-    """Whether a setting of that name holds a secret. Of a value: whether it names one, as options of a JVM may."""
+    """Whether the setting named `text` is a secret. For a value, such as JVM options: whether the value has a secret's name."""
     return _SECRET.search(text) is not None
 
 
 def hosts(master: str) -> list[tuple[str, int]]:
-    """The hosts and ports of a standalone master; several if it has standbys. [] for every other master."""
+    """The hosts and ports of a standalone master and its standbys. [] for other kinds of masters."""
     places = master.removeprefix("spark://").split(",") if master.startswith("spark://") else []
     return [(host.strip("[]"), int(port)) for host, _, port in (place.rpartition(":") for place in places)]
 
 
 def unprotected(found: Mapping[str, str]) -> str:
-    """A warning if executors on other hosts are trusted without a secret, or read by everybody on the way; else ""."""
+    """A warning if connections to executors on other hosts lack authentication or encryption, else ""."""
     master, on = found["spark.master"], {name for name, value in found.items() if value.lower() == "true"}
     if is_local(master) or (hosts(master) and all(_is_loopback(host) for host, _ in hosts(master))):
         return ""
@@ -185,11 +185,15 @@ def _is_loopback(host: str) -> bool:
 def options(
     jars: Sequence[Path], scratch: Path, flags: Sequence[str] = (), wanted: SparkSettings | None = None
 ) -> dict[str, str]:
-    """Spark's settings by name. `jars` are the Kafka connector and its needs, `scratch` a writable folder, `flags` more options
-    of the JVM.
+    """Return Spark's settings by name, and prepare the scratch folder.
+
+    Args:
+        jars: the Kafka connector and its dependencies.
+        scratch: a writable folder.
+        flags: further options of the JVM.
 
     Raises:
-        Misconfigured: Spark cannot work in a folder of that name.
+        Misconfigured: the path of a folder has a comma, which Spark does not support.
     """
     wanted = wanted or SparkSettings()
     if "," in str(scratch):
@@ -199,14 +203,14 @@ def options(
             "has no comma in its path",
         )
     log4j = scratch / "log4j2.properties"
-    if log4j.exists():  # else the folder is somebody else's so far
-        shutil.rmtree(scratch / "tmp", ignore_errors=True)  # a JVM that was killed has left its libraries there
+    if log4j.exists():  # otherwise the folder may belong to another program
+        shutil.rmtree(scratch / "tmp", ignore_errors=True)  # may have libraries of a killed JVM
     scratch.mkdir(parents=True, exist_ok=True)
     log4j.write_text(_log4j(scratch / LOG), encoding="ascii")
     driver = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *JVM]
     return {
         "spark.app.name": "onefold",
-        # Spark puts options of the user behind these.
+        # Spark appends the user's options.
         "spark.driver.defaultJavaOptions": " ".join(
             [*driver, *map(shlex.quote, [*jvm.temporary(scratch / "tmp"), *flags])]
         ),
@@ -221,8 +225,8 @@ def options(
 
 
 def _class_paths(jars: Sequence[Path], wanted: SparkSettings) -> dict[str, str]:
-    """The connector in front of Spark's own jars, whose lz4-java has a known hole (CVE-2025-12183), and what the user adds.
-    Executors on other hosts fetch it from the driver.
+    """The class paths: the connector, and the user's additions. The connector precedes Spark's own jars, because Spark's
+    lz4-java has a vulnerability (CVE-2025-12183). Executors on other hosts load the connector from the driver.
     """
     names = {"spark.driver.extraClassPath": os.pathsep}
     if not is_local(wanted.master):

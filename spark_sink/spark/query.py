@@ -1,9 +1,9 @@
-"""The streaming query of one domain: it starts from the positions in Postgres, as often as necessary.
+"""The streaming query of one pipeline. Every start begins at the positions in Postgres.
 
-There is one recovery for everything that can go wrong with a batch, from a failed task to a lost COMMIT answer to a
-deleted checkpoint: end the query, and start it again from what Postgres says. The batch that was under way has
-happened or has not; the compare-and-swap finds out. Only a transaction that failed by itself, as in a deadlock, is tried
-once more before that (`batches`), by the same compare-and-swap.
+After every failure of a batch, for example a failed task, a lost response to COMMIT, or a deleted checkpoint, the supervisor
+restarts the query from the positions in Postgres. The compare-and-swap detects whether the interrupted batch was committed.
+Only after a transient failure of the transaction, for example a deadlock, `batches` first retries once with the same
+compare-and-swap.
 """
 
 from collections.abc import Callable
@@ -39,17 +39,17 @@ from onefold.spark_sink.spark.rows import SparkRows
 from onefold.spark_sink.threads import Threads
 from onefold.telemetry import QUERY_STARTS
 
-# The supervisor waits for the answer, and keeps the status fresh.
+# Short, because the supervisor waits for the response and must update the status.
 _AUDIT_S = 2.0
 
 
 class SinkQuery:
-    """Start it; ask for its `failure` now and then; start it again.
+    """A streaming query with its connections. The supervisor checks `failure` at intervals, and restarts a failed query.
 
     Args:
-        spark: gives the session; raises Retriable while there is none. A query fails when its session is no longer that one.
-        topics: the sink's, not closed here.
-        renewed: gives the plan with the logins that count now, at each start.
+        spark: returns the session. Raises Retriable without a session. A query fails after the change of the session.
+        topics: shared with other queries; the query does not close them.
+        renewed: called at each start; returns the plan with the current logins.
     """
 
     def __init__(
@@ -70,26 +70,26 @@ class SinkQuery:
 
     @property
     def name(self) -> str:
-        """The domain."""
+        """The pipeline."""
         return self._plan.domain.name
 
     @property
     def landed(self) -> int:
-        """How many offsets this query has landed since its last start."""
+        """The number of offsets written since the last start."""
         return self._batches.landed if self._batches else 0
 
     @property
     def reached(self) -> dict[Partition, int]:
-        """Up to which offset of each partition everything has landed; {} before the first start."""
+        """The offset per partition below which all records are written. {} before the first start."""
         return self._batches.reached if self._batches else {}
 
     @property
     def reads(self) -> list[str]:
-        """The topics that it lands."""
+        """The output topics of the query."""
         return self._plan.reads
 
     def start(self) -> None:
-        """Begin where Postgres says. Raises Retriable, Refused or Misconfigured, with nothing new left running."""
+        """Start from the positions in Postgres. Raises Retriable, Refused or Misconfigured after closing new connections."""
         try:
             self.stop()
         except (PySparkException, Py4JError) as error:
@@ -116,7 +116,7 @@ class SinkQuery:
             raise Retriable(Code.SPARK_QUERY, f"Spark cannot read the topics: {sentence(error)}") from error
 
     def failure(self) -> BaseException | None:
-        """Why nothing further lands: the query has ended, or will; None while it is healthy."""
+        """The error that has ended, or will end, the query. None: the query is healthy."""
         if self._query is None or self._batches is None:
             return Retriable(Code.SPARK_QUERY, "not started yet")
         try:
@@ -124,16 +124,16 @@ class SinkQuery:
                 return Retriable(Code.SPARK_QUERY, "Spark has a new session")
         except Retriable as error:
             return error
-        active = self._query.isActive  # asked first: whatever ends it is noted before
-        # our own error first: Spark's is a wrapper around it, and of one in landing it hears only at the next batch
+        active = self._query.isActive  # Read first: the batches record an error before the query ends.
+        # The batches' error is first: Spark's error only wraps it, and Spark receives a write error only at the next batch.
         if self._batches.failure is not None or active:
             return self._batches.failure
         return self._query.exception() or Retriable(Code.SPARK_QUERY, "Spark ended the query")
 
     def displaced(self) -> Rewind | None:
-        """Why the query must go back although no batch came to notice it: Postgres holds less than it has landed.
+        """The error if a position in Postgres is below the written offsets, else None.
 
-        That is how a restored backup looks while the topics are quiet.
+        While the topics are idle, no batch detects a restored backup.
         """
         if self._batches is None:
             return None
@@ -151,8 +151,10 @@ class SinkQuery:
         return None
 
     def stop(self) -> None:
-        """End the query and let go of what it held. A batch that is being landed is rolled back, whatever ended the query:
-        it is landed at the next start. What was staged beside it is lost."""
+        """End the query and close its connections.
+
+        Closing the connections rolls back the batch in progress and its staged rows. The next start reads the batch again.
+        """
         self._held.close()
         try:
             if self._query is not None:
@@ -164,7 +166,7 @@ class SinkQuery:
 
     def _begin(self, held: ExitStack) -> None:
         plan, spark = self._plan, self._spark()
-        # closing, not `with connection`: that would commit what a batch has done so far, were it under way
+        # `closing` instead of `with connection`, which would commit the unfinished transaction of a batch
         said = partial(plan.held, self.name)
         connection = held.enter_context(closing(connect(plan.postgres_dsn, plan.writer, held=said)))
         if not pipeline_lock.share(connection, self.name):
@@ -188,11 +190,11 @@ class SinkQuery:
         )
 
         def on_batch(batch: DataFrame, batch_id: int) -> None:
-            # A cluster may have more executors now.
+            # The number of executors of a cluster may have changed.
             rows = SparkRows(plan, batch, reducer, context.defaultParallelism, one_task)
             batches.on_batch(rows, batch_id)
 
-        # The outcome of a COMMIT is known from its answer alone: one that waits for a standby is waited for.
+        # Only the response to COMMIT gives the outcome, so the sink waits without a limit for a COMMIT blocked by a standby.
         connection.patience_s = reader.patience_s = None
         every = f"{round(plan.interval_s * 1000)} milliseconds"
         writer = lines.writeStream.foreachBatch(on_batch).trigger(processingTime=every)
@@ -202,11 +204,11 @@ class SinkQuery:
 
 
 def _rehearse(connection: Connection, stage: StagingTables) -> None:
-    """Run every merge on an empty stage: a mistake in one is found now, and by name."""
+    """Run every merge on empty staging tables, to detect a faulty merge at the start, and report the file."""
     for name, target in stage.targets.items():
         connection.execute("BEGIN")
         try:
-            # in brackets, as `land` has it: before PostgreSQL 16 that takes an alias
+            # in brackets, as in `land`; before PostgreSQL 16, a subquery in FROM needs an alias
             connection.execute(merge(target, sql.SQL("(SELECT * FROM {})").format(stage.table(name))))
         except psycopg.Error as error:
             if verdict(error) in (ErrorReaction.RETRY, ErrorReaction.UNKNOWN):

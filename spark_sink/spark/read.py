@@ -1,15 +1,15 @@
-"""From Kafka to lines: a streaming DataFrame whose rows are ready for COPY, all topics of a domain in one pass.
+"""Reads all topics of a pipeline from Kafka in one pass, as a streaming DataFrame with rows for COPY.
 
-Decoding, checking and writing out as CSV happen in the JVM, in generated code; Python only moves buffers. Each row:
+The JVM decodes and checks the records, and formats CSV, in generated code. Python only moves buffers. The columns of a row:
 
-    target       where the line goes: a topic, or REJECTED
-    topic, partition, offset   the record
-    fingerprint  CRC-32 by which the record can be recognised again
-    at_ms        the record's timestamp, in milliseconds since 1970
-    line         one line of CSV, newline included, in the order of the target's columns
+    target       The line's target: a topic, or REJECTED.
+    topic, partition, offset   The place of the record.
+    fingerprint  CRC-32 to identify the record later.
+    at_ms        The record's timestamp, in milliseconds since 1970.
+    line         One line of CSV, with newline, in the order of the target's columns.
 
-Records of topics that are reduced have no line and no target yet: they are in a column `record_<n>` instead, from which
-`reduce` makes lines when the whole batch is there.
+Valid records of reduced topics have no line and no target. Their rows have a column `record_<n>` instead, and `reduce` makes
+lines from the whole batch.
 """
 
 import json
@@ -22,51 +22,50 @@ from onefold.spark_sink import contracts
 from onefold.spark_sink.contracts import ORIGIN, REJECTED, Domain, StagedRecord
 from onefold.spark_sink.landing.ledger import Partition
 
-# The same as topics.Record.fingerprint.
+# Equal to `KafkaRecord.fingerprint`.
 FINGERPRINT = (
     "crc32(concat(coalesce(key, X''), coalesce(value, X''), cast(cast(unix_millis(timestamp) AS string) AS binary)))"
 )
 
-# A batch often ends on a transaction marker, at the end of the log. Spark then polls once more to see that nothing
-# follows, and the broker would hold that poll for as long as its default says, for every partition, one after the other:
-# most of a batch would be waiting.
+# A batch often ends with a transaction marker at the end of the log. Spark then polls again, once per partition in sequence.
+# With the default, the broker would delay each poll, and a batch would mostly wait.
 _END_OF_LOG_WAIT_MS = "1"
 
-# A pipeline that reads an output of this one puts copies of what lies in the wrong partition for it there as well.
+# A pipeline reading this topic as an input also writes repartitioned records into the topic.
 _IS_NO_COPY = "headers IS NULL OR NOT exists(headers, header -> header.key = 'onefold-pipeline')"
 
-# Fewer, larger polls: Kafka's default costs throughput.
+# Above Kafka's default: fewer, larger polls have a higher throughput.
 _RECORDS_PER_POLL = "5000"
 
-# How long Kafka may be silent before the query gives up and is started again, with a reason to show.
+# After this time in milliseconds without a response from Kafka, the query fails and the supervisor restarts the query.
 _SILENCE_MS = "15000"
 
-# A body that does not parse gives a record of nulls: one bad record must not end the query. Dates before 1582 are those
-# of the calendar that Avro, Postgres and Python have, and not an error.
+# An invalid body gives a record of nulls, because one invalid record must not end the query. Dates before 1582 are valid, in
+# the calendar of Avro, Postgres and Python.
 _AVRO = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
 
-# Years of six digits, or Spark would put a plus before the 10,000th; the era, or there would be none before the first.
+# Six digits for the year, because Spark would otherwise write a plus sign from year 10,000 on. The era marks years before 1.
 _DATE, _TIME = "yyyyyy-MM-dd", "HH:mm:ss.SSSSSS"
 _FORMATS = {
     "date": f"{_DATE} G",
     "timestamp with time zone": f"{_DATE} {_TIME} G",
     "timestamp without time zone": f"{_DATE} {_TIME} G",
 }
-# Spelled in quotes, because anything may stand in them.
+# In quotes, because a text may have any characters.
 _TEXTS = ("text", "uuid")
-# Of a day Spark first makes a moment, in microseconds, for which 64 bits last to the year 294,247; more days than these
-# would end the query. Postgres's own dates begin in 4713 BC, and its moments end in 294,276.
+# Spark converts a date to a timestamp in microseconds with 64 bits, up to the year 294,247. A greater date would end the query.
+# Postgres's dates begin in 4713 BC, and its timestamps end in the year 294,276.
 _DAYS_MAX = 106_751_991
-# Postgres takes 24:00:00 for a time of day as well; Avro does not.
+# Postgres also accepts 24:00:00 as a time of day. Avro does not.
 _DAY_US = 86_400_000_000
 
 
 def stream(
     spark: SparkSession, domain: Domain, kafka_options: dict[str, str], start: dict[Partition, int], max_offsets: int
 ) -> DataFrame:
-    """The committed records of all topics of `domain`, from the offsets `start` on, as rows to be staged.
+    """Stream the committed records of all topics of `domain`, from the offsets `start`, as rows for the staging tables.
 
-    `kafka_options` are those of Kafka's Java client. A batch holds at most about `max_offsets` records.
+    `kafka_options` are settings of Kafka's Java client. A batch covers at most about `max_offsets` offsets.
     """
     records = (
         spark.readStream.format("kafka")
@@ -88,7 +87,7 @@ def stream(
 
 
 def lines(records: DataFrame, domain: Domain) -> DataFrame:
-    """Make rows to be staged of records in the shape of Kafka's reader."""
+    """Convert records of Spark's Kafka reader to rows for the staging tables."""
     numbered = list(enumerate(domain.contracts.items()))
     topic_read = sf.col("topic")
     decoded = [_decoded(topic_read == topic, contract).alias(_record(number)) for number, (topic, contract) in numbered]
@@ -123,24 +122,24 @@ def lines(records: DataFrame, domain: Domain) -> DataFrame:
 
 
 def record_column(domain: Domain, topic: str) -> str:
-    """The column that holds the records of a topic that is reduced."""
+    """The name of the column with the records of a reduced topic."""
     return _record(list(domain.contracts).index(topic))
 
 
 def no_records(spark: SparkSession, contract: StagedRecord) -> DataFrame:
-    """The fields of the contract as columns, and no rows."""
+    """Return an empty DataFrame with the schema's fields as columns."""
     nothing = sf.lit(None).cast("binary")
     return spark.range(0).select(from_avro(nothing, contract.schema, _AVRO).alias("record")).select("record.*")
 
 
 def csv_line(cells: list[str]) -> str:
-    """One line of CSV, as Spark SQL: a cell that is null stays empty."""
+    """Return a Spark SQL expression for one line of CSV. A null cell stays empty."""
     filled = ", ".join(f"coalesce({cell}, '')" for cell in cells)
     return rf"concat(concat_ws(',', {filled}), '\n')"
 
 
 def cell(name: str, column: contracts.StagingColumn) -> str:
-    """The value of a column, or of a field of one, as it stands in CSV; as Spark SQL. The session's time zone is UTC."""
+    """Return a Spark SQL expression for the value of a column or field in CSV. The session's time zone is UTC."""
     if column.postgres_type in _TEXTS:
         return _quoted(name)
     if column.postgres_type == "bytea":
@@ -153,7 +152,7 @@ def cell(name: str, column: contracts.StagingColumn) -> str:
 
 
 def _micros(name: str, column: contracts.StagingColumn) -> str:
-    """Spark has no time of day: it is the number that Avro has."""
+    """Return an expression for a time of day in microseconds. Spark has no such type, and reads Avro's number."""
     return f"(cast({name} AS bigint) * {1000 if column.millis else 1})"
 
 
@@ -169,9 +168,9 @@ def _record(number: int) -> str:
 
 
 def _decoded(is_of_it: Column, contract: StagedRecord) -> Column:
-    """The record, null when it is of another topic, or the value opens with no header of the contract's.
+    """The decoded record. Null for a record of another topic, or a value without a header of the record type.
 
-    What was written with an earlier schema is read with that one, and resolved by Avro's rules to that of today.
+    Avro's schema resolution converts a record of an earlier schema to the current schema.
     """
     body = sf.expr(f"substring(value, {len(contract.header) + 1})")
     record = sf.when(is_of_it & _opens(contract.header), from_avro(body, contract.schema, _AVRO))
@@ -186,7 +185,7 @@ def _opens(header: bytes) -> Column:
 
 
 def _flaw(record: str, contract: StagedRecord) -> Column:
-    """Why the record cannot be landed; null when it can."""
+    """The reason to reject the record, or null."""
     texts = [sf.col(f"{record}.`{column.name}`") for column in contract.columns if column.postgres_type in _TEXTS]
     flaw = (
         sf.when(sf.col("value").isNull(), "the record has no value")
@@ -207,17 +206,17 @@ def _flaw(record: str, contract: StagedRecord) -> Column:
 
 
 def _fields(record: str, contract: StagedRecord) -> list[str]:
-    """The record's fields as CSV cells."""
+    """The expressions for the record's fields as CSV cells."""
     return [cell(f"{record}.`{column.name}`", column) for column in contract.columns]
 
 
 def _csv(cells: list[str]) -> str:
-    """One line: the cells, then the record's origin. Numbers and hex digits need no quotes."""
+    """The expression for one line: the cells, then the record's origin. Numbers and hex digits need no quotes."""
     return csv_line([*cells, *(cell(column.name, column) for column in ORIGIN)])
 
 
 def _quoted(text: str) -> str:
-    """An empty text stays distinct from null, which has no quotes."""
+    """The expression for a text in quotes. Null has no quotes, so an empty text stays distinct from null."""
     return f"""concat('"', replace({text}, '"', '""'), '"')"""
 
 

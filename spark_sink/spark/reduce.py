@@ -1,11 +1,10 @@
-"""Map and reduce: the records of a batch -> the few rows that they add up to, by the queries in sql/reduce.
+"""Reduces the records of a batch to a few rows, with the queries in sql/reduce.
 
-A query reads from `:batch`, which has the contract's fields and `topic`, `partition`, `offset` of every record of its
-topic in this batch. What Spark makes of it, partial sums in the executors and exchanges between them, is Spark's
-business. Rows that it gives stand for the batch as a whole. So a batch of which a part was landed already cannot be
-trimmed after this: it has to be reduced again, from the records that are left.
+A query reads from `:batch`, with the schema's fields and `topic`, `partition`, `offset` of every record of its topic in the
+batch. The resulting rows represent the whole batch. If another sink has written a part of the batch, the sink cannot trim the
+rows, and must reduce the remaining records again.
 
-The batch is read once and kept while its queries run.
+Spark reads the batch once, and holds the records for all queries.
 """
 
 import threading
@@ -25,7 +24,7 @@ from onefold.spark_sink.errors import sentence
 from onefold.spark_sink.spark import read
 
 _POSTGRES_TYPES = {kind.spark: kind.postgres for kind in avro_types.TYPES.values() if kind.spark}
-# What all rows to be staged have in common. A row without a target only marks how far a partition goes.
+# The common columns of all rows for the staging tables. A row without a target only marks the last record of a partition.
 _SHAPE = {
     "target": "string",
     "topic": "string",
@@ -39,10 +38,10 @@ _NOTHING = "onefold_nothing"
 
 
 def targets(spark: SparkSession, domain: Domain, sql_root: Path) -> dict[str, Target]:
-    """A target for each reduction of `domain`, with the columns that its query gives.
+    """Return a target for each reduction of `domain`, with the result columns of the query.
 
     Raises:
-        Misconfigured: Spark cannot read the query, or Postgres has no such type; it names the file.
+        Misconfigured: Spark cannot analyze the query, or a column has an unsupported type. The message names the file.
     """
     found = {}
     for reduction in domain.reductions:
@@ -77,10 +76,10 @@ def _kinds(spark: SparkSession, domain: Domain, reduction: Reduction) -> list[tu
 
 
 def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[DataFrame], DataFrame]:
-    """What makes rows to be staged, those of reductions included, out of a batch as `read.stream` gives it. Two threads
-    may ask at once, each for a batch of its own.
+    """Return a function from a batch of `read.stream` to rows for the staging tables, including the rows of reductions.
 
-    It is one statement, made once. Put together step by step for each batch, Spark would analyse every step by itself.
+    Two threads may call the function at the same time, each with a separate batch. The function uses one statement for all
+    batches, because Spark would analyze each step of a DataFrame built per batch.
     """
     if not domain.reductions:
         return lambda frame: frame
@@ -88,7 +87,7 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
     reductions = (_rows(view, domain, reduction, all_targets[reduction.name]) for reduction in domain.reductions)
     statement = "\nUNION ALL\n".join([_lines(view), _marks(view), *reductions])
 
-    # what a statement reads is settled when Spark has looked at it; the name is free again then
+    # `sql` resolves the view during the call. Afterwards, another thread may replace the view.
     naming = threading.Lock()
 
     def reduced(frame: DataFrame) -> DataFrame:
@@ -100,12 +99,12 @@ def reducer(domain: Domain, all_targets: Mapping[str, Target]) -> Callable[[Data
 
 
 def _lines(view: str) -> str:
-    """What is to be staged as it came, and the names of all columns."""
+    """The query for the lines of single records. Its column names are the names of the whole statement."""
     return f"SELECT {', '.join(_SHAPE)}, line FROM `{view}` WHERE line IS NOT NULL"
 
 
 def _marks(view: str) -> str:
-    """The last record of each partition, of those that have no line, and of when the oldest is."""
+    """The query for the last record and the oldest timestamp of each partition, over the records without a line."""
     last = "max(offset), max_by(fingerprint, offset), min(at_ms)"
     return (
         f"SELECT cast(NULL AS string), topic, partition, {last}, cast(NULL AS string)"
@@ -114,7 +113,7 @@ def _marks(view: str) -> str:
 
 
 def _rows(view: str, domain: Domain, reduction: Reduction, target: Target) -> str:
-    """The lines that the query gives for the records of its topic."""
+    """The query for the lines of a reduction."""
     record, origin = read.record_column(domain, reduction.topic), ", ".join(column.name for column in ORIGIN)
     batch = f"SELECT {record}.*, {origin} FROM `{view}` WHERE {record} IS NOT NULL"
     line = read.csv_line([read.cell(f"`{column.name}`", column) for column in target.columns])
@@ -123,12 +122,12 @@ def _rows(view: str, domain: Domain, reduction: Reduction, target: Target) -> st
 
 
 def _over(reduction: Reduction, batch: str) -> str:
-    """The query with `batch` in the place of `:batch`. A line ends it, because it may end in a comment."""
+    """Return the query with `batch` in place of `:batch`, and a final newline, because the query may end in a comment."""
     return f"({f'({batch})'.join(reduction.query)}\n)"
 
 
 def _postgres_type(reduction: Reduction, name: str, kind: str) -> str:
-    plain = kind.partition("(")[0]  # a decimal has its digits in brackets
+    plain = kind.partition("(")[0]  # the type of a decimal has the digits in brackets
     if plain not in _POSTGRES_TYPES:
         raise Misconfigured(
             Code.SQL_WRONG, f"sql/reduce/{reduction.name}.sql gives {name} as {kind}, which the sink cannot write"

@@ -1,4 +1,4 @@
-"""The driver of Spark: a JVM of this process, and its session."""
+"""Spark's driver: a JVM started by this process or by `spark-submit`, and its session."""
 
 import logging
 import os
@@ -27,19 +27,19 @@ from onefold.spark_sink.spark.options import SparkSettings, check_submitted, is_
 
 log = structlog.get_logger()
 
-# The connector of `jars.lock`, and the line of Spark that it belongs to.
+# The connector's version in `jars.lock`, and the supported Spark line.
 _VERSION = "4.0.0"
 _SPARK = "4.0"
-# The packages that `spark-submit` needs, and a class of each.
+# The packages necessary for `spark-submit`, and a class of each package.
 _CONNECTOR = {
     "org.apache.spark:spark-sql-kafka-0-10_2.13": "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
     "org.apache.spark:spark-avro_2.13": "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
 }
-# What the JVM itself prints, and not by log4j: warnings at its start, and why it cannot start.
+# The file with the JVM's output outside of log4j: warnings at the start, and the reason of a failed start.
 _PRINTED = "spark.out"
-# Hadoop asks the system who we are, and fails where a container runs under a number that has no name.
+# The user's name in a container with a user id without a name. Hadoop fails without a name.
 _NAMELESS = "onefold"
-# Of another Spark on the machine. Its version, its cluster and its options are not those of the sink.
+# The variables of another Spark installation, with other versions, clusters and options.
 _FOREIGN = (
     "SPARK_HOME",
     "SPARK_CONF_DIR",
@@ -47,7 +47,7 @@ _FOREIGN = (
     "HADOOP_CONF_DIR",
     "YARN_CONF_DIR",
     "PYSPARK_SUBMIT_ARGS",
-    # of a JVM that runs already, which is another program's unless `spark-submit` runs the sink, and of Spark Connect
+    # of a running JVM, which belongs to another program unless `spark-submit` runs the sink, and of Spark Connect
     "PYSPARK_GATEWAY_PORT",
     "PYSPARK_GATEWAY_SECRET",
     "SPARK_REMOTE",
@@ -57,7 +57,7 @@ _FOREIGN = (
 )
 
 
-# Where Hadoop's cluster is, which a master yarn has to know. A local Spark would take its file system.
+# The location of Hadoop's cluster, necessary for the master `yarn`. A local Spark would use the cluster's file system.
 _OF_THE_CLUSTER = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
@@ -65,7 +65,7 @@ class Driver:
     """Spark's driver: one JVM, with one session at a time.
 
     Args:
-        jars: the Kafka connector and its needs; none if `spark-submit` runs the sink.
+        jars: the Kafka connector and its dependencies; empty if `spark-submit` runs the sink.
         scratch: a writable folder.
     """
 
@@ -79,13 +79,13 @@ class Driver:
         self._conf: SparkConf | None = None
 
     def start(self) -> SparkSession:
-        """Start the JVM, unless it runs, and a session in it. The session before has to be stopped.
+        """Start the JVM at the first call, and a new session. The caller must stop the previous session before.
 
         Raises:
-            Misconfigured: the JVM does not start, or `spark-submit` has settings that cannot be.
-            Retriable: Spark does not start; so it is while a cluster does not take the application.
+            Misconfigured: the JVM does not start, or `spark-submit` has invalid settings.
+            Retriable: Spark does not start, for example because a cluster does not accept the application.
         """
-        # py4j prints the stack trace of every exception that ends a query; the sink reports it in a sentence of its own
+        # py4j prints the stack trace of every exception that ends a query. The sink reports the exception in one sentence.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if self._conf is None:
             self._conf = self._submitted() if self._wanted.submitted else self._launched()
@@ -100,7 +100,7 @@ class Driver:
             raise Retriable(Code.SPARK_NOT_STARTED, f"Spark did not start: {sentence(error)}") from error
 
     def _submitted(self) -> SparkConf:
-        """The settings of the JVM in which `spark-submit` runs the sink, and what is missing there."""
+        """Return the settings of `spark-submit`'s JVM, completed by the sink's defaults."""
         gateway = _gateway(None)
         conf = SparkConf(_jvm=gateway.jvm)
         given = dict(conf.getAll())
@@ -110,7 +110,7 @@ class Driver:
         return _completed(conf, options((), self._scratch, (), wanted))
 
     def _launched(self) -> SparkConf:
-        """The settings of a JVM of the sink's own, which this starts."""
+        """Start a JVM, and return its settings."""
         wanted, scratch = self._wanted, self._scratch
         for name in _FOREIGN:
             if is_local(wanted.master) or name not in _OF_THE_CLUSTER:
@@ -119,17 +119,17 @@ class Driver:
         nameless = not _has_a_name()
         if nameless:
             os.environ.setdefault("SPARK_USER", _NAMELESS)
-        # Without a home Ivy fails, although the sink needs nothing of Ivy.
+        # Ivy fails without a home directory, even unused.
         settings = options(self._jars, scratch, (f"-Duser.home={scratch}",) if nameless else (), wanted)
         try:
-            tempfile.gettempdir()  # the gateway says there where it listens
+            tempfile.gettempdir()  # the gateway writes its port to a file there
         except FileNotFoundError:
             os.environ["TMPDIR"] = str(scratch / "tmp")
-        # These are arguments of a process, which every user of the machine can list.
+        # Arguments of a process are visible to every user of the machine.
         arguments = SparkConf().setAll([(name, value) for name, value in settings.items() if not is_secret(name)])
         try:
             with (scratch / _PRINTED).open("wb") as printed:
-                # The JVM greets with warnings, and why it cannot start is on stdout.
+                # The JVM writes warnings, and the reason of a failed start, which is on stdout.
                 gateway = _gateway(arguments, {"stdout": printed, "stderr": subprocess.STDOUT})
         except PySparkException as error:
             said = (scratch / _PRINTED).read_text(encoding="utf-8", errors="replace")
@@ -146,14 +146,14 @@ class Driver:
 
 
 def _gateway(arguments: SparkConf | None, pipes: dict[str, Any] | None = None) -> JavaGateway:
-    """Start a JVM for the sessions of this process, or take that of `spark-submit`."""
+    """Start a JVM for the sessions of this process, or connect to the JVM of `spark-submit`."""
     gateway = launch_gateway(arguments, pipes)  # type: ignore[no-untyped-call]  # PySpark has types for users only
     SparkContext._ensure_initialized(gateway=gateway)
     return gateway
 
 
 def _completed(conf: SparkConf, settings: Mapping[str, str]) -> SparkConf:
-    """Add what is missing."""
+    """Add the settings missing in `conf`, and log a warning about unprotected connections."""
     for name, value in settings.items():
         conf.setIfMissing(name, value)
     if warning := unprotected(dict(conf.getAll())):
@@ -162,7 +162,7 @@ def _completed(conf: SparkConf, settings: Mapping[str, str]) -> SparkConf:
 
 
 def _check_submitted(gateway: JavaGateway) -> None:
-    """Raises Misconfigured if the Spark of `spark-submit` is of another line, or has no Kafka connector."""
+    """Raise Misconfigured if the Spark of `spark-submit` has another version line, or no Kafka connector."""
     found = pyspark.__version__
     if not found.startswith(f"{_SPARK}."):
         raise Misconfigured(

@@ -1,1 +1,1 @@
-"""Side effects outside of Kafka: done by workers, in order per log, and once in effect, whatever dies."""
+"""Side effects outside of Kafka. Workers do the jobs in order per log, effectively once, even after crashes."""

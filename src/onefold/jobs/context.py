@@ -1,4 +1,4 @@
-"""What an effect is made with."""
+"""The context for the creation of an effect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def _nobody_asks() -> None:
-    """Where no worker has a session, as in a test of an effect."""
+    """Check no session, for example in a test of an effect without a worker."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the function that makes an effect is given.
+    """The argument of an effect's factory function.
 
     Attributes:
-        pipeline: its name.
-        dsn: of the database with the pipeline's tables.
-        client: librdkafka settings, for a producer or a consumer of its own.
+        pipeline: the pipeline's name.
+        dsn: the DSN of the database with the pipeline's tables.
+        client: librdkafka settings for the effect's own producer or consumer.
         objects: opens the store of objects.
-        home: a folder that the effect may write to.
-        still: raises an exception when the session in the database has ended of the worker, or of the reset: the pipeline may
-            have been started over since, and what is at hand be of before. Ask it right before what cannot be taken back.
+        home: a folder writable for the effect.
+        still: raises an exception if the database session of the worker or the reset has ended. The pipeline may then have been
+            reset, and the current job may be obsolete. Call `still` immediately before each irreversible action.
     """
 
     pipeline: str
@@ -35,17 +35,21 @@ class Context:
     client: Mapping[str, str]
     objects: Callable[[], Objects]
     home: Path
-    # A default that is a function would be a method of the class.
+    # A default factory, because a function as the default would be a method of the class.
     still: Callable[[], None] = field(default_factory=lambda: _nobody_asks)
 
     def held_by(self, still: Callable[[], None]) -> "Context":
-        """The same for a worker with a session. It is asked whether that is there: before each write to the store, and of what
-        `writer` writes after Kafka has the record and before anybody sees it.
+        """Return the context with the session check `still`.
+
+        The store calls `still` before each write, and `writer` calls `still` between sending and committing a record.
         """
         return replace(self, still=still, objects=lambda: Guarded(self.objects(), still))
 
     def writer(self) -> "RecordWriter":
-        """Writes records to Kafka, as reports of what was done. What it writes for a job of before a reset nobody sees."""
-        from onefold.jobs.writer import RecordWriter  # effects that write none need no client of Kafka
+        """Return a writer for records in Kafka, for example reports of done jobs.
+
+        After a reset, no reader sees a record written for a job from before the reset.
+        """
+        from onefold.jobs.writer import RecordWriter  # imported here, because other effects need no Kafka client
 
         return RecordWriter(self.client, self.still)

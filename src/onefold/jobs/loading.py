@@ -1,4 +1,4 @@
-"""What does the jobs of a queue, from its pipeline's declaration."""
+"""Loads the effect of a queue from the pipeline's declaration."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from onefold.processor.core.errors import Misconfigured, Refused, Retriable
 from onefold.processor.io import contracts
 from onefold.processor.io.contracts import RecordSchema
 
-# What an effect has, and a function that makes one has not.
+# The methods of an effect. A factory function of an effect lacks these methods.
 _METHODS = ("before", "steps", "finish", "stands")
 
 
 def effect_of(pipeline: Pipeline, queue: str, context: Context) -> Effect:
-    """The effect of a queue; made, when a function is declared.
+    """Return the effect of a queue. Calls the factory function, if declared.
 
     Raises:
-        Misconfigured: it is none, or a setting that it needs is wrong.
-        Retriable: the function fails, as where a server is away.
+        Misconfigured: the declared object is not an effect, or a setting of the effect is wrong.
+        Retriable: the factory function fails, for example during an outage of a server.
     """
     found = declared(pipeline, queue)
     where = _where(pipeline, queue)
@@ -44,7 +44,7 @@ def effect_of(pipeline: Pipeline, queue: str, context: Context) -> Effect:
 
 
 def declared(pipeline: Pipeline, queue: str) -> Any:
-    """What is declared for a queue: an effect, or a function that makes one. It needs no server. Raises `Misconfigured`."""
+    """Return the declared effect or factory function of a queue, without access to a server. Raises `Misconfigured`."""
     try:
         found = pipeline.load_job(queue)
     except InvalidDeclaration as fault:
@@ -58,7 +58,7 @@ def declared(pipeline: Pipeline, queue: str) -> Any:
 
 
 def contract_of(pipeline: Pipeline, queue: str) -> RecordSchema:
-    """The contract of a queue's records. Raises `Misconfigured`."""
+    """Return the schema of a queue's records. Raises `Misconfigured`."""
     try:
         found = contracts.load(pipeline.contracts, (queue,))
     except Refused as fault:
@@ -75,7 +75,7 @@ def _where(pipeline: Pipeline, queue: str) -> str:
 
 
 def _is_effect(found: object) -> bool:
-    # A class is called as a function is.
+    # A class is a factory function.
     return not (isinstance(found, type) or _lacks(found))
 
 

@@ -1,7 +1,7 @@
-"""The rows of jobs in Postgres, onefold.pending and onefold.done: single statements, each with its condition.
+"""The rows of jobs in Postgres, in the tables onefold.pending and onefold.done. Each write is one statement with a condition.
 
-There is no lock beyond that of a row within its statement, but for one that keeps a reset of the pipeline away. Time is the
-database's: two workers whose clocks differ by an hour agree on who has timed out.
+The only lock beyond a statement blocks a reset of the pipeline. All times are by the database's clock, so time-outs do not
+depend on the workers' clocks.
 """
 
 from typing import Any, LiteralString
@@ -17,27 +17,27 @@ from onefold.spark_sink.postgres.connection import Connection, connect
 _JOB = "queue = %s AND log_id = %s AND segment = %s AND entry = %s"
 _BEFORE = "queue = %s AND log_id = %s AND (segment, entry) < (%s, %s)"
 _AFTER = "queue = %s AND log_id = %s AND (segment, entry) > (%s, %s)"
-# What a `PendingRow` has beside its job.
+# The fields of a `PendingRow` after the job.
 _STANDING = (
     "retries, active, increment, state, reason, extract(epoch FROM clock_timestamp() - modified)::double precision"
 )
 
 
 class PostgresPending:
-    """`onefold.jobs.protocols.JobRows` over one connection, which is one worker's.
+    """`onefold.jobs.protocols.JobRows` with one connection per worker.
 
-    Every method raises psycopg.Error when the database does not answer; what it did then is found out by the next try, whose
-    condition tells.
+    Every method raises psycopg.Error if the database does not respond. The condition of the next attempt then detects the
+    outcome.
     """
 
     def __init__(self, dsn: str, worker: str, pipeline: str) -> None:
-        """No reset of the pipeline begins before it is closed.
+        """Open the connection, and block resets of the pipeline until `close`.
 
         Args:
-            worker: what the server's own views show the connection as.
+            worker: the worker's name for the application name of the connection.
 
         Raises:
-            Retriable: a reset of the pipeline is under way.
+            Retriable: a reset of the pipeline is running.
         """
         self._connection: Connection = connect(dsn, worker, "worker")
         if not pipeline_lock.share(self._connection, pipeline):
@@ -45,15 +45,15 @@ class PostgresPending:
             raise Retriable(Code.RESET_INCOMPLETE, f"{pipeline} is being reset: `onefold reset` is running")
 
     def close(self) -> None:
-        """Leave; what is claimed stays so until its time-out."""
+        """Close the connection. A claimed job stays claimed until the time-out."""
         self._connection.close()
 
     def still(self) -> None:
-        """Raises psycopg.Error when the connection has ended: the pipeline may have been started over since."""
+        """Raise psycopg.Error if the connection has ended, because the pipeline may have been reset in the meantime."""
         self._connection.execute("SELECT 1")
 
     def add(self, job: Job) -> None:
-        """Insert its row, if there is none."""
+        """See `JobRows`."""
         self._connection.execute(
             "INSERT INTO onefold.pending (queue, log_id, segment, entry, value) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
@@ -61,20 +61,20 @@ class PostgresPending:
         )
 
     def find(self, job: Job) -> PendingRow | None:
-        """Its row."""
+        """See `JobRows`."""
         return self._first(_JOB, job)
 
     def earlier(self, job: Job) -> PendingRow | None:
-        """The first row of the same log, when its place is an earlier one."""
+        """See `JobRows`."""
         return self._first(_BEFORE, job)
 
     def following(self, job: Job) -> Job | None:
-        """The job of the first row of the same log with a later place."""
+        """See `JobRows`."""
         row = self._first(_AFTER, job)
         return row.job if row else None
 
     def claim(self, row: PendingRow, timeout_s: float) -> int | None:
-        """Its increment, now that it is ours; None: it is active and not timed out, or the row is not as it was seen."""
+        """See `JobRows`."""
         return self._next_increment(
             "UPDATE onefold.pending SET active = true, increment = increment + 1, modified = clock_timestamp()"
             f" WHERE {_JOB} AND increment = %s"
@@ -83,7 +83,7 @@ class PostgresPending:
         )
 
     def checkpoint(self, job: Job, increment: int, state: Any) -> int | None:
-        """The next increment; None: it is not ours any more."""
+        """See `JobRows`."""
         return self._next_increment(
             "UPDATE onefold.pending SET state = %s, increment = increment + 1, modified = clock_timestamp()"
             f" WHERE {_JOB} AND increment = %s AND active RETURNING increment",
@@ -91,7 +91,7 @@ class PostgresPending:
         )
 
     def release(self, job: Job, increment: int, *, reason: str = "") -> bool:
-        """Give it up, so that anybody may claim it; with a reason it is deferred, and counted in `retries`."""
+        """See `JobRows`."""
         return self._holds(
             "UPDATE onefold.pending SET active = false, modified = clock_timestamp(),"
             " retries = retries + (%s <> '')::integer, reason = %s"
@@ -100,7 +100,7 @@ class PostgresPending:
         )
 
     def defer(self, row: PendingRow, reason: str) -> bool:
-        """Count a try that was not even begun; only of a row that is as it was seen."""
+        """See `JobRows`."""
         return self._holds(
             "UPDATE onefold.pending SET retries = retries + 1, reason = %s, modified = clock_timestamp()"
             f" WHERE {_JOB} AND increment = %s AND NOT active",
@@ -108,18 +108,15 @@ class PostgresPending:
         )
 
     def done(self, job: Job) -> Done | None:
-        """What came of it, when it is done."""
+        """See `JobRows`."""
         return self._last_done(_JOB, job)
 
     def newest_done(self, job: Job) -> Done | None:
-        """The last one of its log that is done and comes before it."""
+        """See `JobRows`."""
         return self._last_done(_BEFORE, job)
 
     def finish(self, job: Job, increment: int, result: Any) -> bool:
-        """Write that it is done, while its row is still ours. Again: nothing, and True while that holds.
-
-        The row is locked until the statement has committed: nobody takes it over in between.
-        """
+        """See `JobRows`. The statement locks the row until its commit, so no other worker can claim the job in between."""
         return self._holds(
             "WITH mine AS MATERIALIZED ("
             f" SELECT * FROM onefold.pending WHERE {_JOB} AND increment = %s AND active FOR UPDATE"
@@ -131,7 +128,7 @@ class PostgresPending:
         )
 
     def remove(self, job: Job, increment: int | None = None) -> bool:
-        """Delete its row: with an increment only while it is ours, without one only when the job is done."""
+        """See `JobRows`."""
         if increment is not None:
             return self._holds(
                 f"DELETE FROM onefold.pending WHERE {_JOB} AND increment = %s AND active", (*_key(job), increment)
@@ -142,8 +139,10 @@ class PostgresPending:
         )
 
     def quiet_s(self, queue: str, timeout_s: float) -> float:
-        """How many seconds ago a job of the queue was done last, or somebody at work has written a checkpoint; 0 where nothing
-        can be done: none is pending, but for those that a person has to look at.
+        """The seconds without progress of the queue. 0 if no job is pending, except refused jobs, which wait for a person.
+
+        The time starts at the latest of three events: the last done job, the last write of an active job within the last
+        `timeout_s`, and the creation of the oldest pending job.
         """
         found = self._connection.execute(
             "SELECT extract(epoch FROM clock_timestamp() - greatest("
@@ -156,7 +155,7 @@ class PostgresPending:
         return float(found[0]) if found and found[0] is not None else 0.0
 
     def forget(self, job: Job, *, later: bool) -> int:
-        """Delete from `done` this job, and with `later` those of its log that come after it; says how many."""
+        """Delete the job from `done`, and with `later` also the later jobs of its log. Returns the number of deleted rows."""
         where = "queue = %s AND log_id = %s AND (segment, entry) >= (%s, %s)" if later else _JOB
         return self._connection.execute(f"DELETE FROM onefold.done WHERE {where}", _key(job)).rowcount
 

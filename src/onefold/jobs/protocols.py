@@ -1,9 +1,12 @@
-"""What a worker works with: a queue of jobs, a table of those that are pending, a store of objects, and the effect itself.
+"""The interfaces of a worker: the queue of jobs, the rows of pending and done jobs, the store of objects, and the effect.
 
-A job is a record of one of a pipeline's output topics. It names a *log* and a place in it; jobs of one log are done in the
-order of their places, jobs of different logs in any order. It may arrive twice, late, out of order, and at two workers at
-once. What makes that harmless is in three places: the rows of `JobRows`, which are written under a condition only; effects
-that give the same objects however often they are done; and `done`, which says what need not be done again.
+A job is a record in one of a pipeline's output topics, with a *log* and a place in the log. Workers do the jobs of one log in
+the order of their places, and jobs of different logs in any order. A job may arrive twice, late, out of order, and at two
+workers at the same time. Three properties make repeats harmless:
+
+- Every write to the rows of `JobRows` has a condition.
+- An effect creates the same objects in every run.
+- `done` has the finished jobs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class Place(NamedTuple):
-    """Where in its log a job stands; places are compared as pairs."""
+    """The position of a job in its log. Places compare as pairs."""
 
     segment: int
     entry: int
@@ -21,13 +24,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """One thing that has to be done.
+    """A side effect to do.
 
     Attributes:
-        queue: the topic that it was put into.
-        log_id: what it is about; jobs with the same one are done in order.
-        place: where in that log.
-        value: the record as it was decoded, with fields that are the effect's own. As plain JSON data.
+        queue: the queue's topic.
+        log_id: the log. Workers do the jobs of a log in order.
+        place: the position in the log.
+        value: the decoded record, including the effect's own fields, as plain JSON data.
     """
 
     queue: str
@@ -38,16 +41,17 @@ class Job:
 
 @dataclass(frozen=True)
 class PendingRow:
-    """A job that is known and not done, as its row stands.
+    """The row of a pending job.
 
     Attributes:
         job: the job.
-        retries: how often it was deferred.
-        active: whether a worker has claimed it, and has not given it up.
-        increment: grows with each claim and each checkpoint; every write names the one it saw.
+        retries: the number of deferrals.
+        active: whether a worker has claimed and not released the job.
+        increment: the version for optimistic locking, increased by each claim and each checkpoint. Each update requires the
+            version read before.
         state: the newest checkpoint, plain JSON data; None before the first.
-        reason: why it was deferred the last time, or "".
-        quiet_s: seconds since it was last written, by the database's clock.
+        reason: the reason of the last deferral, or "".
+        quiet_s: seconds since the last write of the row, by the database's clock.
     """
 
     job: Job
@@ -60,167 +64,175 @@ class PendingRow:
 
     @property
     def unmet(self) -> bool:
-        """Whether no worker has met the job yet: whoever knew of it may have died before it was in the queue."""
+        """Whether no worker has attempted the job. Its message may be missing after a crash before the write to the queue."""
         return self.increment == 0 and self.retries == 0
 
 
 @dataclass(frozen=True)
 class Done:
-    """A job that is done, and what came of it: plain JSON data that `Effect.finish` returned."""
+    """A finished job with the result of `Effect.finish`, plain JSON data."""
 
     place: Place
     result: Any
 
 
 class JobRows(Protocol):
-    """The rows of jobs that are not done, and of those that are. Every write has a condition, and says whether it held."""
+    """The rows of pending and done jobs. Every write has a condition, and its result shows whether the condition held."""
 
     def add(self, job: Job) -> None:
-        """Insert its row, if there is none."""
+        """Insert the pending row, unless the row exists."""
 
     def find(self, job: Job) -> PendingRow | None:
-        """Its row."""
+        """The pending row of the job."""
 
     def earlier(self, job: Job) -> PendingRow | None:
-        """The first row of the same log, when its place is an earlier one."""
+        """The first pending row of the same log with an earlier place."""
 
     def following(self, job: Job) -> Job | None:
-        """The job of the first row of the same log with a later place."""
+        """The first pending job of the same log with a later place."""
 
     def claim(self, row: PendingRow, timeout_s: float) -> int | None:
-        """Its increment, now that it is ours; None: it is active and not timed out, or the row is not as it was seen."""
+        """Claim the job, and return the new increment. None: the job is active and not timed out, or the row has changed."""
 
     def checkpoint(self, job: Job, increment: int, state: Any) -> int | None:
-        """The next increment; None: it is not ours any more."""
+        """Store a state, and return the next increment. None: another worker has claimed the job."""
 
     def release(self, job: Job, increment: int, *, reason: str = "") -> bool:
-        """Give it up, so that anybody may claim it; with a reason it is deferred, and counted in `retries`."""
+        """Release the job for any worker. With a reason, the job counts as deferred in `retries`."""
 
     def defer(self, row: PendingRow, reason: str) -> bool:
-        """Count a try that was not even begun; only of a row that is as it was seen."""
+        """Count a deferral of an unclaimed job. The condition is an unchanged row."""
 
     def done(self, job: Job) -> Done | None:
-        """What came of it, when it is done."""
+        """The job's result, if the job is done."""
 
     def newest_done(self, job: Job) -> Done | None:
-        """The last one of its log that is done and comes before it."""
+        """The last done job of the same log with an earlier place."""
 
     def finish(self, job: Job, increment: int, result: Any) -> bool:
-        """Write that it is done, while its row is still ours. Again: nothing, and True while that holds."""
+        """Record the job as done while the worker holds the claim. A repeat changes nothing, and returns True."""
 
     def remove(self, job: Job, increment: int | None = None) -> bool:
-        """Delete its row: with an increment only while it is ours, without one only when the job is done."""
+        """Delete the pending row. With an increment: only while the worker holds the claim. Else: only if the job is done."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A job as it was delivered; `receipt` is the queue's own, to say which delivery is meant."""
+    """A delivered job. `receipt` identifies the delivery for the queue."""
 
     job: Job
     receipt: Any
 
 
 class Queue(Protocol):
-    """A queue that delivers each job at least once, and again until it is acknowledged."""
+    """A queue with at-least-once delivery. The queue delivers a job repeatedly until the acknowledgement."""
 
     def receive(self, timeout_s: float) -> Message | None:
-        """The next one that is visible, waiting up to so many seconds. None: there is none."""
+        """The next visible message, after a wait of at most `timeout_s`. None: no message is visible."""
 
     def put(self, job: Job) -> None:
-        """Add a job (again). On return the queue has it."""
+        """Add a job, possibly again. On return, the queue has durably stored the job."""
 
     def hide(self, message: Message, seconds: float) -> None:
-        """Deliver it again after so many seconds."""
+        """Deliver the message again after `seconds`."""
 
     def acknowledge(self, message: Message) -> None:
-        """Do not deliver it again."""
+        """Stop delivering the message."""
 
     def keep_alive(self) -> None:
-        """Called between two steps of a long job, so that nobody takes this worker for dead."""
+        """Keep the worker in its group. Called between two steps of a long job."""
 
 
 class Mark(NamedTuple):
-    """That an object may be discarded unless something names it; since when, by the store's clock."""
+    """The expiration marker of an object, with the time of the marker by the store's clock.
+
+    Garbage collection may discard a marked object unless an entry references the object.
+    """
 
     name: str
     since: datetime
 
 
 class Missing(Exception):
-    """There is no such object."""
+    """The store has no object of the name."""
 
 
 class Objects(Protocol):
-    """A store of objects that never change. A name is a relative path of [a-z0-9/]."""
+    """A store of immutable objects. A name is a relative path of [a-z0-9/]."""
 
     def put(self, name: str, content: bytes) -> bool:
-        """Write it, whole or not at all, durable on return. False: it was there, and nothing was written."""
+        """Write the object atomically and durably. False: the object exists already, and the call has written nothing."""
 
     def put_stream(self, name: str, parts: Iterator[bytes]) -> int:
-        """The same for what does not fit into memory; gives its size in bytes."""
+        """Write an object too large for memory, as `put` does. Returns the size in bytes."""
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Its bytes from `start` up to `end`. Raises `Missing`."""
+        """Read the bytes in [start, end). Raises `Missing`."""
 
     def size(self, name: str) -> int | None:
-        """In bytes; None: there is no such object."""
+        """The size in bytes. None: the object does not exist."""
 
     def delete(self, name: str) -> None:
-        """Also of what is not there."""
+        """Delete the object, if the object exists."""
 
     def ids(self, prefix: str = "") -> Iterator[str]:
-        """Of all objects whose name begins so, sorted; marks are no objects."""
+        """The sorted names of all objects with the prefix, without expiration markers."""
 
     def mark(self, name: str) -> None:
-        """Set its expiry mark; the object need not be there yet. Again: the mark is as old as the newest call."""
+        """Set the expiration marker, also of an object not written yet. A repeat renews the time of the marker."""
 
     def unmark(self, name: str) -> None:
-        """Remove its mark; also when there is none."""
+        """Remove the expiration marker, if the marker exists."""
 
     def marks(self) -> Iterator[Mark]:
-        """All of them, oldest or not, in any order."""
+        """All expiration markers, in any order."""
 
 
 class Refuse(Exception):
-    """An effect says that this job can never be done, and why. It stays pending, with that sentence, until a person acts."""
+    """Raised by an effect for an impossible job, with the reason. The job stays pending with the reason until a person acts."""
 
 
 class Effect(Protocol):
-    """What the jobs of a queue do. It may be run twice, by two workers at once, and be cut off anywhere.
+    """The implementation of a queue's jobs.
+
+    An effect may run twice, in two workers at the same time, and may stop at any point.
 
     Attributes:
-        ordered: whether the jobs of a log wait for one another.
+        ordered: whether the jobs of a log wait for earlier jobs.
     """
 
     ordered: bool
 
     def before(self, job: Job, newest: Done | None) -> Sequence[Job] | None:
-        """The jobs of its log that come after `newest` and before it; None: that cannot be known yet."""
+        """The jobs of the log between `newest` and `job`. None: not known yet."""
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
-        """Do the work. Each state that is yielded is a checkpoint, from which another worker goes on; plain JSON data."""
+        """Do the work from the checkpoint `state`. Each yielded state is a checkpoint for the next worker, plain JSON data."""
 
     def finish(self, job: Job, state: Any) -> Any:
-        """Make the outcome known, with the last state that was yielded (None: none was); gives the result, plain JSON data."""
+        """Publish the outcome, and return the result, plain JSON data. `state`: the last checkpoint, or None."""
 
     def stands(self, job: Job, result: Any) -> bool:
-        """Whether all that this job once did is still there; asked when jobs are requeued."""
+        """Whether all results of a done job still exist. Called by a requeue."""
 
 
 @runtime_checkable
 class StartsOver(Protocol):
-    """What an effect has beside the methods of `Effect` when its pipeline may be reset, by `onefold reset`. All its jobs
-    are forgotten then, and workers do the jobs that the processor writes after the reset, also equal ones.
+    """The additional methods of an effect whose pipeline supports `onefold reset`.
+
+    A reset deletes all jobs. Afterwards, workers do all new jobs of the processor, including jobs equal to deleted jobs.
     """
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
-        """What `start_over` would do, and what will be done once more: a sentence each, for who is asked whether to go on."""
+        """Describe the actions of `start_over`, and repeated side effects, a sentence each, for the reset's confirmation."""
 
     def start_over(self, *, inputs: bool) -> None:
-        """Remove what its jobs have made outside of Kafka and PostgreSQL. May be cut off anywhere, and is called again then. No
-        worker runs meanwhile, unless the reset's session has ended: the store of `Context.objects()` is asked for that by itself,
-        and for anything else ask `Context.still()` right before each thing that is removed.
+        """Remove the results of the jobs outside of Kafka and PostgreSQL.
+
+        After an interruption at any point, the reset calls the method again. No worker runs at the same time, unless the
+        reset's session has ended. The store of `Context.objects()` checks the session before each write. For removals
+        elsewhere, call `Context.still()` immediately before each removal.
 
         Args:
-            inputs: the pipeline's inputs are deleted too.
+            inputs: the reset also deletes the pipeline's inputs.
         """

@@ -1,8 +1,8 @@
-"""A queue over Kafka: a consumer group whose offset is that of the lowest message that is not acknowledged.
+"""A queue over Kafka: a consumer group that commits the offset of the lowest unacknowledged message.
 
-The worker holds messages in memory until they are acknowledged, each invisible for the time of the last `hide`. After a crash or
-a rebalance, the next owner of the partition reads all messages from the committed offset on. Some of them are done already, and
-a repeat does no harm.
+The worker holds messages in memory until their acknowledgement, each invisible for the time of the last `hide`. After a crash
+or a rebalance, the next owner of the partition reads all messages from the committed offset on. Some of these jobs may be done,
+and their repeats are harmless.
 """
 
 import heapq
@@ -28,20 +28,20 @@ from onefold.processor.runtime.dead_letters import origin_headers
 
 log = structlog.get_logger()
 
-# Messages of one partition in memory; a job has some hundred bytes, or a thousand.
+# The maximum number of messages per partition in memory. A job usually has up to a thousand bytes.
 HELD_MAX = 10_000
-# A paused partition is resumed when the share of held messages has fallen to this.
+# The worker resumes a paused partition when the held messages have fallen to this share of the maximum.
 _RESUME_SHARE = 0.5
-# Messages that one call takes from the client.
+# The maximum number of messages per call of the client.
 _BATCH = 500
-# Between two commits. After a crash the messages that were acknowledged since the last commit come again.
+# The interval between commits. After a crash, Kafka delivers the messages acknowledged since the last commit again.
 _COMMIT_EVERY_S = 1.0
-# For an answer of a broker that runs.
+# The time-out for the response of a running broker.
 _ANSWER_S = 2.0
 
 
 class DeliveredRecord(NamedTuple):
-    """Which record was delivered."""
+    """The place of a delivered record."""
 
     topic: str
     partition: int
@@ -53,10 +53,10 @@ class _Partition:
     """The state of an assigned partition.
 
     Attributes:
-        follows: the partition of the queue's own topic with which the group gives and takes this one.
-        position: the offset after the last record that was read.
-        held: jobs that are not acknowledged, by offset, each with the time from which it is visible.
-        committed: the offset that was committed last.
+        follows: the partition of the queue's own topic that determines the assignment of this partition.
+        position: the offset after the last read record.
+        held: the unacknowledged jobs by offset, each with the start time of its visibility.
+        committed: the last committed offset.
     """
 
     follows: int
@@ -67,7 +67,7 @@ class _Partition:
 
     @property
     def acknowledged(self) -> int:
-        """All below it are."""
+        """The offset below which all messages are acknowledged."""
         return min(self.held, default=self.position)
 
 
@@ -76,8 +76,8 @@ class KafkaQueue:
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
-        instance: a name that survives a restart, so that a restarted worker gets its partitions back at once; unique among
-            the workers of the queue.
+        instance: a name that survives a restart, unique among the queue's workers. A restarted worker immediately gets its
+            partitions again.
         still: see `onefold.jobs.writer.RecordWriter`.
     """
 
@@ -98,7 +98,7 @@ class KafkaQueue:
         self._held_max = held_max
         self._clock = clock
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        # A heap. An entry is valid while its job is held with this time.
+        # A heap. An entry is valid while `held` has the job with the same time.
         self._invisible: list[tuple[float, DeliveredRecord]] = []
         self._commit_at = 0.0
         self._away = Away(queue, _ANSWER_S, client)
@@ -110,7 +110,7 @@ class KafkaQueue:
             f"worker of {queue}",
             session_timeout_ms,
             {
-                # A worker keeps its other partitions during a rebalance, and goes on with a long job.
+                # A worker keeps its other partitions during a rebalance, and continues a long job.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
@@ -129,11 +129,11 @@ class KafkaQueue:
     # --- as a queue
 
     def receive(self, timeout_s: float) -> Message | None:
-        """The next one that is visible, waiting up to so many seconds. None: there is none.
+        """See `Queue`.
 
         Raises:
-            Retriable: Kafka does not answer.
-            Refused: it does not allow this, or another worker has the same instance name.
+            Retriable: Kafka does not respond.
+            Refused: a right in Kafka is missing, or another worker has the same instance name.
         """
         deadline = self._clock() + timeout_s
         wait_s = 0.0
@@ -150,37 +150,37 @@ class KafkaQueue:
             wait_s = max(0.0, ends - now)
 
     def put(self, job: Job) -> None:
-        """Add a job (again). On return the queue has it. Raises `Retriable` when it may not have it."""
+        """See `Queue`. Raises `Retriable` if the outcome is unknown."""
         self._writer.put(job)
 
     def hide(self, message: Message, seconds: float) -> None:
-        """Deliver it again after so many seconds. Does nothing when the partition has gone to another worker."""
+        """See `Queue`. Does nothing after the partition's assignment to another worker."""
         if (at := self._partitions.get(message.receipt[:2])) is not None and message.receipt.offset in at.held:
             self._hold(at, message.receipt, message.job, self._clock() + seconds)
 
     def acknowledge(self, message: Message) -> None:
-        """Do not deliver it again."""
+        """See `Queue`."""
         if (at := self._partitions.get(message.receipt[:2])) is not None:
             at.held.pop(message.receipt.offset, None)
 
     def keep_alive(self) -> None:
-        """Stay in the group: read what has come, and wait for nothing."""
+        """Stay in the group by reading the available messages without waiting."""
         self._read(0.0)
 
     # --- beside that
 
     @property
     def waits_for(self) -> str:
-        """Why it has nothing to give, when its group has fenced it; else ""."""
+        """The reason why the queue is blocked if the group has fenced the worker, else ""."""
         return self._member.fenced if self._member.consumer is None else ""
 
     @property
     def held(self) -> int:
-        """Messages in memory."""
+        """The number of messages in memory."""
         return sum(len(at.held) for at in self._partitions.values())
 
     def close(self) -> None:
-        """Commit, and close the consumer. The next owner of the partitions reads what is not acknowledged."""
+        """Commit, and close the consumer. The next owner of the partitions reads the unacknowledged messages."""
         if (consumer := self._member.consumer) is not None and self._member.has_place():
             self._commit(consumer, wait=True)
         self._member.close()
@@ -191,7 +191,7 @@ class KafkaQueue:
         if not self._member.rejoin() or (consumer := self._member.consumer) is None:
             time.sleep(wait_s)
             return
-        # librdkafka's consume waits until it has all that it may return, or the time is over.
+        # librdkafka's consume waits for the full number of messages, or the time-out. Wait for one message first.
         found = consumer.consume(1, wait_s)
         if found:
             found += consumer.consume(_BATCH, 0)
@@ -215,18 +215,18 @@ class KafkaQueue:
         receipt = DeliveredRecord(message.topic() or "", message.partition() or 0, message.offset() or 0)
         at = self._partitions.get(receipt[:2])
         if at is None:
-            return  # of a partition that was revoked meanwhile
+            return  # of a partition revoked in the meantime
         if not topics.is_copy(message):
             try:
                 job = topics.decode(self._queue, self._contract, receipt.topic, message.value())
-                # Visible from now on: a job whose wait has ended before comes first.
+                # Visible from now on, after hidden jobs with an earlier end of their wait.
                 self._hold(at, receipt, job, self._clock())
             except Rejected as rejected:
                 self._set_aside(receipt, message, str(rejected))
         at.position = max(at.position, receipt.offset + 1)
 
     def _set_aside(self, receipt: DeliveredRecord, message: KafkaMessage, reason: str) -> None:
-        """Write a dead letter of a record that is no job: a retry would fail in the same way."""
+        """Write a dead letter for a record that is not a job, because a retry would fail again."""
         source, value = f"{receipt.topic}/{receipt.partition}/{receipt.offset}", message.value()
         log.error("a record is no job, and went to the dead-letter topic", record=source, reason=reason)
         headers = origin_headers(source.encode(), value, reason)
@@ -252,14 +252,15 @@ class KafkaQueue:
 
     # --- the group
 
-    # The group assigns the partitions of the queue's own topic. Each partition of the topic of requeued jobs follows the one of
-    # the same number. A sticky assignor of both topics could separate the two. If the queue was recreated with fewer
-    # partitions, partition n of the other topic follows n modulo the queue's number.
+    # The group assigns the partitions of the queue's own topic. Each partition of the topic of requeued jobs follows the
+    # partition of the same number, because a sticky assignor over both topics could separate the two partitions. If the queue
+    # was recreated with fewer partitions, partition n of requeued jobs follows partition n modulo the queue's number of
+    # partitions.
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         again = topics.again_of(self._queue)
-        # The producer is asked, for a callback may not ask its own consumer: the answer would take from the client what the next
-        # callback of the same call needs, and the client would end the process.
+        # The producer makes the query. A query by the consumer in its own callback would consume an event necessary for the
+        # next callback of the same call, and the client would abort the process.
         queues, agains = self._writer.partitions(self._queue), self._writer.partitions(again)
         assigned: list[tuple[str, int]] = []
         for one in partitions:
@@ -274,7 +275,7 @@ class KafkaQueue:
         self._on_lost(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Forget what is held of these partitions: the next owner reads all that was not acknowledged."""
+        """Drop the held messages of the partitions. The next owner reads all unacknowledged messages."""
         numbers = {one.partition for one in partitions}
         gone = [key for key, at in self._partitions.items() if at.follows in numbers]
         for key in gone:
@@ -286,7 +287,8 @@ class KafkaQueue:
         if not changed:
             return
         offsets = [TopicPartition(*key, offset) for key, offset in changed.items()]
-        # During a rebalance, or without a broker, the commit fails. A later one has the offsets, or the messages come again.
+        # During a rebalance, or without a broker, the commit fails. A later commit has the offsets, or Kafka delivers the
+        # messages again.
         with suppress(KafkaException):
             if wait:
                 consumer.commit(offsets=offsets, asynchronous=False)

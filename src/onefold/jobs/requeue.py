@@ -1,6 +1,6 @@
-"""Putting jobs back whose effects are missing, from what the fold once wrote into the queue's topic.
+"""Requeues jobs with missing results, from the processor's records in the queue's topic.
 
-That topic is the log of intentions. Whatever else is lost, messages, rows or objects, it says what has to be done.
+The topic has every job written by the processor, even if rows, objects or messages are lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from onefold.processor.io.range_reader import between
 
 
 class Lacking(NamedTuple):
-    """A job that has to be done (again), and why; `first`: none of its log before it has to."""
+    """A job to do, possibly again, with the reason. `first`: no earlier job of its ordered log is in the list."""
 
     job: Job
     why: str
@@ -33,15 +33,15 @@ def intentions(
     since_ms: int,
     complain: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Job]:
-    """The jobs that were put into a queue from a time on, partition by partition, in the order of each.
+    """Yield the jobs in a queue's topic since a time, partition by partition, in order of offsets.
 
     Args:
         since_ms: milliseconds since 1970.
-        complain: told of each record that is no job.
+        complain: called with a sentence about each record that is not a job.
 
     Raises:
-        Retriable: Kafka does not answer.
-        Refused: Kafka does not allow it.
+        Retriable: Kafka does not respond.
+        Refused: a right in Kafka is missing.
     """
     admin = kafka_client.admin(client)
     try:
@@ -61,9 +61,9 @@ def intentions(
 
 
 def lacking(jobs: Iterable[Job], effect: Effect, rows: PostgresPending) -> Iterator[Lacking]:
-    """Of these jobs, in the order in which they were put, those that have to be done.
+    """Yield the missing jobs in order.
 
-    Those of a log with order build on one another: all that come after one that is missing have to be done again.
+    In an ordered log, each job depends on the earlier jobs, so workers must do all jobs after a missing job again.
     """
     begun: set[str] = set()
     for job in jobs:
@@ -78,8 +78,10 @@ def lacking(jobs: Iterable[Job], effect: Effect, rows: PostgresPending) -> Itera
 
 
 def put_back(found: Lacking, effect: Effect, rows: PostgresPending, put: Callable[[Job], None]) -> None:
-    """Have one done. Cut off anywhere, the next requeue finds it again, not done; and a job that has to wait for it puts it into
-    the queue (`Worker`).
+    """Requeue a job.
+
+    After an interruption at any point, the next requeue finds the job again as not done. A waiting later job also makes the
+    `Worker` put the job into the queue.
     """
     if found.first:
         rows.forget(found.job, later=effect.ordered)

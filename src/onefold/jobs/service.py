@@ -1,4 +1,4 @@
-"""The workers of a pipeline as a process: one for each queue, until SIGTERM or SIGINT."""
+"""The process with the workers of a pipeline, one worker for each queue, until SIGTERM or SIGINT."""
 
 import random
 import threading
@@ -32,13 +32,13 @@ from onefold.telemetry import JOB_S, JOBS, SILENT, WORKER_WAITS, Telemetry
 
 log = structlog.get_logger()
 
-# How long a worker waits for a message before it looks whether it was asked to stop.
+# The maximum wait for a message before the next check for a stop.
 _ROUND_S = 0.5
-# Between two tries at a server that does not answer, or a topic that is not there yet.
+# The pause between two attempts after an outage of a server, or with a missing topic.
 _PAUSE_S = 1.0
-# The main thread's rhythm.
+# The interval of the main thread's status updates.
 _TELL_S = 0.3
-# How often a worker without a message asks whether any job waits, if anybody listens.
+# The interval at which an idle worker queries the pending jobs, if telemetry is enabled.
 _LOOK_EVERY_S = 5.0
 
 
@@ -55,19 +55,20 @@ def run(
     step: Callable[[str], None] = lambda name: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
-    """Do the jobs of a pipeline until SIGTERM or SIGINT, unless it is paused. Returns the exit code.
+    """Do the jobs of a pipeline until SIGTERM or SIGINT, except during a pause of the pipeline. Returns the exit code.
 
-    A job at hand is handed over at its next checkpoint. A server that is away is waited for.
+    At a stop, a worker releases the current job at its next checkpoint. Workers wait during an outage of a server.
 
     Args:
-        instance: a name that survives a restart; unique among the workers of the pipeline.
-        prepare: makes the engine's tables, when they are missing; raises psycopg.Error while the database is away, and
-            `Refused` when a person has to look.
-        status_file: kept fresh, see `onefold.status_file`.
-        session_timeout_ms: a killed worker's jobs go to the others after this time; None: the default for so many brokers.
-        replication: of the topics that it makes.
+        instance: a name that survives a restart, unique among the workers of the pipeline.
+        prepare: creates missing engine tables. Raises psycopg.Error during an outage of the database, and `Refused` if a person
+            has to act.
+        status_file: updated at intervals; see `onefold.status_file`.
+        session_timeout_ms: after this time, other workers get the jobs of a killed worker. None: the default for the number of
+            brokers.
+        replication: the replication of created topics.
         step: called at each step of each worker.
-        telemetry: told what it does, and whether it gets on.
+        telemetry: receives the metrics and the progress.
     """
     with (
         ServiceProcess(status_file) as process,
@@ -86,7 +87,7 @@ def run(
             finally:
                 halt.set()
                 for desk in desks:
-                    while desk.thread.is_alive():  # a job may be long until its next checkpoint
+                    while desk.thread.is_alive():  # the next checkpoint of a job may be far away
                         process.status.write("running", desk.summary())
                         desk.thread.join(_TELL_S)
             _look(desks)
@@ -94,7 +95,7 @@ def run(
 
 
 def _look(desks: list["Desk"]) -> tuple[str, str]:
-    """The state of the process and a detail. Raises the error that a worker has ended with."""
+    """Return the state of the process and a detail. Raises the error of an ended worker."""
     for desk in desks:
         if desk.error is not None:
             raise desk.error
@@ -105,15 +106,15 @@ def _look(desks: list["Desk"]) -> tuple[str, str]:
 
 
 class Desk:
-    """A worker at its queue, in a thread.
+    """The thread with the worker of a queue.
 
     Args:
-        stop: set when the worker has to end.
+        stop: set to end the worker.
 
     Attributes:
-        thread: of the worker, not started yet.
-        waits_for: what it cannot go on without, or "".
-        error: what it ended with by itself: a `Refused`, or a bug.
+        thread: the worker's thread, not yet started.
+        waits_for: the reason why the worker is blocked, or "".
+        error: the error that ended the worker: a `Refused`, or a bug.
     """
 
     def __init__(
@@ -150,11 +151,11 @@ class Desk:
         try:
             while not self._stop.is_set():
                 self._spell()
-        except BaseException as error:  # noqa: BLE001 - it is told by the main thread, which ends the process
+        except BaseException as error:  # noqa: BLE001 - the main thread raises the error and ends the process
             self.error = error
 
     def summary(self) -> str:
-        """What it has done since it was started, in a few words."""
+        """The number of messages by outcome since the start, for the status."""
         told = [
             f"{number:,} {outcome.value}"
             for outcome, number in sorted(self._outcomes.items(), key=lambda one: one[0].value)
@@ -162,13 +163,13 @@ class Desk:
         return f"{self._queue}: {', '.join(told) or 'nothing to do yet'}"
 
     def tell(self) -> None:
-        """Tell how it is."""
+        """Report the progress to the telemetry."""
         why = self.waits_for or "jobs are pending, and none gets further: `onefold status` says why"
         self._telemetry.put(WORKER_WAITS, bool(self.waits_for), **self._labels)
         self._telemetry.stands(self._pipeline.name, self._queue, self._moved_at, why)
 
     def _came_to(self, outcome: MessageOutcome | None, pending: PostgresPending) -> None:
-        """After a message, or after a while without one."""
+        """Update the metrics and the progress after a message, or after a wait without a message."""
         now = time.monotonic()
         if outcome is not None:
             self._outcomes[outcome] += 1
@@ -181,7 +182,7 @@ class Desk:
             self._moved_at = max(self._moved_at, now - pending.quiet_s(self._queue, self._limits.timeout_s))
 
     def _note(self, step: str) -> None:
-        """A message came with the first step, and each checkpoint is a move."""
+        """Record the arrival of a message at the first step, and the progress at each checkpoint."""
         if step == "received":
             self._received_at = time.monotonic()
         elif step == "checkpointed":
@@ -189,11 +190,11 @@ class Desk:
         self._step(step)
 
     def _spell(self) -> None:
-        """Work until asked to stop, or until a server is away: then everything is opened anew."""
+        """Work until the stop, or until an outage of a server. The next call opens all connections again."""
         with ExitStack() as open_now:
             try:
                 contract = contract_of(self._pipeline, self._queue)
-                declared(self._pipeline, self._queue)  # what is wrong with it no server can mend: it is not waited for
+                declared(self._pipeline, self._queue)  # first, because waiting for a server cannot fix the declaration
                 self._prepare()
                 pending = PostgresPending(self._context.dsn, self._instance, self._pipeline.name)
                 open_now.callback(pending.close)
@@ -216,7 +217,7 @@ class Desk:
                     self.waits_for = f"{self._queue}: {why}" if (why := queue.waits_for) else ""
                     self._came_to(outcome, pending)
                     if outcome is MessageOutcome.FAILED:
-                        # What it holds may be broken, as a connection that was cut: the next try has a new one.
+                        # The effect may hold a broken object, for example a closed connection. Create a new effect.
                         effect = effect_of(self._pipeline, self._queue, context)
                         worker = self._worker(queue, pending, effect)
             except (Retriable, psycopg.Error) as error:

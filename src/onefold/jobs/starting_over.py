@@ -1,7 +1,7 @@
-"""What of a pipeline's jobs a reset removes: what its workers wrote to Kafka, their rows, and what their effects have made.
+"""The reset of a pipeline's jobs: removes the workers' records in Kafka, the jobs' rows, and the results of the effects.
 
-Effects are asked: nobody else knows what they have done. One that does not say how it is started over keeps its pipeline from
-being started over, and so does a pipeline that does not say which of its inputs its workers write.
+Only an effect has the information about its results. An effect without the methods of `StartsOver` therefore prevents a reset
+of the pipeline. A pipeline without a declaration of the inputs written by its workers also prevents a reset.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from onefold.pipelines import Pipeline
 
 
 class StartingOver:
-    """`onefold.operate.reset.plan.ResetJobs` of one pipeline.
-
-    Attributes: see there.
+    """`onefold.operate.reset.plan.ResetJobs` of one pipeline, with the attributes documented there.
 
     Raises:
-        UserError: it cannot be started over (exit code 3), its declaration is wrong, or a server of an effect is away.
+        UserError: the pipeline does not support a reset (exit code 3), its declaration is wrong, or a server of an effect does
+            not respond.
     """
 
     def __init__(self, pipeline: Pipeline, context: Context) -> None:
@@ -46,7 +45,7 @@ class StartingOver:
         self._effects = {queue: self._effect(queue, context) for queue in self.queues}
 
     def leftovers(self, *, inputs: bool) -> Sequence[str]:
-        """What `start_over` would do, a sentence each."""
+        """Describe the actions of `start_over`, a sentence each."""
         found: list[str] = []
         for queue, effect in self._effects.items():
             with self._told(queue):
@@ -54,7 +53,7 @@ class StartingOver:
         return found
 
     def start_over(self, *, inputs: bool, still: Callable[[], None]) -> None:
-        """Remove what the jobs have made. What effects are made with asks `still` before each write."""
+        """Remove the results of the jobs. The effects' contexts call `still` before each write."""
         for queue in self.queues:
             effect = self._effect(queue, self._context.held_by(still))
             still()
@@ -76,7 +75,7 @@ class StartingOver:
 
     @contextmanager
     def _told(self, queue: str) -> Iterator[None]:
-        """Effects are anybody's, and so is what they raise: a sentence that says whose it is."""
+        """Convert any exception of an effect into a `UserError` with the effect's name."""
         try:
             yield
         except UserError:

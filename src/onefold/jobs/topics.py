@@ -1,11 +1,11 @@
-"""The topics of a queue, and what its messages look like.
+"""The topics of a queue, and the encoding of its messages.
 
-    orders.mails         what the fold says has to be done: its intentions, for ever
-    orders.mails.again   the same jobs once more: woken, found missing, or requeued. Only workers write and read it, so that the
-                         first one holds what the fold wrote and nothing else
-    orders.mails.dead    what cannot be read, with the reason, as dead letters are elsewhere
+    orders.mails         The jobs written by the processor, kept without a time limit.
+    orders.mails.again   Jobs delivered again: woken, found missing, or requeued. A separate topic of the workers, so that the
+                         first topic only has the processor's records.
+    orders.mails.dead    Undecodable records, with the reason, as dead letters.
 
-A record of the first is in the topic's contract, with the fields log_id, segment and entry; one of the second is JSON.
+Records of the first topic have the topic's schema, with the fields log_id, segment and entry. Records of the second are JSON.
 """
 
 import json
@@ -29,17 +29,17 @@ from onefold.processor.io.serde import decode_plain
 from onefold.processor.io.topics import of_queue
 from onefold.replication import AS_BROKERS, Replication
 
-#: What a key of an index in PostgreSQL can have is 2,700; the queue's name is in it as well.
+#: Below the limit of a key in a PostgreSQL index (2,700 bytes), which also has the queue's name.
 LOG_ID_BYTES_MAX = 1_000
 
 
 def group_of(queue: str) -> str:
-    """The consumer group whose members share a queue; its first word after onefold is the pipeline."""
+    """The consumer group of a queue's workers. The first word after `onefold` is the pipeline."""
     return f"onefold.{queue}"
 
 
 def decode(queue: str, contract: RecordSchema, topic: str, value: bytes | None) -> Job:
-    """The job of a record of one of both topics. Raises `Rejected`."""
+    """Decode a job from a record of the first or the second topic. Raises `Rejected`."""
     fields = _put_back(value) if topic == again_of(queue) else decode_plain(contract, value)
     log_id, segment, entry = (fields.get(name) for name in JOB_FIELDS)
     if isinstance(log_id, str) and len(log_id.encode()) > LOG_ID_BYTES_MAX:
@@ -50,14 +50,16 @@ def decode(queue: str, contract: RecordSchema, topic: str, value: bytes | None) 
 
 
 def is_copy(message: Message) -> bool:
-    """Is the record a copy or a replay that a pipeline which reads the queue as its input has put there? The job of its original
-    lies in the queue as well. An output has no such header (docs/decisions/repartitioned-records.md).
+    """Whether the record is a copy, written by another pipeline with the queue as an input: repartitioned or replayed.
+
+    The queue also has the original record. An output record of the processor lacks the header
+    (docs/decisions/repartitioned-records.md).
     """
     return PIPELINE_HEADER in dict(message.headers() or ())
 
 
 def encode(job: Job) -> tuple[bytes, bytes]:
-    """Key and value of a job that is put back."""
+    """Return the key and value of a job for the topic of requeued jobs."""
     named = {"log_id": job.log_id, "segment": job.place.segment, "entry": job.place.entry}
     return job.log_id.encode(), json.dumps({**job.value, **named}, ensure_ascii=False).encode()
 
@@ -73,11 +75,11 @@ def _put_back(value: bytes | None) -> Mapping[str, Any]:
 
 
 def create(admin: AdminClient, queue: str, replication: Replication = AS_BROKERS) -> list[str]:
-    """Make the topics beside the queue's own that are missing, with its number of partitions; says which.
+    """Create the missing topics of the queue with the partition count of the queue's own topic. Returns their names.
 
     Raises:
-        Retriable: the queue's own is not there yet, or the cluster does not answer.
-        Refused: it is not allowed to.
+        Retriable: the queue's own topic is missing, or the cluster does not respond.
+        Refused: a right in Kafka is missing.
     """
     there = existing(admin)
     if queue not in there:

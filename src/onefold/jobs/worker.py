@@ -1,11 +1,11 @@
-"""What a worker does with one job, so that it may die anywhere, be late, or be one of two at the same job.
+"""The processing of one job by a worker. A worker may crash at any step, may be late, and may share the job with a second one.
 
-No client of anything is imported here: queue, rows and effect are handed in, and so are the clock, the dice, and what is
-called at each step, where a test can stop it.
+The module imports no client. The caller provides the queue, the rows, the effect, the clock and the random numbers, and a
+function to call at each step, where a test can stop the worker.
 
-A message is acknowledged when its job is done, and never before. A worker that loses a race does not acknowledge either: the
-other one may have been given the very same message, as after a rebalance. Acknowledged here, it would not come again if the
-other one died, and the job would wait for a person.
+A worker acknowledges a message only after its job is done. A worker that loses a race does not acknowledge the message, because
+the other worker may have the same message, for example after a rebalance. Otherwise, after a crash of the other worker, the
+message would not arrive again, and the job would wait for a person.
 """
 
 import json
@@ -19,7 +19,7 @@ from onefold.jobs.protocols import Done, Effect, Job, JobRows, Message, PendingR
 from onefold.processor.core.errors import Refused
 from onefold.processor.runtime.backoff import backoff_s
 
-#: Where a worker can be stopped, in the order in which it gets there; those of one checkpoint come once for each.
+#: The steps at which a test can stop a worker, in order. The steps of a checkpoint repeat for each checkpoint.
 STEPS = (
     "received",
     "looked",
@@ -40,35 +40,35 @@ STEPS = (
     "woken",
 )
 
-# After the time that is left to somebody else; less than that, and a clock that runs a little fast asks in a circle.
+# The minimum wait for a job claimed by another worker. Without a minimum, a fast clock would cause a busy loop.
 _LOOK_AGAIN_S = 0.05
-# What a reason is cut to: an error may quote all that it failed at.
+# The maximum length of a reason, because an error may quote its whole input.
 _REASON_CHARACTERS_MAX = 500
 
 
 class MessageOutcome(Enum):
-    """What became of one message."""
+    """The outcome of one message."""
 
     DONE = "done"
-    REPEATED = "repeated"  # it was done already
-    DEFERRED = "deferred"  # its turn has not come
-    BUSY = "busy"  # somebody else is at it
-    LOST = "lost"  # somebody else has taken it over
-    HANDED_OVER = "handed over"  # the time budget ended, or the worker was asked to stop
-    FAILED = "failed"  # the effect raised something
-    REFUSED = "refused"  # the effect says that it can never be done
+    REPEATED = "repeated"  # the job was done before
+    DEFERRED = "deferred"  # an earlier job of the log is not done
+    BUSY = "busy"  # another worker has claimed the job
+    LOST = "lost"  # another worker has taken the job over
+    HANDED_OVER = "handed over"  # the time budget ended, or the worker has to stop
+    FAILED = "failed"  # the effect raised an exception
+    REFUSED = "refused"  # the effect raised `Refuse`: the job is impossible
 
 
 @dataclass(frozen=True)
 class Limits:
-    """In seconds.
+    """The time limits of a worker, in seconds.
 
     Attributes:
-        timeout_s: who is active and writes nothing for so long is taken for dead; more than any part of a job between two
-            checkpoints takes.
-        budget_s: after so long on one job a worker lets others have their turn, at the next checkpoint.
-        first_s: the longest wait after the first deferral; it doubles with each.
-        longest_s: the longest wait of all.
+        timeout_s: after this time without a write, other workers may take an active job over. Longer than the work between two
+            checkpoints of any job.
+        budget_s: after this time on one job, a worker releases the job at the next checkpoint, for the turn of other jobs.
+        first_s: the maximum wait after the first deferral. Doubles with each deferral.
+        longest_s: the maximum wait after any deferral.
     """
 
     timeout_s: float = 30.0
@@ -78,13 +78,13 @@ class Limits:
 
 
 class Worker:
-    """Does the jobs of one queue, one after the other.
+    """Does the jobs of one queue sequentially.
 
     Args:
-        clock: monotonic seconds, for the time budget alone.
-        dice: a number from 0.0 to 1.0, for the jitter.
-        step: called with a name of `STEPS`.
-        stopping: whether the worker was asked to stop; it is asked after each checkpoint.
+        clock: monotonic seconds, only for the time budget.
+        dice: returns a random number from 0.0 to 1.0, for the jitter.
+        step: called with each name of `STEPS`.
+        stopping: called after each checkpoint; returns whether the worker has to stop.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Worker:
         self._stopping = stopping
 
     def work(self, timeout_s: float) -> MessageOutcome | None:
-        """Take the next message that is visible, waiting up to so many seconds; None: there was none."""
+        """Process the next visible message, after a wait of at most `timeout_s`. None: no message was visible."""
         message = self._queue.receive(timeout_s)
         return None if message is None else self._handle(message)
 
@@ -123,7 +123,7 @@ class Worker:
         self._step("added")
         row = self._pending.find(job)
         if row is None:
-            # It was finished a moment ago; the next delivery sees that it is done.
+            # Another worker has just finished the job. The next delivery detects the done job.
             return self._hide(message, 0.0, MessageOutcome.BUSY)
         earlier = self._pending.earlier(job) if self._effect.ordered else None
         if earlier is not None:
@@ -139,7 +139,7 @@ class Worker:
 
     def _claimed(self, message: Message, row: PendingRow, increment: int) -> MessageOutcome:
         job = message.job
-        if self._pending.done(job) is not None:  # between the first look and the claim
+        if self._pending.done(job) is not None:  # finished between the first check and the claim
             return self._repeated(message)
         self._step("still_to_do")
         newest = self._pending.newest_done(job) if self._effect.ordered else None
@@ -153,8 +153,10 @@ class Worker:
             return self._give_up(message, row, failed.increment, str(failed), failed.outcome)
 
     def _put_again(self, earlier: PendingRow) -> None:
-        """A row tells those behind it to wait, and is there before its message. Whoever died between the two, or did not reach
-        the queue, has left one that nobody would ever come to. The note that somebody has met it comes last.
+        """Put an earlier job of the log into the queue again if no worker has attempted the job.
+
+        A pending row blocks the later jobs of its log. A worker that crashed between inserting the row and writing the message
+        has left a row without a message. `defer` comes last, so that a crash before repeats the put.
         """
         if not earlier.unmet:
             return
@@ -163,15 +165,13 @@ class Worker:
         self._pending.defer(earlier, "the job was put into the queue again: no worker had seen it")
 
     def _disorder(self, job: Job, newest: Done | None, increment: int) -> str:
-        """Why it is not this job's turn, or "". Jobs that were not known to come before it become pending, and are put back
-        into the queue.
-        """
+        """Return the reason to defer the job, or "". Adds unknown earlier jobs to the pending rows and to the queue."""
         with _Blamed(increment):
             missing = self._effect.before(job, newest)
         if missing is None:
             return "its log has not come that far"
         for one in missing:
-            # Not the other way round: done by somebody else in between, it would be added when nobody looks at it any more.
+            # Add the row first. In the reverse order, another worker may finish the job in between, and the row would remain.
             self._pending.add(one)
             self._step("known")
             self._queue.put(one)
@@ -179,7 +179,7 @@ class Worker:
         return f"{len(missing)} earlier jobs of its log were not pending yet" if missing else ""
 
     def _do(self, message: Message, row: PendingRow, increment: int, newest: Done | None) -> MessageOutcome:
-        """The work itself. Each write is refused when somebody has taken the job over: then nothing more is touched."""
+        """Run the effect. If another worker has taken the job over, the next write is rejected, and this worker stops."""
         job, state, began = message.job, row.state, self._clock()
         with _Blamed(increment):
             states = iter(self._effect.steps(job, state, newest))
@@ -210,8 +210,8 @@ class Worker:
         return self._acknowledge(message, MessageOutcome.DONE)
 
     def _repeated(self, message: Message) -> MessageOutcome:
-        # Its row is there yet when whoever did the job died before it woke the next one. Any other repeat wakes nobody: each
-        # would begin one more chain of wakes that goes on to the end of the log.
+        # A remaining row means that the worker crashed after finishing the job, before waking the next job. Other repeats wake
+        # no job, because each would start a further chain of wakes up to the end of the log.
         died = self._pending.remove(message.job)
         self._step("removed")
         return self._acknowledge(message, MessageOutcome.REPEATED, wakes=died)
@@ -222,13 +222,13 @@ class Worker:
         if wakes and self._effect.ordered:
             following = self._pending.following(message.job)
             if following is not None:
-                # A duplicate of one that waits; if it gets lost, that one's own delivery comes when its wait is over.
+                # A duplicate of a waiting message. If the duplicate is lost, the waiting message arrives after its wait.
                 self._queue.put(following)
                 self._step("woken")
         return outcome
 
     def _busy(self, message: Message, outcome: MessageOutcome = MessageOutcome.BUSY) -> MessageOutcome:
-        """Somebody else has it: it is looked at again when that one may have timed out."""
+        """Hide the message of a job claimed by another worker until the possible time-out of that worker."""
         row = self._pending.find(message.job)
         if row is None:
             return self._hide(message, 0.0, outcome)
@@ -245,7 +245,7 @@ class Worker:
 
     def _back_off(self, message: Message, row: PendingRow, outcome: MessageOutcome) -> MessageOutcome:
         longest_s = backoff_s(self._limits.first_s, self._limits.longest_s, row.retries + 1)
-        # Full jitter: many jobs that were deferred at once do not come back at once.
+        # Full jitter, so that jobs deferred at the same time do not return at the same time.
         return self._hide(message, self._dice() * longest_s, outcome)
 
     def _hide(self, message: Message, seconds: float, outcome: MessageOutcome) -> MessageOutcome:
@@ -254,19 +254,19 @@ class Worker:
 
 
 _END: Any = object()
-# U+0000 as JSON spells it, and not a backslash that was spelled before a u0000.
+# The JSON escape of U+0000, but not an escaped backslash before "u0000".
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def _kept(value: Any) -> Any:
-    """What an effect gives, when a row can keep it. Raises TypeError or ValueError, which are the effect's own fault."""
+    """Return the value of an effect if a row can store the value. Raises TypeError or ValueError, errors of the effect."""
     if value is not _END and _NUL.search(json.dumps(value, allow_nan=False)):
         raise ValueError("a text with the character U+0000, which PostgreSQL does not keep")
     return value
 
 
 class _EffectFailed(Exception):
-    """An effect raised something, while the job's increment was this one."""
+    """An exception of an effect, with the job's increment at the time."""
 
     def __init__(self, error: Exception, increment: int) -> None:
         refused = isinstance(error, Refuse)
@@ -276,8 +276,10 @@ class _EffectFailed(Exception):
 
 
 class _Blamed:
-    """What is raised in here is the effect's, and costs its own log; what is raised elsewhere is the worker's. So is a right that
-    Kafka does not give it, whoever writes.
+    """Converts an exception of the effect into `_EffectFailed`, which only delays the job's log.
+
+    An exception outside of the block is an error of the worker. `Refused`, for example for a missing right in Kafka, is always
+    an error of the worker.
     """
 
     def __init__(self, increment: int) -> None:

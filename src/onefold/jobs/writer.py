@@ -1,9 +1,11 @@
-"""What workers write to Kafka, to the topics beside a queue and to the log: on return the cluster has it.
+"""Writes the records of workers to Kafka: jobs and dead letters of a queue, and reports. On return, the cluster has the record.
 
-None of it may come to a pipeline that was started over since. A check before the write would not do: a process may sleep between
-the two. So each record is a transaction: first the cluster has it, and nobody sees it; then the worker sees that its session is
-there; then it counts. A reset waits for the end of that session before it deletes the first topic. So a record that was sent
-before is in a topic that is deleted with it; and who sent it after that sees no session, and nobody sees the record.
+No record may reach the pipeline after a reset. A check before the write is not sufficient, because the process may be paused
+between check and write. Each record is therefore a transaction with three steps: send the record, check the worker's session in
+PostgreSQL, commit.
+
+A reset waits for the end of the session before deleting the first topic. The reset then deletes a record sent before, with its
+topic. A worker that sends a record afterwards has no session, and aborts the transaction.
 """
 
 import uuid
@@ -22,23 +24,23 @@ from onefold.processor.io.kafka_errors import again_or_never
 from onefold.processor.io.topics import RECORD_BYTES_MAX
 
 DELIVERY_TIMEOUT_MS = 10_000
-# For an answer of a broker that is there.
+# The time-out for the response of a running broker.
 _ANSWER_S = 2.0
-# To begin and to end a transaction.
+# The time-out for starting and ending a transaction.
 _CALL_S = 10.0
-# Readers of a topic wait for the end of what is open in it: of a worker that died, for so long, and until a broker looks for such
-# transactions, which it does every 10 s by Kafka's default.
+# After a worker's crash, its open transaction blocks the readers of the topic for this time, plus the interval of the broker's
+# check (10 s by Kafka's default).
 _TRANSACTION_TIMEOUT_MS = 15_000
-# The beginning of the transactional ids.
+# The prefix of the transactional ids.
 _IDS = "onefold-work-"
 
 
 class RecordWriter:
-    """Writes one record at a time, and waits for the answer.
+    """Writes one record at a time, and waits for the acknowledgement.
 
     Args:
         client: librdkafka settings, at least `bootstrap.servers`.
-        still: called between sending and committing; what it raises ends the transaction, and nobody sees the record.
+        still: called between sending and committing. An exception aborts the transaction, and no reader sees the record.
     """
 
     def __init__(self, client: Mapping[str, str], still: Callable[[], None]) -> None:
@@ -48,10 +50,10 @@ class RecordWriter:
         self._producer = kafka_client.producer(
             {
                 **client,
-                # Of this writer alone: it fences nobody, and nobody fences it.
+                # A random id, so that no writer fences another writer.
                 "transactional.id": f"{_IDS}{uuid.uuid4()}",
                 "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-                # Java's, so that a log lives where every other producer puts it.
+                # Java's partitioner, so that a log has the same partition with every producer.
                 "partitioner": "murmur2_random",
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "message.max.bytes": RECORD_BYTES_MAX,
@@ -60,7 +62,7 @@ class RecordWriter:
         )
 
     def partitions(self, topic: str) -> int:
-        """How many a topic has; 0 where that is not known now."""
+        """The number of a topic's partitions. 0: unknown."""
         try:
             found = self._producer.list_topics(topic, _ANSWER_S).topics
         except KafkaException:
@@ -68,17 +70,17 @@ class RecordWriter:
         return len(found[topic].partitions) if topic in found else 0
 
     def put(self, job: Job) -> None:
-        """Put a job back into its queue. Raises what `write` does."""
+        """Put a job into its queue again. Raises the errors of `write`."""
         key, value = topics.encode(job)
         self.write(topics.again_of(job.queue), key, value, [])
 
     def write(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]) -> None:
-        """A record.
+        """Write a record in a transaction.
 
         Raises:
-            Retriable: it may not be there.
-            Refused: Kafka does not allow it.
-            Exception: what `still` raises.
+            Retriable: the record may not be written.
+            Refused: a right in Kafka is missing.
+            Exception: the exception of `still`.
         """
         try:
             if not self._is_ready:
@@ -102,7 +104,7 @@ class RecordWriter:
             raise
 
     def _send(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, Any]]) -> None:
-        """On return the cluster has it, though nobody sees it yet."""
+        """Send a record. On return, the cluster has the uncommitted record."""
         told: list[KafkaError | None] = []
         self._producer.produce(topic, value, key, headers=headers, on_delivery=lambda error, _: told.append(error))
         self._producer.flush(2 * DELIVERY_TIMEOUT_MS / 1000)
@@ -112,13 +114,14 @@ class RecordWriter:
             raise self._failed(topic, told[0])
 
     def _failed(self, topic: str, error: KafkaError) -> Refused | Retriable:
-        """What an error means. It may not say that the right to write is missing."""
+        """Convert an error. Checks the right to write, because the error may not name the missing right."""
         if kafka_client.unwritable(kafka_client.admin(self._client), [topic], _ANSWER_S):
             trouble = kafka_client.cannot(self._client, f"write {topic}")
             return Forbidden(trouble.code, trouble.sentence)
         return again_or_never(error, f"{topic} cannot be written to")
 
     def _abort(self) -> None:
-        # Where it fails the next transaction does not begin, and says so; the cluster ends this one by itself.
+        # After a failed abort, the next transaction fails at its start, and the cluster aborts this transaction after the
+        # time-out.
         with suppress(KafkaException):
             self._producer.abort_transaction(_CALL_S)

@@ -1,4 +1,4 @@
-"""Stores of objects: a folder, or a bucket of an S3."""
+"""Stores of objects: a folder, or a bucket of S3 or a compatible server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from onefold.jobs.objects.store import BUCKET, ObjectStore
 
 
 def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> ObjectStore:
-    """The store at `file:///folder` or `s3://bucket/prefix`.
+    """Open the store at `file:///folder` or `s3://bucket/prefix`.
 
     Args:
-        endpoint: http(s)://... of an S3 that is not Amazon's; of no meaning for a folder.
-        makes: whether a folder that is not there is made.
+        endpoint: http(s)://... of an S3 server other than Amazon's; ignored for a folder.
+        makes: whether to create a missing folder.
 
-    Raises UserError: the address is of neither kind, or the store cannot be used.
+    Raises UserError: the address is of neither kind, or the store is not usable.
     """
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc == "" and parts.path.strip("/"):
@@ -28,7 +28,7 @@ def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> 
 
         return LocalStore(Path(unquote(parts.path)), makes=makes)
     if parts.scheme == "s3" and BUCKET.fullmatch(parts.netloc) and not parts.query + parts.fragment:
-        from onefold.jobs.objects.s3 import S3Store  # who keeps objects in a folder needs no boto3
+        from onefold.jobs.objects.s3 import S3Store  # imported here, because a folder needs no boto3
 
         return S3Store(parts.netloc, parts.path.strip("/"), endpoint)
     raise UserError(
@@ -40,5 +40,5 @@ def open_store(url: str, endpoint: str | None = None, *, makes: bool = True) -> 
 
 
 def open_to_read(url: str, endpoint: str | None = None) -> ReadOnly:
-    """The store for a reader, which writes nothing there and makes no folder. Arguments and errors are those of `open_store`."""
+    """Open the store for a reader, without writes and without creating a folder. Arguments and errors: see `open_store`."""
     return ReadOnly(open_store(url, endpoint, makes=False))

@@ -1,4 +1,4 @@
-"""A store that a worker, or a reset, writes to only while nobody else can have started its pipeline over."""
+"""A store with a session check before each write, for workers and resets: no write after another reset of the pipeline."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,17 +6,17 @@ from onefold.jobs.protocols import Mark, Objects
 
 
 class Guarded:
-    """Another store, with a question before each write: `still` raises when the session of whoever writes has ended.
+    """Another store with a check before each write: `still` raises if the session of the writing process has ended.
 
-    Between the question and the write a process may sleep, and a store takes what it is given. So the one call in which it slept
-    reaches the store after a reset:
+    The process may be paused between the check and the write. The one interrupted call then reaches the store after a reset:
 
-        put       leaves an object that nothing names, or that is named by then and is the same: names follow from content
-        delete    may remove what the new run has under the same name: an upload that was discarded before `reset --inputs`, and
-                  was imported again under the same request since; of a reset, a snapshot that was made anew
-        unmark    leaves such an upload without its mark: if its client does not complete it, no sweep finds it
+        put       Leaves an unreferenced object, or an object equal to a new object, because the name follows from the content.
+        delete    May remove a new object of the same name: an upload discarded before `reset --inputs` and imported again
+                  under the same request, or, by a paused reset, a recreated snapshot.
+        unmark    Leaves a new upload of the same name without its expiration marker. If its client does not complete the
+                  upload, garbage collection does not find the object.
 
-    The judge names each of these objects.
+    The verifier reports each of these objects.
     """
 
     def __init__(self, store: Objects, still: Callable[[], None]) -> None:

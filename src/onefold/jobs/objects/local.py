@@ -1,8 +1,8 @@
-"""Objects as files of a folder, for one machine: whole or not at all, and on the disk when a call returns.
+"""Objects as files in a folder, for one machine. Writes are atomic, and durable on return.
 
-An object is written under another name, made durable, and then linked to its own. A link never overwrites and never shows
-half of a file, so of two writers one is first and the other one learns it, and a process that dies leaves a file that nobody
-sees. `unfinished/` has those; the other two folders are as in store.py.
+The store writes an object to a temporary file, syncs the file, and links the file to the object's name. A link never
+overwrites, and never exposes a partial file. Only the first of two writers succeeds, and the second writer detects the first.
+After a crash, the temporary file remains in `unfinished/`. The other two folders are as in store.py.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ UNFINISHED = "unfinished"
 
 
 class LocalStore:
-    """The objects below a folder, which is made when it is not there, unless `makes` is False. Raises UserError: the folder
-    cannot be used.
-    """
+    """The objects below a folder. Creates a missing folder if `makes` is True. Raises UserError: the folder is not usable."""
 
     def __init__(self, root: Path, *, makes: bool = True) -> None:
         self._objects, self._marks = root / OBJECTS, root / MARKS
@@ -34,7 +32,7 @@ class LocalStore:
         with _told(root):
             if not makes:
                 if root.exists():
-                    next(root.iterdir(), None)  # a reader makes no folder, and needs one that it may read
+                    next(root.iterdir(), None)  # raises if the folder is not readable
                 return
             private_files.folder(root)
             for folder in (self._objects, self._marks, self._unfinished):
@@ -43,11 +41,11 @@ class LocalStore:
                 _make_durable(folder)
 
     def put(self, name: str, content: bytes) -> bool:
-        """Write it, whole or not at all, durable on return. False: it was there, and nothing was written."""
+        """See `Objects`."""
         return self._write(name, (content,))[0]
 
     def put_stream(self, name: str, parts: Iterator[bytes]) -> int:
-        """The same for what does not fit into memory; gives its size in bytes."""
+        """See `Objects`."""
         there = self.size(name)
         if there is not None:
             self._make_name_durable(self._path(name))
@@ -56,7 +54,7 @@ class LocalStore:
         return size if written else self._path(name).stat().st_size
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Its bytes from `start` up to `end`. Raises `Missing`."""
+        """See `Objects`."""
         path = self._path(name)
         with _told(path):
             try:
@@ -67,48 +65,48 @@ class LocalStore:
                 raise Missing(name) from None
 
     def size(self, name: str) -> int | None:
-        """In bytes; None: there is no such object."""
+        """See `Objects`."""
         with suppress(FileNotFoundError, NotADirectoryError):
             path = self._path(name)
             return path.stat().st_size if path.is_file() else None
         return None
 
     def delete(self, name: str) -> None:
-        """Also of what is not there."""
+        """See `Objects`."""
         _remove(self._path(name))
 
     def ids(self, prefix: str = "") -> Iterator[str]:
-        """Of all objects whose name begins so, sorted; marks are no objects."""
+        """See `Objects`."""
         return _names(self._objects, "", checked_prefix(prefix))
 
     def mark(self, name: str) -> None:
-        """Set its expiry mark; the object need not be there yet. Again: the mark is as old as the newest call."""
+        """See `Objects`."""
         path = self._marks / checked(name)
         with _told(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, draft = tempfile.mkstemp(dir=self._unfinished)
             os.fsync(handle)
             os.close(handle)
-            # A new file in the place of the old one: one that is opened to be touched could be removed at that moment.
+            # Replace the file instead of touching it, because another process may remove the old file at the same time.
             os.replace(draft, path)
             self._make_name_durable(path)
 
     def unmark(self, name: str) -> None:
-        """Remove its mark; also when there is none."""
+        """See `Objects`."""
         _remove(self._marks / checked(name))
 
     def marks(self) -> Iterator[Mark]:
-        """All of them, oldest or not, in any order."""
+        """See `Objects`."""
         for name in _names(self._marks, "", ""):
-            with suppress(FileNotFoundError):  # removed while we look
+            with suppress(FileNotFoundError):  # removed in the meantime
                 yield Mark(name, datetime.fromtimestamp((self._marks / name).stat().st_mtime, UTC))
 
     def clear(self, older_than_s: float) -> int:
-        """Remove what was begun so long ago and never became an object; gives how much that was."""
+        """See `ObjectStore`."""
         cleared = 0
         with tempfile.TemporaryFile(dir=self._unfinished) as here:
-            now = os.fstat(here.fileno()).st_mtime  # by the clock that the other files have their times from
-        for path in self._unfinished.glob(f"{tempfile.gettempprefix()}*"):  # as mkstemp names them; others have others
+            now = os.fstat(here.fileno()).st_mtime  # by the file system's clock, as the times of the other files
+        for path in self._unfinished.glob(f"{tempfile.gettempprefix()}*"):  # only files of mkstemp
             with suppress(FileNotFoundError):
                 if path.is_file() and now - path.stat().st_mtime >= older_than_s:
                     path.unlink()
@@ -119,7 +117,7 @@ class LocalStore:
         return self._objects / checked(name)
 
     def _write(self, name: str, parts: Iterable[bytes]) -> tuple[bool, int]:
-        """Whether it was not there before, and how many bytes came."""
+        """Write an object. Returns whether the object is new, and the number of bytes in `parts`."""
         path, size = self._path(name), 0
         with _told(path):
             handle, draft = tempfile.mkstemp(dir=self._unfinished)
@@ -139,7 +137,7 @@ class LocalStore:
         return written, size
 
     def _make_name_durable(self, path: Path) -> None:
-        """With every folder that it lies in: also when another writer made file or folder, it need not be on the disk yet."""
+        """Sync every parent folder, because a file or folder of another writer may not be on the disk yet."""
         for folder in path.parents:
             _make_durable(folder)
             if folder in (self._objects, self._marks):
@@ -161,7 +159,7 @@ def _remove(path: Path) -> None:
 
 
 def _make_durable(folder: Path) -> None:
-    """What has which name there is on the disk on return."""
+    """Sync the folder's entries to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -170,10 +168,10 @@ def _make_durable(folder: Path) -> None:
 
 
 def _names(root: Path, folder: str, prefix: str) -> Iterator[str]:
-    """The files below a folder ("" or with a / at its end), sorted by their whole names; holds one folder in memory."""
+    """Yield the files below a folder ("" or with a final /), sorted by full name. Holds one folder per level in memory."""
     with os.scandir(root / folder) as found:
         here = [folder + entry.name + ("/" if entry.is_dir() else "") for entry in found]
-    # The / is before all letters and digits, so what is sorted folder by folder is sorted as a whole.
+    # The character / sorts before all letters and digits, so the order folder by folder is the order of full names.
     for name in sorted(here):
         if name.endswith("/") and name.startswith(prefix[: len(name)]):
             yield from _names(root, name, prefix)
@@ -183,7 +181,7 @@ def _names(root: Path, folder: str, prefix: str) -> Iterator[str]:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What the file system refuses, as a sentence."""
+    """Convert an error of the file system into a `UserError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A store for a reader: the page and `sheet open`. It has no method that writes or deletes."""
+"""A store for readers, such as the dashboard and `sheet open`, without methods to write or delete."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from onefold.jobs.protocols import Objects
 
 
 class ReadOnly:
-    """Another store, of which only contents and sizes are read."""
+    """Another store, limited to reading contents and sizes."""
 
     def __init__(self, store: Objects) -> None:
         self._get, self._size = store.get, store.size

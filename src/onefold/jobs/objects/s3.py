@@ -1,7 +1,7 @@
-"""Objects in a bucket of Amazon's S3, or of a server that speaks its protocol.
+"""Objects in a bucket of Amazon S3 or a compatible server.
 
-A put is whole or not at all because S3 has no other, and `If-None-Match: *` makes one of two writers the first. Who may, and
-where, boto3 finds as everywhere: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, the role of a machine.
+Every put of S3 is atomic. With `If-None-Match: *`, only the first of two writers succeeds. boto3 finds the credentials and the
+region in the usual places: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the role of a machine.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from onefold.exit_codes import UNAVAILABLE
 from onefold.jobs.objects.store import MARKS, OBJECTS, checked, checked_prefix
 from onefold.jobs.protocols import Mark, Missing
 
-# At once in memory of a stream. S3 takes 10,000 parts of 5 MiB or more, so an object may have 156 GiB.
+# The size of a stream's parts in memory. S3 accepts 10,000 parts of at least 5 MiB, so an object is limited to 156 GiB.
 PART_BYTES = 16 << 20
-# How often a put is repeated that S3 would not decide because another one of that name was under way; each try takes as long
-# as a put, and after the other one has ended the answer is a plain one.
+# The maximum number of attempts of a put during a concurrent put of the same name. After the end of the concurrent put, S3
+# responds without a conflict.
 CONFLICTS_MAX = 10
 CONNECT_S, READ_S = 5, 60
-# For servers of which nobody said where they are: a signature has to name some region.
+# For servers without a configured region, because a signature requires a region.
 ANY_REGION = "us-east-1"
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403"}
 ABSENT = {"NoSuchKey", "404"}
-# How servers say that they know no If-None-Match on a put.
+# The error codes of servers without support of If-None-Match on a put.
 UNCONDITIONAL = {"NotImplemented", "501"}
 
 
 class S3Store:
-    """The objects below a prefix of a bucket that exists. Raises UserError: the bucket cannot be used."""
+    """The objects below a prefix of an existing bucket. Raises UserError: the bucket is not usable."""
 
     def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None) -> None:
         self._bucket, self._where = bucket, endpoint or "Amazon S3"
@@ -52,27 +52,24 @@ class S3Store:
                     connect_timeout=CONNECT_S,
                     read_timeout=READ_S,
                     retries={"mode": "standard", "total_max_attempts": 4},
-                    # What needs no name of its own in the DNS; Amazon's own need one.
+                    # Addressing by path needs no DNS name per bucket. Amazon's buckets require DNS names.
                     s3={"addressing_style": "path" if endpoint else "auto"},
-                    # TLS and the signature cover what is sent; sums of the newer kind are unknown to most other servers.
+                    # TLS and the signature protect the content. Most other servers do not support the newer checksums.
                     request_checksum_calculation="when_required",
                     response_checksum_validation="when_required",
                 ),
             )
-            # Listing also tells a bucket that is not there from one that may not be read.
+            # A list request distinguishes a missing bucket from a bucket without access.
             self._client.list_objects_v2(Bucket=bucket, Prefix=self._root, MaxKeys=1)
 
     def put(self, name: str, content: bytes) -> bool:
-        """Write it, whole or not at all, durable on return. False: it was there, and nothing was written.
-
-        Also False when an answer was lost and the try after that found what the one before had written.
-        """
+        """See `Objects`. Also False if a response was lost, and the retry found the object of the first attempt."""
         key = self._key(name)
         with self._told():
             return self._first(name, lambda **condition: self._put(key, content, **condition))
 
     def put_stream(self, name: str, parts: Iterator[bytes]) -> int:
-        """The same for what does not fit into memory; gives its size in bytes."""
+        """See `Objects`."""
         there = self.size(name)
         if there is not None:
             return there
@@ -84,7 +81,7 @@ class S3Store:
             return self._multipart(name, _chained(first, second, pieces))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Its bytes from `start` up to `end`. Raises `Missing`."""
+        """See `Objects`."""
         if end is not None and end <= start:
             if self.size(name) is None:
                 raise Missing(name)
@@ -98,12 +95,12 @@ class S3Store:
                 if _code(error) in ABSENT:
                     raise Missing(name) from None
                 if _code(error) in ("InvalidRange", "416"):
-                    return b""  # it begins behind the end
+                    return b""  # `start` is beyond the end
                 raise
         return found
 
     def size(self, name: str) -> int | None:
-        """In bytes; None: there is no such object."""
+        """See `Objects`."""
         with self._told():
             try:
                 return int(self._client.head_object(Bucket=self._bucket, Key=self._key(name))["ContentLength"])
@@ -113,30 +110,30 @@ class S3Store:
                 raise
 
     def delete(self, name: str) -> None:
-        """Also of what is not there."""
+        """See `Objects`."""
         with self._told():
             self._client.delete_object(Bucket=self._bucket, Key=self._key(name))
 
     def ids(self, prefix: str = "") -> Iterator[str]:
-        """Of all objects whose name begins so, sorted; marks are no objects."""
+        """See `Objects`."""
         return (name for name, _ in self._listed(OBJECTS, checked_prefix(prefix)))
 
     def mark(self, name: str) -> None:
-        """Set its expiry mark; the object need not be there yet. Again: the mark is as old as the newest call."""
+        """See `Objects`."""
         with self._told():
             self._put(self._root + MARKS + checked(name), b"")
 
     def unmark(self, name: str) -> None:
-        """Remove its mark; also when there is none."""
+        """See `Objects`."""
         with self._told():
             self._client.delete_object(Bucket=self._bucket, Key=self._root + MARKS + checked(name))
 
     def marks(self) -> Iterator[Mark]:
-        """All of them, oldest or not, in any order."""
+        """See `Objects`."""
         return (Mark(name, since) for name, since in self._listed(MARKS, ""))
 
     def clear(self, older_than_s: float) -> int:
-        """Remove what was begun so long ago and never became an object; gives how much that was."""
+        """See `ObjectStore`."""
         cleared, now = 0, datetime.now(UTC)
         with self._told():
             pages = self._client.get_paginator("list_multipart_uploads")
@@ -154,10 +151,10 @@ class S3Store:
         self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **condition)
 
     def _first(self, name: str, write: Callable[..., object]) -> bool:
-        """Whether the write was done, and the object not there before.
+        """Write an object unless the object exists. Returns whether this call has written the object.
 
-        A server that does not know the condition is asked beforehand. Two writers may then both write; a name belongs to one
-        content, so that what is there stays the same. One that takes no notice of the condition does no harm either.
+        For a server without support of the condition, check for the object before. Two writers may then both write, which is
+        harmless, because each name has only one content. A server that ignores the condition is harmless for the same reason.
         """
         for _ in range(CONFLICTS_MAX if self._conditional else 0):
             try:
@@ -196,12 +193,12 @@ class S3Store:
 
             written = self._first(name, complete)
         except ClientError as error:
-            # Ours was completed and the answer lost; or another writer was first, and S3 gave up what we had sent.
+            # This upload was completed and the response lost, or another writer was first and S3 discarded the upload.
             if _code(error) != "NoSuchUpload" or self.size(name) is None:
                 raise
         finally:
             if not written:
-                with suppress(ClientError, BotoCoreError):  # else `clear` will
+                with suppress(ClientError, BotoCoreError):  # after an error, `clear` aborts the upload later
                     self._abort(key, upload)
         return size if written else self.size(name) or 0
 
@@ -209,11 +206,11 @@ class S3Store:
         try:
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
         except ClientError as error:
-            if _code(error) != "NoSuchUpload":  # somebody else did
+            if _code(error) != "NoSuchUpload":  # already completed or aborted
                 raise
 
     def _listed(self, kind: str, prefix: str) -> Iterator[tuple[str, datetime]]:
-        """Names below objects/ or marks/, sorted as S3 lists them, and since when they are there."""
+        """Yield the names below objects/ or marks/, in the sorted order of S3, each with the time of the last write."""
         root = self._root + kind
         pages = self._client.get_paginator("list_objects_v2")
         with self._told():
@@ -223,7 +220,7 @@ class S3Store:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What S3 refuses, as a sentence."""
+        """Convert an error of S3 into a `UserError`."""
         try:
             yield
         except (NoCredentialsError, PartialCredentialsError) as error:
@@ -238,7 +235,7 @@ class S3Store:
                 ) from None
             if code in DENIED:
                 raise self._denied(code) from None
-            # Such as that it has too much to do: it may do it later.
+            # For example an overload. A later attempt may succeed.
             raise UserError(
                 Code.OBJECTS_SILENT,
                 f"{self._where} did not do what the store of objects asked for: {first_line(error)}",
@@ -266,7 +263,7 @@ def _code(error: ClientError) -> str:
 
 
 def _pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of PART_BYTES; the last one may be smaller."""
+    """Yield the same bytes in pieces of PART_BYTES. The last piece may be smaller."""
     held = bytearray()
     for part in parts:
         held += part
