@@ -1,8 +1,9 @@
-"""What an operator waits for: a verdict from the beginning, an explained row, a rebuild; on one stack, beside its own drain.
+"""Measure what operators wait for: a verification from the start, explained rows, and a rebuild, beside the drain of the same
+stack.
 
-The inputs are there first, and the sink runs. The clock of the drain starts with the processors, and ends when the tables have
-everything. Each of the others runs alone then, as its command does it, while processors and sink are at rest. What they say is
-part of the result: a verdict that is not *valid*, a row that is not explained, or one that a rebuild would change, is no figure.
+The inputs are produced first, and the sink runs. The drain begins with the processors, and ends when the tables have all
+rows. Each command then runs alone, while processors and sink are idle. A command that fails, or a row without explanation,
+fails the benchmark.
 """
 
 import json
@@ -23,17 +24,17 @@ from onefold.operate.explain.explain import explain
 from onefold.verify.loading import workload
 
 _DRAIN_S = 3_600.0
-# Asking for the lag costs broker and database a little.
+# A request for the lag costs broker and database a little.
 _ASK_EVERY_S = 0.5
 
 
 def measure(
     environment: BenchmarkEnvironment, workload: MeasuredPipeline, events: int, explained: int, seed: int
 ) -> dict[str, Any]:
-    """Drain `events`; judge them from the beginning, explain so many rows of the largest table, and rebuild all tables.
+    """Drain `events`, verify from the start, explain `explained` rows of the largest table, and rebuild all tables.
 
     Raises:
-        RuntimeError: something is not drained in time, not right, or not known.
+        RuntimeError: the drain takes too long, a command fails, or a row has no explanation.
     """
     name = workload.name
     environment.say(f"filling {', '.join(workload.inputs)}")
@@ -76,14 +77,14 @@ def measure(
 
 
 def _timed(environment: BenchmarkEnvironment, *arguments: str) -> tuple[dict[str, Any], float]:
-    """What a command says as JSON, and how long it took, Python's own start included."""
+    """Run a command. Return the JSON output and the duration in seconds, with Python's start."""
     began = time.monotonic()
     said = environment.run(*arguments)
     return json.loads(said), time.monotonic() - began
 
 
 def _some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict[str, str]]]:
-    """The pipeline's largest table whose rows have a key, how many it has, and the keys of some, drawn by lot."""
+    """Return the pipeline's largest table with a key, its number of rows, and the keys of `count` random rows."""
     with postgres.connect(dsn, "onefold bench", autocommit=False) as connection:
         sizes = [
             (
@@ -105,12 +106,12 @@ def _some_keys(dsn: str, pipeline: str, count: int) -> tuple[str, int, list[dict
 
 
 def _name_of(table: str) -> sql.Identifier:
-    """Of a table, schema and all."""
+    """Identifier of a qualified table name."""
     return sql.Identifier(*table.split("."))
 
 
 def _explained(settings: Settings, dsn: str, table: str, keys: list[dict[str, str]]) -> Iterator[tuple[float, int]]:
-    """(seconds, records read) of each. RuntimeError for one of which the record that made it is not found."""
+    """(seconds, records read) of each row. Raises RuntimeError if the source record of a row is not found."""
     for key in keys:
         began = time.monotonic()
         found = explain(settings, dsn, table, key)
