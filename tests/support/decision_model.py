@@ -57,7 +57,7 @@ class View(NamedTuple):
 
 
 Log = tuple[Sent, ...]
-#: `(view, log, offset, the reader's own last proposal) -> view` reads one more record. None: the reader proposed nothing.
+#: `(view, log, offset, the reader's own last proposal) -> view` reads one more record. None: another replica's record.
 Take = Callable[[View, Log, int, Sent | None], View]
 
 
@@ -94,7 +94,7 @@ def take(view: View, log: Log, offset: int, own: Sent | None) -> View:
 
 
 class Replica(NamedTuple):
-    """One process. Only a faulty replica uses `own`, the last proposal, and `ahead`, the position of the consumer."""
+    """One process. Only a careless or proud replica uses `own`, the last proposal, and `ahead`, the position of the consumer."""
 
     cursor: int = 0
     view: View = View()

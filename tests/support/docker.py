@@ -15,7 +15,7 @@ from onefold.stack.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 HOW = "NO CONTAINER TEST RAN ({}). Start Docker, or as root on Debian run images/bootstrap --install; .ci/run requires them"
-PROJECT = "onefold-test-"  # followed by the pid of the test run, so that leftovers of a killed run can be told apart
+PROJECT = "onefold-test-"  # followed by the pid of the test run, so that leftovers of a killed run are recognisable
 BOOTSTRAP_S = 240.0  # may pull the base image
 BUILD_S = 800.0  # long enough for a slow network, because everything may be downloaded
 

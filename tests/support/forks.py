@@ -1,4 +1,4 @@
-"""Real processes forked from one with the product already imported, so that a start takes no time."""
+"""Real processes forked from one with the product already imported, so that a start takes far less than a second."""
 
 import multiprocessing
 import os

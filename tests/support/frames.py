@@ -43,7 +43,7 @@ class Condition:
         right = other.value if isinstance(other, Condition) else lambda record: other
         return Condition(lambda record: operation(self.value(record), right(record)))
 
-    def __eq__(self, other: object) -> Condition:  # type: ignore[override] # as in PySpark's own columns
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # as in PySpark's own columns
         return self._with(other, operator.eq)
 
     def __lt__(self, other: object) -> Condition:

@@ -166,7 +166,7 @@ class _Both(ast.NodeTransformer):
             return node
         chosen = ast.parse(f"__mutant__({number})", mode="eval").body
         if isinstance(node, ast.stmt):
-            instead = ast.parse(f"def f():\n for _ in _:\n  {after}").body[0].body[0].body  # type: ignore[attr-defined] # the tree's shape is known
+            instead = ast.parse(f"def f():\n for _ in _:\n  {after}").body[0].body[0].body  # type: ignore[attr-defined]  # the tree's shape is known
             return ast.copy_location(ast.If(chosen, instead, [node]), node)
         assert isinstance(node, ast.expr)
         return ast.copy_location(ast.IfExp(chosen, ast.parse(after, mode="eval").body, node), node)
@@ -260,7 +260,7 @@ class Runs:
         self._red = ""
         self._items: dict[str, pytest.Item] = {}
         self._last: pytest.Item | None = None
-        builtins.__mutant__ = self._is_active  # type: ignore[attr-defined] # a new attribute
+        builtins.__mutant__ = self._is_active  # type: ignore[attr-defined]  # a new attribute
         sys.meta_path.insert(0, _Finder(sample))
 
     def _is_active(self, number: int | str) -> bool:

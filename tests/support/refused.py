@@ -106,7 +106,7 @@ OTHER = "other"
 
 
 def _sum(summands: Sequence[str]) -> str:
-    """Add up as Spark does without ANSI mode: the first summand that is no number becomes the result."""
+    """Add up as Spark does unless configured to fail: the first summand that is no number becomes the result."""
     return next((one for one in summands if not one.lstrip("-").isdigit()), None) or str(sum(map(int, summands)))
 
 
@@ -128,7 +128,7 @@ def summed(plan: QueryConfig) -> QueryConfig:
 
 
 class Pipeline:
-    """Notes of the invented pipeline as rows (id, text) at offsets from 100 on, or as places (partition, offset)."""
+    """Notes of the invented pipeline as rows (id, text), at offsets from 100 on."""
 
     def __init__(self, sink: Sink, plan: QueryConfig, dsn: str, reader: Reader, kafka: Kafka | None = None) -> None:
         self.sink, self.dsn, self.reader = sink, dsn, reader

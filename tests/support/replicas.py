@@ -360,7 +360,7 @@ def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]
         world.run(1000 * seed + part, 100, act)
         if world.killed.total() == KILLS:
             break
-        # A replica whose proposals are never accepted does not reach some steps, so rotate the planned kills.
+        # A replica that leaves all decisions to its peers does not reach the steps of a proposal, so rotate the planned kills.
         waiting = [member.dies_at for member in members]
         for member, dies_at in zip(members, waiting[1:] + waiting[:1], strict=True):
             member.dies_at = None

@@ -59,5 +59,5 @@ def sums(port: int) -> dict[str, float]:
     found: Counter[str] = Counter()
     for family in text_string_to_metric_families(asked(port, "/metrics")[1]):
         for sample in family.samples:
-            found[sample.name] += sample.value  # type: ignore[assignment] # a Counter also adds fractions
+            found[sample.name] += sample.value  # type: ignore[assignment]  # a Counter also adds fractions
     return dict(found)

@@ -32,7 +32,7 @@ FIRST = (
 )
 
 
-class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Assigns the tests of a file, or of a folder whose files share a stack, to one process."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -1,6 +1,6 @@
 """Follow the accepted records: in a decision log by the rule of `decide`, otherwise in the changelog.
 
-The follower shares the cores with the measured processes, so most of the reading happens after the measurement.
+The follower shares the cores with the measured processes, so the inputs are read after the measurement.
 """
 
 import json

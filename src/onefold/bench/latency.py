@@ -219,7 +219,7 @@ class _OutputReader:
             return
         itself = _source(message)
         self._read_to[place] = itself.offset + 1
-        headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type] # never a dict here
+        headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]  # never a dict here
         source = source_of(dict(headers).get(SOURCE_HEADER))
         if source and itself.topic in self._workload.landed:
             self._pending[place].append((itself.offset, source))

@@ -1,5 +1,4 @@
-"""Measure what operators wait for: a verification from the start, explained rows, and a rebuild, beside the drain of the same
-stack.
+"""Measure what operators wait for: a verification from the start, explained rows, and a rebuild; and the drain of the same stack.
 
 The inputs are produced first, and the sink runs. The drain begins with the processors, and ends when the tables have all
 rows. Each command then runs alone, while processors and sink are idle. A command that fails, or a row without explanation,

@@ -1,7 +1,7 @@
 """Count the open dead letters of each pipeline: neither replayed nor dropped.
 
-One request at intervals asks Kafka for the end offsets of all topics. Only topics with new offsets are read, and large ones
-seldom.
+One request at intervals asks Kafka for the end offsets of all topics. Dead letters are read only for pipelines with new
+offsets, and seldom where there are many.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Busy(Exception):
 
 
 class Explainer:
-    """Runner of requests to Kafka.
+    """Executor of requests to Kafka.
 
     Args:
         dsn: connection string of the dashboard's own login.
