@@ -13,7 +13,7 @@ when a pausing actor is chosen.
 An actor may be stopped from outside, for example by a database lock of another actor, and would then keep the baton
 forever. Start such an actor with `blocked`, which returns whether the actor is stopped now. A blocked actor loses the
 baton. Before each later choice, the scheduler checks again, and waits for unblocked actors until their next switch point.
-The schedule is reproducible if `blocked` is exact, and if an actor unblocks another only before a switch point.
+The schedule is reproducible if `blocked` is exact, and if every unblocking is complete when its actor reaches a switch point.
 
 The scheduler is independent of the code under test.
 """
