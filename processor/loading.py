@@ -22,7 +22,7 @@ def topology_of(name: str) -> Topology:
 
 
 def load_topology(pipeline: pipelines.Pipeline) -> Topology:
-    """The topology, which is one, and of that name. Raises `pipelines.Faulty`."""
+    """The topology, which is one, and of that name. Raises `pipelines.InvalidDeclaration`."""
     topology = pipeline.load_topology()
     if not isinstance(topology, Topology):
         raise pipelines.InvalidDeclaration(

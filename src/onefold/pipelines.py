@@ -125,7 +125,7 @@ class Pipeline:
         """Load the Topology, which executes the module of the handler.
 
         Raises:
-            Faulty: The module or the name does not exist, or the module raises an error.
+            InvalidDeclaration: The module or the name does not exist, or the module raises an error.
         """
         return self._named(self.topology, "topology")
 

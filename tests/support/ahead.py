@@ -1,4 +1,4 @@
-"""Subprocesses of several test cases, on all cores: while one case looks at its result, the next ones are under way."""
+"""Run the subprocesses of several test cases ahead on all cores, while the current case checks a result."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -12,11 +12,12 @@ Result = TypeVar("Result")
 
 @contextmanager
 def ahead(work: Callable[[Case], Result], cases: Iterable[Case]) -> Iterator[Callable[[Case], Result]]:
-    """Begins `work(case)` for all cases, and gives what waits for the result of one, or raises what it raised.
+    """Start `work(case)` for all cases, and yield a function that waits for the result of a case, or raises the exception of
+    `work`.
 
-    What nobody waited for by the end is not begun any more. `work` runs in a thread beside pytest, so it must not
-    - read os.environ: pytest writes the name of the running test into it, and a reader that goes through it then may fail;
-    - call `ast` or parse requirements, which does: with Python 3.11 two threads in `ast.parse` may raise SystemError.
+    At the end, cases not yet started are cancelled. `work` runs in a thread beside pytest, so `work` must not
+    - read os.environ: pytest writes the name of the running test there, and an iteration may fail;
+    - call `ast` or parse requirements: with Python 3.11 two threads in `ast.parse` may raise SystemError.
     """
     pool = ThreadPoolExecutor(os.cpu_count())
     begun = {case: pool.submit(work, case) for case in cases}

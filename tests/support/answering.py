@@ -1,4 +1,4 @@
-"""A connection that gives rows without a database, for what the dashboard makes of any value."""
+"""A fake database connection, for tests of the dashboard with arbitrary values."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +11,11 @@ Rows = Sequence[Sequence[Any]]
 
 
 class Answering:
-    """answer: gives the rows of a statement, or raises. statements: what was executed; timeouts: in milliseconds, as set."""
+    """Fake of a psycopg connection.
+
+    `answer` returns the rows of a statement, or raises. `statements`: executed statements. `timeouts`: set limits in
+    milliseconds.
+    """
 
     closed = False
 
@@ -26,7 +30,7 @@ class Answering:
         yield
 
     async def execute(self, query: sql.Composed | sql.SQL | str | bytes, *values: Any) -> Any:
-        """A cursor with columns a, b, c, ..."""
+        """Execute a statement. The cursor has columns a, b, c, ..."""
         text = query.as_string(None) if isinstance(query, sql.Composable) else str(query)
         if text.startswith("SET LOCAL"):
             self.timeouts.append(int(text.rpartition(" ")[2]))

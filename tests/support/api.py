@@ -1,4 +1,4 @@
-"""The page of the public names, docs/api.md, made from their docstrings: `python -m tests.support.api` writes it."""
+"""Generate docs/api.md, the page of the public names, from docstrings: `python -m tests.support.api` writes the page."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ This page is made from the docstrings (`python -m tests.support.api`), and a tes
 
 
 def page() -> str:
-    """The page as it should be."""
+    """The expected page."""
     return "\n".join([_HEAD, *(line for module in MODULES for line in _module(module))]).rstrip() + "\n"
 
 
@@ -51,9 +51,9 @@ def _signature(found: Any) -> str:
         text = str(inspect.signature(found))
     except ValueError:
         return "(...)"
-    # Where a module of ours is only the place of a name, and what Python makes of a default that is a function.
+    # Remove module prefixes of names, and addresses of functions as defaults.
     text = re.sub(r"\b(?:onefold|typing|collections\.abc|pathlib)(?:\.\w+)*\.(?=[A-Z])", "", text)
-    text = re.sub(r"((?::|->) )'([^']*)'", r"\1\2", text)  # annotations that are no objects when the module runs
+    text = re.sub(r"((?::|->) )'([^']*)'", r"\1\2", text)  # annotations that are strings at run time
     return re.sub(r"<function .*?>|<factory>", "...", text)
 
 

@@ -1,4 +1,4 @@
-"""An auditor beside real parts, which takes its turns in the test's own thread."""
+"""A continuous verifier with real servers, run step by step in the test's own thread."""
 
 import time
 from collections.abc import Callable
@@ -10,16 +10,16 @@ from onefold.processor.core.topology import Topology
 from onefold.verify.audit.auditor import Auditor, AuditStatus
 from onefold.verify.verdict import INVALID, UNKNOWN, VALID, Finding
 
-#: What an operator is promised, from the commit to the name.
+#: The promised time from a commit to the reported mismatch.
 NAMED_WITHIN_S = 5.0
 
 
 class Audited:
-    """A pipeline whose auditor has not begun yet.
+    """A pipeline with a continuous verifier that has not started.
 
     Args:
-        folder: for whatever a test keeps.
-        more: of the auditor.
+        folder: for files of the test.
+        more: arguments of the verifier.
     """
 
     def __init__(self, topology: Topology, client: dict[str, str], dsn: str, folder: Path, **more: Any) -> None:
@@ -30,13 +30,13 @@ class Audited:
         self.auditor = Auditor(topology.name, client=client, dsn=dsn, **more)
 
     def closing(self) -> AbstractContextManager[Auditor]:
-        """Closes it in the end."""
+        """Close the verifier at the end."""
         return closing(self.auditor)
 
     def audit(
         self, enough: Callable[[AuditStatus], bool], seconds: float = 30, between: Callable[[], object] = lambda: None
     ) -> AuditStatus:
-        """Turns of the auditor, until it is enough; `between` is called after each that was not."""
+        """Run the verifier until `enough` holds. `between` is called after each turn before that."""
         deadline = time.monotonic() + seconds
 
         def late(pause: float) -> bool:
@@ -48,17 +48,17 @@ class Audited:
         return found
 
     def valid(self, judged: int, between: Callable[[], object] = lambda: None) -> None:
-        """So many output records were judged, and all rows anew."""
+        """Run until the verifier has compared `judged` output records, and all rows in a new cycle."""
         self.audit(lambda standing: standing.judged >= judged and standing.waiting == 0, between=between)
         self.auditor.standing.cycle_s = None
-        # Between turns a test may take longer than an auditor ever waits; then it is behind at first.
+        # Between turns a test may take longer than the verifier ever waits, so the verifier first has to catch up.
         standing = self.audit(
             lambda standing: standing.cycle_s is not None and standing.outcome != UNKNOWN, between=between
         )
         assert (standing.outcome, standing.findings) == (VALID, [])
 
     def named(self) -> Finding:
-        """The first thing that it finds from now on; it has to be soon."""
+        """The next mismatch, which must be found within NAMED_WITHIN_S."""
         before = len(self.auditor.standing.findings)
         standing = self.audit(lambda standing: len(standing.findings) > before, NAMED_WITHIN_S)
         assert standing.outcome == INVALID

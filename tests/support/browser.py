@@ -1,4 +1,4 @@
-"""A real Chromium without a window, one for the session. Without one its tests are skipped, or fail if it is required."""
+"""A real headless Chromium, one per session. Without Chromium the tests are skipped, or fail if a browser is required."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _HOW = "no Chromium here: apt-get install chromium chromium-driver, and its test
 _PROGRAMS = ("chromium", "chromedriver")
 _ARGUMENTS = (
     "--headless=new",
-    "--no-sandbox",  # as root Chromium refuses to start with one; it only sees this machine's own pages
+    "--no-sandbox",  # as root Chromium refuses to start with a sandbox; only this machine's own pages are opened
     "--disable-gpu",
     "--disable-dev-shm-usage",  # in a container /dev/shm is small
     "--disable-background-networking",
@@ -25,13 +25,13 @@ _ARGUMENTS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For a machine that is meant to have a browser."""
+    """Option for machines that must have a browser."""
     parser.addoption("--require-browser", action="store_true", help="fail where Chromium is missing, do not skip")
 
 
 @pytest.fixture(scope="session")
 def chromium(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """The browser, with a profile of its own."""
+    """The browser, with a new profile."""
     found = [shutil.which(name) for name in _PROGRAMS]
     if not all(found):
         (pytest.fail if request.config.getoption("--require-browser") else pytest.skip)(_HOW)
@@ -41,7 +41,7 @@ def chromium(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def start(browser: str, driver: str, profile: Path) -> webdriver.Chrome:
-    """A Chromium that keeps its console's messages."""
+    """Start a Chromium that records the console's messages."""
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     for argument in (*_ARGUMENTS, f"--user-data-dir={profile}"):

@@ -1,4 +1,4 @@
-"""Certificates of a test's own: an authority that nobody else trusts, and what it has signed."""
+"""Certificates for tests: a certificate authority, and the certificates issued by it."""
 
 import datetime
 import ipaddress
@@ -17,7 +17,7 @@ _VALID = datetime.timedelta(days=2)
 
 @dataclass(frozen=True)
 class Identity:
-    """`chain`: the certificate and its authority's. `key` and `both`, the two in one file: PEM. `pkcs12`: the two, binary."""
+    """PEM files `chain` (certificate and authority), `key`, and `both` together; `pkcs12`: certificate and key, binary."""
 
     chain: Path
     key: Path
@@ -27,7 +27,7 @@ class Identity:
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1; all files are in `folder`."""
+    """A certificate authority for 127.0.0.1; all files are in `folder`."""
 
     def __init__(self, folder: Path, name: str = "the test's authority") -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class Authority:
         address: str = "127.0.0.1",
         expired: bool = False,
     ) -> Identity:
-        """A certificate for `name` at `address`, its key in the given shape, behind the given password."""
+        """Issue a certificate for `name` at `address`, with a key in the given format and password."""
         key = ec.generate_private_key(ec.SECP256R1())
         until = -_VALID / 2 if expired else _VALID
         certificate = self._signed(_name(name), key.public_key(), authority=False, address=address, until=until)

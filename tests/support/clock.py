@@ -1,8 +1,8 @@
-"""A clock that a test sets."""
+"""A clock under the control of a test."""
 
 
 class Clock:
-    """Seconds, as the test says; until it says so, time stands still."""
+    """Clock in seconds, which changes only when the test sets `now`."""
 
     def __init__(self) -> None:
         self.now = 1000.0

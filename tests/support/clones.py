@@ -1,4 +1,4 @@
-"""Clean clones, and machines that have one Python and nothing else."""
+"""Clean clones, and environments with one Python and no other software."""
 
 import os
 import shutil
@@ -7,14 +7,15 @@ from pathlib import Path
 
 from tests.support.command_line import ROOT
 
-# What must not be found: any Java, any PostgreSQL, any container engine.
+# Programs to hide: Java, PostgreSQL, container engines.
 _HIDDEN = ("java", "javac", "keytool", "psql", "postgres", "pg_", "initdb", "docker", "mvn")
-# Of the environment only the settings of pip and the network are kept, the language, and what spares the tests' JVMs.
+# Kept variables: settings of pip and of the network, the language, and the options that reduce the load of the tests' JVMs.
 _KEPT = ("PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY", "LANG", "LC_", "JDK_JAVA_OPTIONS")
 
 
 def python_of(release: str) -> Path | None:
-    """The program of an installed Python, on PATH or of pyenv, which has links on PATH also to what is not chosen."""
+    """Find an installed Python, on PATH or in pyenv. pyenv also puts shims on PATH for versions that are not selected, so run
+    each."""
     named = [*filter(None, [shutil.which(f"python{release}")])]
     for program in [*map(Path, named), *sorted(Path.home().glob(f".pyenv/versions/{release}.*/bin/python{release}"))]:
         asked = [str(program), "-c", "import sys, venv, ensurepip; print(sys.base_prefix)"]
@@ -25,7 +26,7 @@ def python_of(release: str) -> Path | None:
 
 
 def clone(to: Path) -> Path:
-    """The files of the checkout that git knows or would add, links as links. Returns `to`."""
+    """Copy the checkout's files that git tracks or would add, links as links. Returns `to`."""
     tracked = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
     )
@@ -37,10 +38,10 @@ def clone(to: Path) -> Path:
 
 
 def bare_environment(python: Path, folder: Path) -> dict[str, str]:
-    """The environment of a machine with every program of this one but those, `python` under the name python3, and empty caches.
+    """Environment of a machine with all programs except the hidden ones, `python` as python3, and empty caches.
 
     Args:
-        folder: where the machine's folders bin and home are made.
+        folder: parent of the new folders bin and home.
     """
     programs = folder / "bin"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""A cluster of three real brokers, each of which a test may kill or stop."""
+"""A cluster of three real brokers, which a test may kill or stop."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from onefold.stack.ports import ReservedPorts, free_ports
 from tests.support.waiting import eventually
 
 NODES = 3
-# Three of them beside processors and Spark: each holds a few topics of a test.
+# Small, because three brokers run beside processors and Spark, and each holds few topics.
 HEAP = "-Xmx320m"
 CLUSTER = "b25lZm9sZC10aHJlZS1ub2"
 READY_S = 90.0
@@ -27,11 +27,11 @@ ANSWER_S = 10.0
 
 @dataclass(frozen=True)
 class Node(Broker):
-    """One of the brokers, controller as well. All its time-outs are Kafka's own defaults.
+    """One broker, which is also a controller. All timeouts are Kafka's defaults.
 
     Attributes:
-        number: the node's id.
-        voters: the controllers of the cluster, as Kafka writes them.
+        number: node id.
+        voters: controllers of the cluster, in Kafka's format.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Node(Broker):
         subprocess.run(formatting, check=True, capture_output=True, timeout=60)
 
     def configuration(self, data: Path) -> str:
-        """Three replicas of everything, two of which have to be in sync."""
+        """Configuration with three replicas of every partition, of which two must be in sync."""
         here, controller = f"PLAINTEXT://{self.bootstrap_servers}", f"CONTROLLER://127.0.0.1:{self.controller_port}"
         settings = {
             "process.roles": "broker,controller",
@@ -62,22 +62,22 @@ class Node(Broker):
             "auto.create.topics.enable": "false",
             "default.replication.factor": NODES,
             "min.insync.replicas": NODES - 1,
-            # Fewer partitions to load after a failover than the 50 that are the default, on two cores.
+            # Fewer partitions than the default of 50 load faster after a failover on two cores.
             "offsets.topic.num.partitions": 6,
             "transaction.state.log.num.partitions": 6,
             "log.retention.ms": -1,
-            # The default is 128 MB of a heap that has 320.
+            # The default of 128 MB is too much for a heap of 320 MB.
             "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     def command(self) -> list[str]:
-        """With a small heap."""
+        """Command with a small heap."""
         return [*self._java(*JVM_FLAGS, HEAP), "kafka.Kafka", str(self.home / "server.properties")]
 
 
 class Cluster:
-    """Brokers that can be killed, stopped in order, and started again, each by its number."""
+    """Brokers that a test can kill, stop and start again by number."""
 
     def __init__(self, nodes: list[Node], folder: Path) -> None:
         self.nodes = {node.number: node for node in nodes}
@@ -87,7 +87,7 @@ class Cluster:
         self.admin = AdminClient({**self.client, "log_level": 0})
 
     def start(self, *numbers: int) -> None:
-        """Start these, and wait until all brokers of the cluster are in the metadata."""
+        """Start brokers, and wait until the metadata have all brokers of the cluster."""
         for number in numbers:
             self._children[number].start()
         for number in numbers:
@@ -95,15 +95,15 @@ class Cluster:
         eventually(lambda: self._live() == set(self.nodes), READY_S, "all brokers are members of the cluster")
 
     def kill(self, number: int) -> None:
-        """kill -9."""
+        """Kill with SIGKILL."""
         self._children[number].kill()
 
     def stop(self, number: int) -> None:
-        """SIGTERM, and wait for the end of the controlled shutdown."""
+        """Stop with SIGTERM, and wait for the controlled shutdown."""
         self._children[number].stop()
 
     def dead(self) -> list[int]:
-        """The brokers that do not run."""
+        """Brokers that do not run."""
         return [number for number, child in self._children.items() if not child.running()]
 
     def settled(self) -> bool:
@@ -121,13 +121,13 @@ class Cluster:
         return int(described.coordinator.id)
 
     def controller(self) -> int:
-        """The node that leads the quorum of controllers. Metadata name any broker instead."""
+        """Leader of the controller quorum, from the quorum's state file, because metadata name an arbitrary broker."""
         live = next(node for number, node in self.nodes.items() if self._children[number].running())
         state = live.home / "data" / "__cluster_metadata-0" / "quorum-state"
         return int(json.loads(state.read_text(encoding="utf-8"))["leaderId"])
 
     def end(self) -> None:
-        """Stop all at once; a test's data need no controlled shutdown."""
+        """Kill all brokers, because test data need no controlled shutdown."""
         for child in self._children.values():
             child.kill()
 
@@ -137,7 +137,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """Three brokers, with their data and logs in `folder`."""
+    """Start three brokers with data and logs in `folder`."""
     cache = default_cache()
     found = java.locate(cache)
     archives = jars.ensure("broker", cache, found.executable, lambda done, total: None)

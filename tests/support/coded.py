@@ -1,4 +1,4 @@
-"""Errors are asserted by their code, and by the objects that they name; tests/suite/test_sentences.py has the sentences."""
+"""Assertions on errors by code and by the named objects; tests/suite/test_sentences.py checks the sentences."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def raises(kind: type[_E], code: Code, *objects: str) -> Iterator[pytest.Excepti
     """As `pytest.raises`, for an error with a code.
 
     Args:
-        objects: what the sentence names: topics, offsets, settings, files.
+        objects: names in the sentence: topics, offsets, settings, files.
     """
     with pytest.raises(kind) as caught:
         yield caught
@@ -30,10 +30,10 @@ def raises(kind: type[_E], code: Code, *objects: str) -> Iterator[pytest.Excepti
 
 
 def code_of(printed: str, *objects: str) -> Code:
-    """The code of an error that a command has printed, as text or as JSON.
+    """Code of an error that a command printed as text or JSON.
 
     Args:
-        objects: what the sentence names.
+        objects: names in the sentence.
     """
     for named in objects:
         assert named in printed, f"{named!r} is not in: {printed}"

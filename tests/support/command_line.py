@@ -1,4 +1,4 @@
-"""The command line as its user has it, in a home of its own."""
+"""The command line as users have it, in a data directory of the test."""
 
 import json
 import os
@@ -15,26 +15,26 @@ from onefold.exit_codes import OK, UNAVAILABLE
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Settings of this test run, for the stacks of its tests as well.
+#: Settings of this test run that also apply to the stacks of the tests.
 KEPT = ("ONEFOLD_CACHE", "ONEFOLD_KAFKA_PORT", "ONEFOLD_POSTGRES_PORT", "ONEFOLD_DASHBOARD_PORT")
-#: Variables of a user's shell, which are nobody else's affair.
+#: Private variables of a user's shell, which must not reach other processes.
 CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-of-a-cloud", "MY_HANDLERS_KEY": "canary-of-a-handler"}
 
 
 def shell() -> dict[str, str]:
-    """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
+    """Environment for a child process: the present one without settings of the developer's own stack."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_") or name in KEPT}
 
 
 class Onefold:
-    """The command line, in a home of its own."""
+    """The command line in a data directory of the test."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.environment = shell() | {"ONEFOLD_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
 
     def __call__(self, *arguments: str, says: bytes = b"", code: int = 0, **settings: str) -> str:
-        """Run a command to its end; what it printed. Fails when it ends with another code than that."""
+        """Run a command, and return the output. Fails if the exit code is not `code`."""
         ran = self.run(*arguments, says=says, **settings)
         assert code == ran.returncode, (
             f"onefold {' '.join(arguments)} ended with {ran.returncode}: {ran.stdout!r} {ran.stderr!r}"
@@ -42,7 +42,7 @@ class Onefold:
         return ran.stdout.decode()
 
     def run(self, *arguments: str, says: bytes = b"", **settings: str) -> "subprocess.CompletedProcess[bytes]":
-        """Run a command to its end."""
+        """Run a command to completion."""
         return subprocess.run(
             [sys.executable, "-m", "onefold.cli.main", *arguments],
             input=says,
@@ -53,7 +53,7 @@ class Onefold:
         )
 
     def start(self, *arguments: str, **settings: str) -> "subprocess.Popen[bytes]":
-        """Start a command and leave it running; its output goes to a file in the home."""
+        """Start a command in the background, with the output in a file of the data directory."""
         with (self.home / f"{arguments[0]}.out").open("ab") as out:
             return subprocess.Popen(
                 [sys.executable, "-m", "onefold.cli.main", *arguments],
@@ -61,42 +61,41 @@ class Onefold:
             )  # fmt: skip
 
     def pipe(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Start a command whose input stays open."""
+        """Start a command with an open stdin."""
         return subprocess.Popen(
             [sys.executable, "-m", "onefold.cli.main", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment, cwd=self.home,
         )  # fmt: skip
 
     def status(self) -> dict[str, Any]:
-        """What `onefold status --json` says."""
+        """Output of `onefold status --json`."""
         ran = self.run("status", "--json")
-        # A server that is being started again does not answer yet, and what is known is printed all the same.
+        # If a server is restarting, the command exits with UNAVAILABLE, and still prints the other parts.
         assert ran.returncode in (OK, UNAVAILABLE), f"{ran.stdout!r} {ran.stderr!r}"
         found: dict[str, Any] = json.loads(ran.stdout)
         return found
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """The services as `onefold status` shows them, from where the supervisor writes it, without a command for each look. {}:
-        none runs.
-        """
+        """Services from the supervisor's file, as `onefold status` shows them, without a process for each look. Empty if none
+        runs."""
         found: dict[str, dict[str, Any]] = stack_state.read_running(self.home).get("services", {})
         return found
 
     @property
     def dsn(self) -> str:
-        """The database of this stack, with the password, from where the commands have it."""
+        """Connection string of this stack's database, with the password, from the same file as the commands use."""
         found = stack_state.read_running(self.home)["postgres_dsn"]
         assert isinstance(found, str)
         return found
 
     def pid(self, service: str) -> int:
-        """The process of a service of this stack."""
+        """Process id of a service of this stack."""
         pid = eventually(lambda: self.services().get(service, {}).get("pid"), 30, f"{service} runs")
         assert isinstance(pid, int)
         return pid
 
     def kill(self, service: str) -> None:
-        """kill -9, and wait until the supervisor has it running again."""
+        """Kill with SIGKILL, and wait until the supervisor has restarted the service."""
         before = self.pid(service)
         os.kill(before, signal.SIGKILL)
 
@@ -104,10 +103,10 @@ class Onefold:
             entry = self.services().get(service, {})
             return entry.get("pid") not in (None, before) and entry["state"] == "running"
 
-        eventually(back, 180, f"{service} is back")  # a sink of six pipelines beside a second stack
+        eventually(back, 180, f"{service} is back")  # long enough for a sink of six pipelines beside a second stack
 
     def drained(self, deadline_s: float = 120) -> None:
-        """Wait until nothing is left to fold or to land."""
+        """Wait until all records are processed and written."""
         ran = subprocess.run(
             [sys.executable, "-P", "-m", "tests.support.drained", str(deadline_s)],
             capture_output=True,
@@ -120,7 +119,7 @@ class Onefold:
         )
 
     def _how_services_are(self) -> str:
-        """Each with its state and the end of its log, for whoever reads that something has not come about."""
+        """State and end of the log of each service, for a failure message."""
         return "\n".join(
             "\n  ".join(
                 [f"{name}: {one['state']}, {one['restarts']} restarts, {one['detail']}", *_end_of(Path(one["log"]))]
@@ -129,7 +128,7 @@ class Onefold:
         )
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Ask the database."""
+        """Query the database."""
         with psycopg.connect(self.dsn) as connection:
             return connection.execute(query, values).fetchall()
 

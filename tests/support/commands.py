@@ -1,4 +1,4 @@
-"""docs/commands.md: every verb with its help and its example. `python -m tests.support.commands` writes it."""
+"""Generate docs/commands.md: every command with help and example. `python -m tests.support.commands` writes the page."""
 
 from tests.support.rooms import ROOT
 from tests.support.verbs import COMMANDS, example, loaded
@@ -15,14 +15,14 @@ Exit codes: [settings](settings.md#exit-codes). This page is made from the help,
 
 
 def page() -> str:
-    """docs/commands.md as it should be."""
+    """The expected page."""
     return _HEAD + "".join(
         f"| `onefold {' '.join(words)}` | {_cell(_effect(words))} | `{_cell(example(words))}` |\n" for words in COMMANDS
     )
 
 
 def _effect(words: tuple[str, ...]) -> str:
-    """The first sentence of the help."""
+    """First sentence of the help."""
     text = " ".join(str(loaded(words).help).partition("\n\n")[0].split())
     return text.partition(". ")[0].rstrip(".")
 

@@ -1,4 +1,4 @@
-"""A crash at every hit of a step, each in a run of its own."""
+"""A crash at every hit of a step, each in a separate run."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -9,14 +9,14 @@ from onefold.testing import TopologyDriver
 
 Driver = TypeVar("Driver", bound=TopologyDriver)
 
-# More than any of these runs takes of one step: who gets there goes round in circles.
+# More than the hits of any test, so that an endless loop fails.
 _HITS_MAX = 300
 
 
 def crashed_at_every_hit(
     step: str, make: Callable[[], Driver], feed: Callable[[Driver], object]
 ) -> Iterator[tuple[str, Driver]]:
-    """Where a run was crashed, and what has become of it; as often as the step is taken."""
+    """Yield the place of the crash, and the driver afterwards, for every hit of the step."""
     for hit in range(1, _HITS_MAX):
         driver = make()
         driver.crash_at(step, hit)

@@ -1,4 +1,4 @@
-"""What replicas on a real broker have decided, by the rule; and a history that is written at full speed."""
+"""Decisions of replicas on a real broker, by the rule; and a history written at full speed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 
 
 def decided_and_published(topology: Topology, client: dict[str, str], topic: str) -> tuple[list[bytes], list[bytes]]:
-    """The values that decisions write to a topic, and those that lie there: by key, and of a key in their order."""
+    """Values that the decisions write to a topic, and values in the topic, both ordered by key and by order within a key."""
     log_id = identity(AdminClient({**client}), topology.decisions, 0).topic_id
     proposals, histories = MsgpackProposals(), dict[int, DecisionHistory]()
     written: list[tuple[bytes | None, bytes | None]] = []
@@ -46,14 +46,12 @@ def _by_key(found: Sequence[tuple[bytes | None, bytes | None]]) -> list[bytes]:
 
 
 def winners(topology: Topology, client: dict[str, str]) -> Counter[str]:
-    """By replica, how many of its proposals were decided. Of those that continue a version it is the first one: nobody
-    tampers with the log here.
-    """
+    """Number of accepted proposals by replica. In these tests, the first proposal that continues a version is accepted."""
     return _won(_proposals(topology, client))
 
 
 def lost(topology: Topology, client: dict[str, str]) -> int:
-    """How many proposals came to nothing."""
+    """Number of rejected proposals."""
     proposals = _proposals(topology, client)
     return len(proposals) - _won(proposals).total()
 
@@ -61,13 +59,13 @@ def lost(topology: Topology, client: dict[str, str]) -> int:
 def _won(proposals: list[tuple[int, Proposal]]) -> Counter[str]:
     first: dict[tuple[int, int], str] = {}
     for partition, proposal in proposals:
-        # One that comes very late is behind decisions of later versions, and has lost all the same.
+        # A very late proposal may follow decisions of later versions, and is rejected too.
         first.setdefault((partition, proposal.version), proposal.proposer)
     return Counter(first.values())
 
 
 def _proposals(topology: Topology, client: dict[str, str]) -> list[tuple[int, Proposal]]:
-    """Each with its partition of the log."""
+    """Proposals with their partition of the log."""
     read = [
         (record.partition, MsgpackProposals().decode(record.value)) for record in records(client, topology.decisions)
     ]
@@ -75,7 +73,7 @@ def _proposals(topology: Topology, client: dict[str, str]) -> list[tuple[int, Pr
 
 
 def total_and_sum_of_steps(client: dict[str, str]) -> tuple[dict[Any, int], dict[Any, int]]:
-    """The runner's: by user and run the last total, and the sum of all the steps that were decided."""
+    """For the pipeline `runner`, by user and run: the last total, and the sum of all decided steps."""
     known = contracts()
     totals: dict[Any, int] = {}
     steps: Counter[Any] = Counter()
@@ -89,7 +87,7 @@ def total_and_sum_of_steps(client: dict[str, str]) -> tuple[dict[Any, int], dict
 
 
 def published_states(topology: Topology, client: dict[str, str], partitions: int = 2) -> list[Mapping[str, Any]]:
-    """By partition, the states in the changelog."""
+    """States in the changelog, by partition."""
     found: list[Mapping[str, Any]] = []
     for partition in range(partitions):
         with closing(KafkaSession(topology, partition, client)) as session:
@@ -100,7 +98,7 @@ def published_states(topology: Topology, client: dict[str, str], partitions: int
 
 
 class Author:
-    """A replica that decides one record of task 0 at a time, alone and without waiting for the broker's answers."""
+    """A replica that decides records of task 0 one at a time, alone, without waiting for the broker's answers."""
 
     def __init__(self, topology: Topology, client: dict[str, str]) -> None:
         self._inputs = KafkaInputs(topology, 0, client, fetch_wait_ms=10)
@@ -114,7 +112,7 @@ class Author:
         self.replica = Task(topology, self._inputs, codec, self._decider, clock=clock)
 
     def open(self) -> None:
-        """Read all that is decided, and open the log where nobody has: whoever was stopped may have been about to."""
+        """Read all decisions, and open the log unless open: a stopped predecessor may have been about to open the log."""
         self.replica.open()
         if not self._is_opened():
             assert not self._decider.is_ready(self.replica.quarantine), "the log is opened first"
@@ -125,7 +123,7 @@ class Author:
         return bool(self.replica.progress.decided_in and self.replica.progress.decided_in.opened)
 
     def decide(self, end: int) -> None:
-        """The next records of the input, up to that offset, each by a decision of its own."""
+        """Decide the next input records up to an offset, one decision per record."""
         replica = self.replica
         while sum(replica.progress.offsets_next.values()) < end:
             for record in self._inputs.poll(1_000, 1.0):
@@ -135,10 +133,10 @@ class Author:
         replica._propose_records([record], lambda: replica.progress.topic_ids)
         decider = self._decider
         assert decider._pending is not None
-        # Nobody else writes: what was appended lies where the log ends.
+        # As the only writer, the proposal is at the end of the log.
         replica._apply(decider.take([(decider._history.offset_next, decider._pending.value)]))
 
     def close(self) -> None:
-        """Leave, when all is written."""
+        """Leave when all proposals are written."""
         assert self._log._appender._producer.flush(60) == 0
         self.replica.abandon()

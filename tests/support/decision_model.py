@@ -1,7 +1,7 @@
-"""Replicas of one task around a decision log and a changelog, as small as they can be: a model to be searched, not a product.
+"""Minimal replicas of one task with a decision log and a changelog, as a model for exhaustive search.
 
-Two inputs have a record or two. A handler adds up how many it read; so honest replicas that read equally many have equal
-results. What is on the way to the log arrives late, twice, or never; a crash takes a replica's memory.
+Two inputs have a record or two. The handler counts the records, so correct replicas with equally many records have equal
+states. A sent proposal arrives late, twice, or never; a crash loses a replica's memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from onefold.processor.core.values import RecordCounts
 from onefold.processor.io.proposals import MsgpackProposals
 from tests.support.previous_proposals import PreviousProposals
 
-# An Enum is hashed in Python, and every state is hashed.
+# Plain values, because an Enum is hashed in Python code, and every state is hashed.
 STEP, OPEN, CLOSE = ProposalKind.STEP.value, ProposalKind.OPEN.value, ProposalKind.CLOSE.value
 At = tuple[int, int]
 
 
 class Sent(NamedTuple):
-    """A proposal: from where to where it reads, the state that it was computed on, and the state after it."""
+    """A proposal: range of the inputs, state before, and state after."""
 
     kind: str
     version: int
@@ -47,7 +47,7 @@ class Sent(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a reader knows: where the task stands, its state, and what came true."""
+    """Knowledge of a reader: position of the task, state, and decisions so far."""
 
     version: int = -1
     at: At = (0, 0)
@@ -57,7 +57,7 @@ class View(NamedTuple):
 
 
 Log = tuple[Sent, ...]
-#: `(view, log, offset, the reader's own last proposal) -> view`: one more record is read. None and it is somebody else's.
+#: `(view, log, offset, the reader's own last proposal) -> view` reads one more record. None: another replica's record.
 Take = Callable[[View, Log, int, Sent | None], View]
 
 
@@ -68,7 +68,7 @@ def position_of(view: View) -> TaskPosition | None:
 
 @cache
 def proposal_of(sent: Sent) -> Proposal:
-    """As a reader decodes its record. The replica r1 writes the format of 0.2: a rolling upgrade is every schedule."""
+    """Decode the record as a reader does. Replica r1 writes the format of 0.2, so every schedule covers a rolling upgrade."""
     ranges = zip(("left", "right"), sent.start, sent.end, strict=True)
     inputs = {name: Range(name, start, end) for name, start, end in ranges}
     codec = PreviousProposals() if sent.who == "r1" else MsgpackProposals()
@@ -87,14 +87,14 @@ def adopted(view: View, position: TaskPosition, sent: Sent) -> View:
 
 @cache
 def take(view: View, log: Log, offset: int, own: Sent | None) -> View:
-    """By the rule itself."""
+    """Take by the product's own rule."""
     history = DecisionHistory(0, LogPosition("log", offset, position_of(view)))
     decision = history.take(offset, proposal_of(log[offset]))
     return view if decision is None else adopted(view, decision.position, log[offset])
 
 
 class Replica(NamedTuple):
-    """One process. Only a careless one takes any notice of `own`, its last proposal, and `ahead`, where its consumer stands."""
+    """One process. Only a careless or proud replica uses `own`, the last proposal, and `ahead`, the position of the consumer."""
 
     cursor: int = 0
     view: View = View()
@@ -103,7 +103,7 @@ class Replica(NamedTuple):
 
 
 class Changelog(NamedTuple):
-    """The task's changelog: its version and state, and whether the log has the task now. Its transactions are atomic."""
+    """Changelog of the task: version, state, and whether the log has the task now. Transactions are atomic."""
 
     version: int = 0
     at: At = (0, 0)
@@ -113,7 +113,7 @@ class Changelog(NamedTuple):
 
 
 class World(NamedTuple):
-    """All there is, and how often what may still happen."""
+    """State of the model, with the remaining numbers of events of each kind."""
 
     log: Log
     replicas: tuple[Replica, ...]
@@ -126,18 +126,18 @@ class World(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What the replicas do. The second one may be wrong in several ways.
+    """Behaviour of the replicas. Most faults are the second replica's.
 
     Attributes:
-        take: how a record of the log is read.
-        begin: where a replica may begin to read.
-        ends: how many records there are of left and of right.
-        wrong_handler: the second replica's results are other ones.
-        careless: it goes on reading where its consumer stands, whatever was decided.
-        reopens: it opens the log after a close, and does not ask the changelog.
-        publishes: the first one writes into the changelog what was decided, as it reads it.
-        proud: replicas remember what they proposed, and `take` is told.
-        alike: all replicas do the same. States that differ by their numbers alone are one state; a schedule renames them.
+        take: reads a record of the log.
+        begin: start position of a replica.
+        ends: number of records of left and of right.
+        wrong_handler: the second replica computes different results.
+        careless: the second replica reads on at the consumer's position, whatever was decided.
+        reopens: the second replica opens the log after a close without the changelog.
+        publishes: the first replica writes decisions to the changelog, as read.
+        proud: replicas remember their proposals, and pass them to `take`.
+        alike: all replicas behave the same, so states that differ only by replica numbers are one state.
     """
 
     take: Take = take
@@ -151,7 +151,7 @@ class Model(NamedTuple):
     alike: bool = False
 
     def start(self, replicas: int = 2, **budgets: int) -> World:
-        """The log is open at version 1. Where it may also be closed, the opening was sent twice."""
+        """Start with a log open at version 1. If the log may be closed, the opening was sent twice."""
         opening = _empty(OPEN, 1, (0, 0), 0)
         flying = (opening,) if budgets.get("shifts") else ()
         return World((opening,), (Replica(),) * replicas, Changelog(1, lent=True), flying, **budgets)
@@ -187,7 +187,7 @@ class Model(NamedTuple):
             yield f"r{number} reads {world.log[replica.cursor]}", _with(world, number, after)
 
     def _crash(self, world: World, number: int) -> Iterator[tuple[str, World]]:
-        """And begin again: with what was stored last or with nothing, in a whole log or in one whose beginning is deleted."""
+        """Crash and restart, with the stored position or none, in a complete log or one with a deleted beginning."""
         cursor, view = world.replicas[number][:2]
         fewer = world._replace(crashes=world.crashes - 1)
         for start in {0, cursor}:
@@ -210,7 +210,7 @@ class Model(NamedTuple):
             yield f"r{number} proposes {sent}", _with(sending, number, after)
 
     def choices(self, replica: Replica, number: int) -> Iterator[Sent]:
-        """One more record of left, of right, or all there is."""
+        """Propose one more record of left, of right, or all records."""
         view, who = replica.view, f"r{number}"
         if view.closed:
             return
@@ -222,7 +222,7 @@ class Model(NamedTuple):
                 yield Sent(STEP, view.version, start, end, view.state, state, who)
 
     def _shift(self, world: World, number: int) -> Iterator[tuple[str, World]]:
-        """Out of the changelog into the log, and back."""
+        """Move the task from the changelog to the log, and back."""
         view, changelog = world.replicas[number].view, world.changelog
         close = bool(view.history) and view.history[-1].kind == CLOSE
         sent = []
@@ -246,7 +246,7 @@ class Model(NamedTuple):
     def _elastic(self, world: World) -> Iterator[tuple[str, World]]:
         version, (left, right), state, _, transactions = world.changelog
         if world.shifts:
-            # By another release, say: the state is no longer the one that the log's replicas knew.
+            # For example by another release: the state differs from the one that the log's replicas knew.
             move = _empty(CLOSE, version, (left, right), state)._replace(state=state + 100, who="the changelog")
             gone = Changelog(version + 1, (left, right), move.state, True, (*transactions, move))
             fewer = world._replace(changelog=gone, shifts=world.shifts - 1)
@@ -260,7 +260,7 @@ class Model(NamedTuple):
     # --- what has to hold
 
     def fault(self, world: World) -> str:
-        """What is wrong in a state, "" when nothing."""
+        """Fault of a state, or ""."""
         outside = prefix(self.take, world.log, len(world.log))
         before = prefix(self.take, world.log, max(0, len(world.log) - 1))
         if outside.history[: len(before.history)] != before.history:
@@ -279,13 +279,13 @@ class Model(NamedTuple):
 
 @cache
 def prefix(take: Take, log: Log, length: int) -> View:
-    """What a reader knows that has no part in it."""
+    """View of a reader that proposes nothing."""
     return take(prefix(take, log, length - 1), log[:length], length - 1, None) if length else View()
 
 
 @cache
 def timeline(transactions: tuple[Sent, ...], decided: tuple[Sent, ...]) -> str:
-    """By version, the changelog's transactions and what the log decided: every input once, each on the state before it."""
+    """Check transactions of the changelog and decisions of the log by version: each input once, on the state before it."""
     at, state, version = (0, 0), 0, -1
     for sent in sorted((*transactions, *decided), key=lambda sent: (sent.version, sent.kind != OPEN)):
         if sent.kind != OPEN and sent.version <= version:
@@ -301,7 +301,7 @@ def timeline(transactions: tuple[Sent, ...], decided: tuple[Sent, ...]) -> str:
 
 @cache
 def alone(model: Model, log: Log, replica: Replica, number: int) -> bool:
-    """Whether a replica gets its version decided while all others stand still, whatever they have done so far."""
+    """Whether a replica gets a proposal accepted while all other replicas pause, in any state."""
     view = replica.view
     for offset in range(replica.cursor, len(log)):
         view = model.take(view, log, offset, replica.own)
@@ -310,7 +310,7 @@ def alone(model: Model, log: Log, replica: Replica, number: int) -> bool:
 
 
 def renamed(world: World) -> World:
-    """The same world with replicas in the order in which proposals name them; those without a proposal come last, sorted."""
+    """Rename replicas in the order of their proposals; replicas without proposals come last, sorted."""
     numbers = range(len(world.replicas))
     proposers = list(dict.fromkeys(sent.who for sent in (*world.log, *world.flying)))
     places = {f"r{number}": len(proposers) for number in numbers} | {who: at for at, who in enumerate(proposers)}

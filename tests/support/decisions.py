@@ -1,4 +1,4 @@
-"""Records of a decision log, written by hand."""
+"""Hand-written records of a decision log."""
 
 import time
 from collections.abc import Callable
@@ -14,24 +14,24 @@ from onefold.processor.io.proposals import MsgpackProposals
 
 
 def status_note(name: str, version: int, task: int = 0) -> StatusRecord:
-    """What replicas of older versions wrote about themselves, with the address at which they listened."""
+    """Status note of a replica of an older version, with its listening address."""
     counts = {"version": version, "won": version, "decided": version, "published": version}
     return StatusRecord(task, name, {"replica": {**counts, "publishes": True, "listens": ["127.0.0.1", 4711]}})
 
 
 def published(name: str, version: int) -> bytes:
-    """A publisher's note, as a record."""
+    """A publisher's note, encoded."""
     return MsgpackProposals().encode_note(StatusRecord(0, name, {"published": version}))
 
 
 def proposal(version: int, kind: ProposalKind = ProposalKind.STEP, name: str = "a", size: int = 50) -> bytes:
-    """A proposal that continues a version, with a state of so many bytes."""
+    """A proposal that continues a version, with a state of `size` bytes."""
     body = ProposalBody(RecordCounts(), [(b"key", bytes(size))], b"")
     return MsgpackProposals().encode(Proposal(0, version, {"in": Range("id", version, version + 1)}, name, body, kind))
 
 
 def writer(topology: Topology, client: dict[str, str]) -> Callable[..., None]:
-    """Makes the decision log of a pipeline, of one partition, and appends to it: values, as if written so long ago."""
+    """Create the decision log of a pipeline with one partition, and return a function that appends values with an age."""
     create_topics(topology, 1, client, inputs=False, decisions=True)
     producer = Producer(client)
 

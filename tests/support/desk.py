@@ -1,4 +1,4 @@
-"""A pipeline that parks keys: `desk`, in a version that an environment variable names."""
+"""Pipeline `desk`, which parks keys, in the version given by an environment variable."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from onefold.verify.model import model
 PARTITIONS = 2
 EVENTS, OTHERS, TAKEN = "desk.events", "desk.others", "desk.taken"
 DEAD = f"{EVENTS}.dead"
-#: Of the version that takes every event.
+#: The version that accepts every event.
 LAST = 3
 SCHEMAS: dict[str, dict[str, Any]] = {
     EVENTS: {"desk": "string", "number": "long", "wants": "long"},
@@ -25,21 +25,23 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 class Desk(Struct):
-    """The numbers of the events that were taken, in order."""
+    """Numbers of the accepted events, in order."""
 
     numbers: str
 
 
 class Program:
-    """The handler in its versions: each takes the events that want it or an earlier version. Of the others, those with an even
-    number are rejected, and the handler has a bug for those with an odd one. A negative number has no effect.
+    """The handler in several versions: each accepts events that want the same or an earlier version.
+
+    Of the refused events, those with an even number are rejected, and those with an odd number hit a bug. A negative number
+    has no effect.
     """
 
     def __init__(self) -> None:
         self.version = int(os.environ.get("DESK_VERSION", "0"))
 
     def handle(self, desk: Desk | None, event: Event) -> tuple[Desk | None, Outputs]:
-        """Put the number at the end."""
+        """Append the number."""
         number, wants = event.value.number, event.value.wants
         if wants > self.version:
             if number % 2:
@@ -51,7 +53,7 @@ class Program:
         return Desk(numbers), ((TAKEN, {"desk": event.value.desk, "numbers": numbers}),)
 
     def topology(self, on_dead_letter: Any = "park", inputs: tuple[str, ...] = (EVENTS,), **more: Any) -> Topology:
-        """The pipeline."""
+        """Build the pipeline's topology."""
         return Topology(
             name="desk",
             inputs=inputs,
@@ -74,7 +76,7 @@ def _apply(value: Any, tables: Any) -> None:
 
 
 def workload(on_dead_letter: str = "park", inputs: tuple[str, ...] = (EVENTS,)) -> Workload:
-    """As the judge sees it."""
+    """Verification model."""
     return model(
         "desk",
         _apply,
@@ -86,7 +88,7 @@ def workload(on_dead_letter: str = "park", inputs: tuple[str, ...] = (EVENTS,)) 
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """By topic its schema, in Avro."""
+    """Avro schema of each topic."""
     found = {}
     for topic, fields in SCHEMAS.items():
         columns = [{"name": name, "type": kind} for name, kind in fields.items()]
@@ -95,7 +97,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def write_schemas(folder: Path) -> None:
-    """A file for each topic."""
+    """Write a schema file for each topic."""
     folder.mkdir(exist_ok=True)
     for topic, schema in schemas().items():
         (folder / f"{topic}.avsc").write_text(json.dumps({**schema, "topics": [topic]}), encoding="utf-8")

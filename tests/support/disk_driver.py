@@ -1,4 +1,4 @@
-"""A driver whose tasks have their states on disk, simulated files that outlive it."""
+"""A driver whose tasks keep state on a simulated disk, which outlives the driver's crashes."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 
 class DiskDriver(TopologyDriver):
-    """States go to disk when they take more than so much memory."""
+    """State goes to disk above `memory_bytes`."""
 
     _steps = (*STEPS, *DISK_STEPS)
 

@@ -1,4 +1,4 @@
-"""The container stack of docker-compose.yml, with a name, ports and volumes of its own, for the tests that need it."""
+"""The container stack of docker-compose.yml for tests, with a separate project name, ports and volumes."""
 
 import functools
 import os
@@ -15,19 +15,19 @@ from onefold.stack.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 HOW = "NO CONTAINER TEST RAN ({}). Start Docker, or as root on Debian run images/bootstrap --install; .ci/run requires them"
-PROJECT = "onefold-test-"  # and the pid of the test run: a run that was killed can be told from one that is at work
-BOOTSTRAP_S = 240.0  # it may pull the base image
-BUILD_S = 800.0  # one minute here, with everything to be downloaded; a slow network takes longer
+PROJECT = "onefold-test-"  # followed by the pid of the test run, so that leftovers of a killed run are recognisable
+BOOTSTRAP_S = 240.0  # may pull the base image
+BUILD_S = 800.0  # long enough for a slow network, because everything may be downloaded
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For CI: container tests that cannot run are a failure there."""
+    """Option for CI, where an impossible container test is a failure."""
     parser.addoption("--require-docker", action="store_true", help="fail, not skip, when Docker is not ready")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Decided here and nowhere else: no test skips on a judgement of its own. From a fixture, each would be a line."""
+    """Skip or fail here only, so that no test decides by itself. Skips from a fixture would each print a line."""
     if item.get_closest_marker("docker") is None or not (trouble := why_not()):
         return
     if item.config.getoption("--require-docker"):
@@ -37,7 +37,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @functools.cache
 def why_not() -> str:
-    """What keeps Docker from being ready for the stack, in one sentence; nothing when it is."""
+    """Reason why Docker is not ready for the stack, in one sentence; "" if ready."""
     ran = subprocess.run(
         [ROOT / "images" / "bootstrap"], check=False, capture_output=True, encoding="utf-8", timeout=BOOTSTRAP_S
     )
@@ -46,20 +46,20 @@ def why_not() -> str:
 
 @pytest.fixture(scope="session")
 def images() -> None:
-    """All images, built from this checkout."""
+    """Build all images from this checkout."""
     compose("--profile", "chaos", "build", timeout=BUILD_S)
 
 
 @pytest.fixture(scope="module")
 def asked_for(images: None) -> float:
-    """When the stack was asked for, in monotonic seconds; the images were there."""
+    """Monotonic time of the start request; the images exist already."""
     return time.monotonic()
 
 
 @pytest.fixture(scope="module")
 def started(asked_for: float) -> Iterator[Containers]:
-    """The running stack; everything of it is removed again, also what a killed run before this one left."""
-    # There is no reaper where no image registry answers; and from a container these tests are not run.
+    """Start the stack, and remove it at the end. Leftovers of killed runs are removed too."""
+    # Ryuk's image is not available without a registry, and these tests never run inside a container.
     ours = {"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CONNECTION_MODE": "docker_host"}
     kafka, postgres, dashboard = free_ports(3)
     ours |= {
@@ -71,7 +71,7 @@ def started(asked_for: float) -> Iterator[Containers]:
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     sweep()
-    from testcontainers.compose import DockerCompose  # reads those variables while it is imported
+    from testcontainers.compose import DockerCompose  # reads those variables at import
 
     try:
         with DockerCompose(str(ROOT), wait=True, keep_volumes=False):
@@ -82,7 +82,7 @@ def started(asked_for: float) -> Iterator[Containers]:
 
 
 def sweep() -> None:
-    """Remove the stacks of test runs that are no more: their containers start again whenever Docker does."""
+    """Remove the stacks of ended test runs, whose containers would restart with Docker."""
     told = subprocess.run(
         ["docker", "ps", "-a", "--format", '{{.Label "com.docker.compose.project"}}'],
         check=True, capture_output=True, encoding="utf-8", timeout=60,
@@ -93,7 +93,7 @@ def sweep() -> None:
 
 
 def compose(*arguments: str, timeout: float) -> str:
-    """Run docker compose on this checkout's file; what it printed. Fails when it does."""
+    """Run docker compose on this checkout's file, and return the output. Fails if the command fails."""
     ran = subprocess.run(
         ["docker", "compose", "--ansi", "never", "--progress", "plain", *arguments],
         check=False, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=timeout,

@@ -1,7 +1,6 @@
-"""Waits until nothing is left to fold or to land, as a program of its own, with the environment of a stack's user.
+"""Program that waits until all records are processed and written, with the environment of a stack's user.
 
-`onefold status`, asked again and again, would say the same, and take a core from those who are waited for: it starts Python, and
-asks the servers for all else that it shows.
+Repeated `onefold status` commands would take a core from the awaited services: each starts a Python, and queries much more.
 """
 
 import sys
@@ -19,7 +18,7 @@ LOOK_AGAIN_S = 0.25
 
 
 def is_drained() -> bool:
-    """Whether all pipelines are. A server that is away for the moment is asked again."""
+    """Whether all pipelines are drained. An unreachable server counts as not drained."""
     try:
         return all(now.events == 0 for now in lag.of_all(load()).values())
     except (UserError, psycopg.Error, KafkaException):
@@ -27,7 +26,7 @@ def is_drained() -> bool:
 
 
 def what_is_left() -> str:
-    """Of each pipeline that is not drained its offsets, and what they hold."""
+    """Remaining offsets and lag of each pipeline that is not drained."""
     behind = offsets.behind_of_all(load())
     if behind is None:
         return "Kafka does not answer"

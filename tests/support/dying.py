@@ -1,4 +1,4 @@
-"""A command's work that is ended by kill -9 at one step, in a process of its own."""
+"""Run a command's work in a process that is killed with SIGKILL at one step."""
 
 import os
 import signal
@@ -11,9 +11,8 @@ from tests.support.forks import Process
 
 
 def dies(work: str, domain: str, settings: dict[str, Any], after: str, *, inputs: bool = False) -> None:
-    """Replay or drop, with a transaction a record, or reset, until that step was taken; it is killed then, and has left nothing
-    in good order.
-    """
+    """Replay or drop, with one transaction per record, or reset, until the process is killed after the step `after`, without
+    cleanup."""
     given: dict[str, Any] = {"domain": domain, "settings": settings, "dies_after": after}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEFOLD_")}
     with tempfile.TemporaryDirectory() as folder:

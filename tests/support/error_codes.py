@@ -1,4 +1,4 @@
-"""docs/errors.md: the catalogue of error codes with what a process ends with. `python -m tests.support.error_codes` writes it."""
+"""Generate docs/errors.md: error codes with exit codes. `python -m tests.support.error_codes` writes the page."""
 
 import ast
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ The [exit code](settings.md#exit-codes) says what a script or a supervisor can d
 *dead letter* means that the processor writes the record to the dead-letter topic.
 This page is made from [error_codes.py](../src/onefold/error_codes.py), by `python -m tests.support.error_codes`.
 """
-# What an error of a class ends with, if it is not a UserError, which says so itself.
+# Exit codes by class of error. A UserError carries the code itself.
 _ENDS = {
     "CannotTell": str(exit_codes.UNKNOWN),
     "Misconfigured": str(exit_codes.USAGE),
@@ -52,7 +52,7 @@ _ENDS = {
 
 
 def page(source: Source) -> str:
-    """docs/errors.md as it should be."""
+    """The expected page."""
     ends = _ends(source)
     parts = [_HEAD]
     for hundred, title in _GROUPS.items():
@@ -66,7 +66,7 @@ def page(source: Source) -> str:
 
 
 def used(source: Source) -> Iterator[str]:
-    """Names of the codes that the product gives to errors."""
+    """Names of the codes that the product's errors use."""
     for name, path in source.product.items():
         if name != CATALOGUE:
             for node in source.nodes(path):
@@ -79,9 +79,11 @@ def _order(end: str) -> tuple[bool, int, str]:
 
 
 def _ends(source: Source) -> dict[str, set[str]]:
-    """By the name of a code what its errors end with."""
-    found = {Code.REJECTED.name: {_ENDS["Rejected"]}}  # the code of an error that names none
-    found |= {code.name: {_ENDS["CannotTell"]} for code in (Code.NO_VERDICT, Code.NOT_DRAINED)}  # a verdict's own
+    """Exit codes by name of the error code."""
+    found = {Code.REJECTED.name: {_ENDS["Rejected"]}}  # the code of an error without a code
+    found |= {
+        code.name: {_ENDS["CannotTell"]} for code in (Code.NO_VERDICT, Code.NOT_DRAINED)
+    }  # codes of a verdict itself
     for name, path in source.product.items():
         if name != CATALOGUE and not name.startswith("onefold.processor.testing"):
             for node in source.nodes(path):
@@ -91,7 +93,7 @@ def _ends(source: Source) -> dict[str, set[str]]:
 
 
 def _pairs(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """A call that makes an error; a tuple of a code and an exit code, where an error is made of the two."""
+    """Find a call that makes an error, or a tuple of a code and an exit code from which an error is made."""
     if isinstance(node, ast.Call):
         kind = ast.unparse(node.func).rpartition(".")[2]
         given = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -113,7 +115,7 @@ def _code(value: ast.expr) -> str | None:
 
 
 def _numbers(value: ast.expr) -> Iterator[str]:
-    """The exit codes that an expression names."""
+    """Exit codes named by an expression."""
     for node in ast.walk(value):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if isinstance(number := getattr(exit_codes, name, None), int):

@@ -1,4 +1,4 @@
-"""The examples of the documentation, and a project with several of them."""
+"""Examples of the documentation, and a project with several of them."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from tests.support.command_line import ROOT
 
 EXAMPLES = ROOT / "examples"
 
-#: A pipeline whose input is the output of the one that `onefold new orders` writes.
+#: A pipeline whose input is the output of the pipeline from `onefold new orders`.
 _BIG = {
     "big.py": '''"""How often each customer's total has changed, and what it is."""
 
@@ -80,13 +80,13 @@ WHERE excluded.changes > held.changes;
 """,
 }
 _BIG_DECLARED = '[tool.onefold.pipelines.big]\ntopology = "big:TOPOLOGY"\nworkload = "big_workload"\n'
-#: With this line a project refuses the pipelines that Onefold brings along.
+#: Line that excludes Onefold's built-in pipelines from a project.
 _ALONE = "packages = []\n"
 _HEAD = "[tool.onefold]\n"
 
 
 def write_project(project: Path) -> None:
-    """Beside the pipelines that Onefold brings along: `orders` of the template, `big`, and the examples `shop` and `sales`."""
+    """Write a project with the built-in pipelines, `orders` of the template, `big`, and the examples `shop` and `sales`."""
     starter.write("orders", project)
     file = project / PROJECT_FILE
     declared = [file.read_text(encoding="utf-8").replace(_ALONE, ""), _BIG_DECLARED]

@@ -1,4 +1,4 @@
-"""What the judge's model makes of records."""
+"""Expected tables by the verification model."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from onefold.verify.record import ReadRecord
 
 
 def expect(workload: Workload, records: Iterable[ReadRecord], partitions: int) -> Expected:
-    """What must exist after these records of the workload's topics, which have so many partitions."""
+    """Compute the expected tables after these records of the model's topics, which have `partitions` partitions."""
     oracle = Oracle(workload, partitions)
     for record in records:
         oracle.feed(record)

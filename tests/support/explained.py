@@ -1,4 +1,4 @@
-"""A domain that a processor has folded and that landed without Spark, and what explains its rows."""
+"""A processed pipeline whose tables are filled without Spark, with explanations of rows."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.processes import drained, instance, produce
 
 
 class Explained:
-    """Folds, and explains."""
+    """Runner of a processor and of `explain`."""
 
     def __init__(self, topology: Topology, client: dict[str, str], dsn: str, folder: Path) -> None:
         self.topology = topology
@@ -26,7 +26,7 @@ class Explained:
         self.settings = Settings(bootstrap_servers=client["bootstrap.servers"], postgres_dsn=dsn)
 
     def fold(self, *batches: list[dict[str, Any]], key: str = "id", partition: int = -1, **options: Any) -> None:
-        """Batch after batch: each is in the log as a whole, and folded, before the next one comes."""
+        """Process batch after batch: each is completely in the log, and processed, before the next."""
         with instance(self.topology, self.client, self.folder / "processor", **options):
             for values in batches:
                 keyed = [(str(value[key]).encode(), json.dumps(value).encode()) for value in values]
@@ -34,19 +34,19 @@ class Explained:
                 drained(self.topology, self.client)
 
     def explain(self, table: str, limit: int = 10, records_max: int = RECORDS_MAX, **key: str) -> Explanation:
-        """What is known of a row."""
+        """Explain a row."""
         return explaining.explain(
             self.settings, self.dsn, table, key, limit=limit, records_max=records_max, patience_s=20
         )
 
     def forget(self, topic: str, partition: int, before: int) -> None:
-        """Remove the records below an offset, as retention does."""
+        """Delete the records before an offset, as retention does."""
         admin = AdminClient({**self.client})
         for answer in admin.delete_records([TopicPartition(topic, partition, before)]).values():
             answer.result()
 
 
 def send(campaign: int, day: int, sent: int, version: int = 0, **more: Any) -> dict[str, Any]:
-    """An event of campaigns."""
+    """An event of the pipeline campaigns."""
     date = f"2021-12-{day:02} 12:00:00"
     return {"id": campaign, "date": date, "sent": sent, "email": "A", "subject": "s", "version": version, **more}

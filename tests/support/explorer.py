@@ -1,4 +1,4 @@
-"""Every order in which steps can happen, breadth first: the first fault that is found has the shortest schedule."""
+"""Breadth-first search of all orders of steps, so that the first fault found has the shortest schedule."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -8,7 +8,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Found(NamedTuple):
-    """How many states there were, what was wrong in one ("" when nothing in any), and the steps that lead there."""
+    """Number of states, fault of a state ("" if none), and the steps to that state."""
 
     states: int
     fault: str
@@ -25,13 +25,13 @@ def explore(
     fault: Callable[[S], str],
     states_max: int = 500_000,
 ) -> Found:
-    """Visit every state that the steps lead to, each once.
+    """Visit every reachable state once.
 
     Args:
-        initial: where it begins.
-        steps: what may happen next, each with its name.
-        fault: what is wrong in a state, "" when nothing.
-        states_max: more than these are a mistake in the test: it would not be a search of all.
+        initial: the first state.
+        steps: possible next steps, each with a name.
+        fault: describes the fault of a state, or returns "".
+        states_max: a larger number of states is an error in the test, because the search would not be complete.
     """
     came: dict[S, tuple[S, str] | None] = {initial: None}
     queue = deque([initial])

@@ -1,4 +1,4 @@
-"""Messages of the example pipelines, made once for all tests that change them."""
+"""Messages of the example pipelines, generated once for all tests that change them."""
 
 from functools import cache
 

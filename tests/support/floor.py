@@ -1,4 +1,4 @@
-"""A trading floor for the page to look at: it writes into a real database what a producer and the sink would."""
+"""Trading data for tests of the dashboard: writes to a real database what a producer and the sink would write."""
 
 import json
 from collections import defaultdict
@@ -39,7 +39,7 @@ Leaf = tuple[str, str, str]
 
 
 class Floor:
-    """Messages of a seeded feed, landed batch by batch; each batch is one transaction, as the sink's is."""
+    """Messages of a seeded feed, written batch by batch; each batch is one transaction, as in the sink."""
 
     def __init__(self, dsn: str, seed: int = 7) -> None:
         self.connection = psycopg.connect(dsn, autocommit=True)
@@ -49,7 +49,7 @@ class Floor:
         self._current: dict[str, tuple[int, Decimal, Leaf]] = {}
 
     def land(self, count: int, ago_s: float = 0.0, took_s: float = 0.5) -> None:
-        """Make `count` messages and land them, as if `ago_s` seconds ago; they took `took_s` and a little more."""
+        """Generate and write `count` messages, with a commit `ago_s` seconds ago and latencies from `took_s` on."""
         changes: dict[Leaf, list[Any]] = defaultdict(lambda: [Decimal(0), 0])
         for message in islice(self._messages, count):
             self._fold(json.loads(message.value, parse_float=Decimal), changes)
@@ -60,11 +60,11 @@ class Floor:
                 self.connection.execute(_LANDED, took)
 
     def report(self, ago_s: float = 0.0) -> None:
-        """The producer says, as if so long ago, what all that was made sums up to."""
+        """Write the producer's report of all sums, dated `ago_s` seconds ago."""
         report(self.connection, self._feed, ago_s)
 
     def add(self, changes: dict[Leaf, list[Any]]) -> None:
-        """Add to leaves and to every level above them: {leaf: [value, trades]}."""
+        """Add {leaf: [value, trades]} to leaves and to every level above."""
         self.offset += 1
         levels: dict[tuple[str | None, ...], list[Any]] = defaultdict(lambda: [Decimal(0), 0])
         for leaf, (value, trades) in changes.items():
@@ -78,7 +78,7 @@ class Floor:
     def judge(
         self, outcome: str, reason: str = "every row is what follows from the input log", records: int = 0
     ) -> None:
-        """Write what `onefold verify` would have found."""
+        """Write a verdict of `onefold verify`."""
         self.connection.execute(
             "INSERT INTO onefold.verdict VALUES ('trades', %s, %s, %s, %s, clock_timestamp())"
             " ON CONFLICT (domain) DO UPDATE SET outcome = excluded.outcome, reason = excluded.reason,"
@@ -87,7 +87,7 @@ class Floor:
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.connection.close()
 
     def _fold(self, trade: dict[str, Any], changes: dict[Leaf, list[Any]]) -> None:
@@ -106,7 +106,7 @@ class Floor:
 
 
 def report(connection: psycopg.Connection[Any], feed: Feed, ago_s: float = 0.0) -> None:
-    """Write a feed's truth, as if `ago_s` seconds ago."""
+    """Write a feed's expected sums, dated `ago_s` seconds ago."""
     rows = [(*leaf, value * _MILLIONTH, trades, ago_s) for leaf, (value, trades) in feed.truth().items()]
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(_TRUTH, rows)

@@ -24,12 +24,12 @@ _STEPS_MAX = 50
 
 
 class Followed:
-    """A pipeline, and what a verifier says of it.
+    """A pipeline, and the results of verifiers.
 
     Attributes:
         driver: runs the handlers.
-        hidden: by topic, partition and offset, the records that the verifier never sees.
-        following: the verifier, after `begin`.
+        hidden: records, by topic, partition and offset, that the verifier never sees.
+        following: the continuous verifier, after `begin`.
     """
 
     def __init__(self, topology: Topology, workload: Workload, contracts: Path | None = None) -> None:
@@ -39,19 +39,19 @@ class Followed:
         self.following: Following
 
     def send(self, inputs: Iterable[Input]) -> None:
-        """Process these."""
+        """Send inputs, and process them."""
         for given in inputs:
             self.driver.send(given.topic, given.value, key=given.key)
         self.driver.run()
 
     def begin(self, checkpoints: Path | None = None, pace: Pace = PACE) -> None:
-        """Verify from here on, and what is there already."""
+        """Start the continuous verifier, which also verifies existing records."""
         kept = Checkpoints(checkpoints, self.workload.name) if checkpoints else None
         self.following = Following(self.workload, {}, None, kept, kafka=self.kafka(), pace=pace)
         self.following.begin()
 
     def verified(self) -> list[Finding]:
-        """What `verify` finds in the output records."""
+        """Mismatches that `verify` finds in the output records."""
         work, kafka, topics = self.workload, self.kafka(), topics_of(self.workload)
         log = kafka.log({}, topics.all)
         state = begin(work, log, None, {})
@@ -88,9 +88,10 @@ class Followed:
         return kafka_of(self.driver.log, Seen)
 
     def found(self) -> list[Finding]:
-        """What is wrong, now that all was read and compared."""
+        """Mismatches after all records were read and compared."""
         following, ends = self.following, self.ends(*self.following.topic_ids)
-        # The processor's last word is read after its results, and what was missing then is named when all was taken.
+        # The verifier reads the processor's last progress after the results, and reports missing records only when all are
+        # read.
         beyond = 0
         for _ in range(_STEPS_MAX):
             beyond = beyond + 1 if following.step() and not following.waiting else 0
@@ -102,12 +103,12 @@ class Followed:
         return found
 
     def ends(self, *topics: str) -> dict[Place, int]:
-        """Where these topics end."""
+        """End offsets of these topics."""
         log = self.driver.log
         return {(topic, p): log.identity(topic, p).end for topic in topics for p in range(PARTITIONS)}
 
     def counted(self) -> dict[str, int]:
-        """What the tasks have counted for themselves, over all of them."""
+        """Counts of all tasks, by the tasks' own progress records."""
         changelog, counts = self.driver.topology.changelog, Counter[str]()
         for partition in range(PARTITIONS):
             told = [entry.value for _, entry in self.driver.log.read(changelog, partition, 0)[0] if entry.key == b"p"]
@@ -115,14 +116,14 @@ class Followed:
         return dict(counts)
 
     def last(self, topic: str) -> ReadRecord:
-        """The newest record of the topic's fullest partition."""
+        """Newest record of the topic's fullest partition."""
         both = [(p, self.driver.log.read(topic, p, 0)[0]) for p in range(PARTITIONS)]
         partition, entries = max(both, key=lambda one: len(one[1]))
         offset, entry = entries[-1]
         return ReadRecord(topic, partition, offset, entry.key, entry.value, list(entry.headers), entry.timestamp_ms)
 
     def append(self, record: ReadRecord) -> str:
-        """Write a record into its topic and partition, wherever it lay; returns where it lies."""
+        """Append a record to its topic and partition; returns the place of the copy."""
         topic, partition = record.topic, record.partition
         offset = self.driver.log.append(
             topic,

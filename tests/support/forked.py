@@ -1,4 +1,4 @@
-"""What a forked process runs. The fork server imports this module, and with it the product, once for all of them."""
+"""Functions that a forked process runs. The fork server imports this module, and so the product, once for all processes."""
 
 import os
 import signal
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from onefold.cli import main
-from onefold.cli.commands import dashboard as _dashboard  # noqa: F401 - a command imports its module when it runs
+from onefold.cli.commands import dashboard as _dashboard  # noqa: F401 - a command imports its module only when run
 from onefold.config.settings import Settings
 from onefold.dashboard import reader
-from onefold.dashboard import serve as _serve  # noqa: F401 - and that one the web server
+from onefold.dashboard import serve as _serve  # noqa: F401 - that module imports the web server only when run
 from onefold.operate.dead_letters import replay as replaying
 from onefold.operate.dead_letters.letters import DeadLetters, Wanted
 from onefold.processor.io.replays import Dropped
 
 
 def run(what: Callable[..., int], given: dict[str, Any], log: Path, environment: dict[str, str], folder: Path) -> None:
-    """Run it with these variables in that folder; its output goes to the end of a file. Exits with the code that it returns."""
+    """Run `what` with these variables in `folder`, with output appended to `log`. Exits with the returned code."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -30,13 +30,13 @@ def run(what: Callable[..., int], given: dict[str, Any], log: Path, environment:
 
 
 def dashboard(words: list[str], snapshot_s: float) -> int:
-    """A command line. `snapshot_s`: how long the dashboard waits for a snapshot."""
+    """Run a command line. `snapshot_s`: time limit of the dashboard's snapshots."""
     reader.SNAPSHOT_S = snapshot_s
     return main.run(words)
 
 
 def replay(domain: str, settings: dict[str, Any], dies_after: str) -> int:
-    """A replay of all dead letters, with a transaction a record, that is killed after a step."""
+    """Replay all dead letters, one transaction per record, until killed after a step."""
     replaying.RECORDS_MAX = 1
     asked = DeadLetters(domain, Settings(**settings))
     replaying.replay(asked, Wanted(), _killed_after(dies_after))
@@ -44,7 +44,7 @@ def replay(domain: str, settings: dict[str, Any], dies_after: str) -> int:
 
 
 def drop(domain: str, settings: dict[str, Any], dies_after: str) -> int:
-    """A drop of all dead letters, with a transaction a record, that is killed after a step."""
+    """Drop all dead letters, one transaction per record, until killed after a step."""
     replaying.RECORDS_MAX = 1
     asked = DeadLetters(domain, Settings(**settings))
     replaying.drop(asked, Wanted(), Dropped("ada@laptop", "a test event"), _killed_after(dies_after))
@@ -52,8 +52,8 @@ def drop(domain: str, settings: dict[str, Any], dies_after: str) -> int:
 
 
 def reset(domain: str, settings: dict[str, Any], dies_after: str, inputs: bool) -> int:
-    """A reset that is killed after a step."""
-    from onefold.cli.commands.reset import jobs_of  # Arrow, whose threads no fork has
+    """Reset a pipeline until killed after a step."""
+    from onefold.cli.commands.reset import jobs_of  # imports Arrow, whose threads do not survive a fork
     from onefold.operate.reset.reset import Reset
 
     asked = Settings(**settings)

@@ -1,6 +1,4 @@
-"""Processes that are forks of one that has imported the product: real ones, which are killed and frozen as any other, and
-which a test need not wait a second for.
-"""
+"""Real processes forked from one with the product already imported, so that a start takes far less than a second."""
 
 import multiprocessing
 import os
@@ -20,7 +18,7 @@ CONTEXT.set_forkserver_preload([forked.__name__])
 
 
 class Process:
-    """A process that runs a function of `tests.support.forked`. What it writes goes to the end of a file."""
+    """A process that runs a function of `tests.support.forked`, with output appended to a file."""
 
     def __init__(
         self, what: Callable[..., int], given: dict[str, Any], log: Path, environment: dict[str, str], folder: Path
@@ -33,18 +31,18 @@ class Process:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """Its exit code, minus a signal's number where one ended it; None: it runs."""
+        """Exit code, or minus the number of the ending signal; None while the process runs."""
         return self._process.exitcode
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Its exit code, as soon as it has ended."""
+        """Wait for the end, and return the exit code."""
         self._process.join(timeout_s)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout_s or 0.0)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -58,6 +56,6 @@ class Process:
 
 
 def _serve() -> None:
-    """Start the fork server, unless it runs."""
-    with chdir(ROOT):  # from where it imports
+    """Start the fork server, unless already running."""
+    with chdir(ROOT):  # the folder of its imports
         forkserver.ensure_running()

@@ -1,4 +1,4 @@
-"""Stand-ins for the ends of the sink: a frame of records and conditions on its columns for Spark, rows, and what lands them."""
+"""Fakes for the ends of the sink: Spark's frames, conditions on columns, rows, and the writing of batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BYTES = 10  # of the line of every record
 
 
 class Condition:
-    """What `functions.col` and `functions.lit` give: something that has a value for each record."""
+    """Fake of `functions.col` and `functions.lit`: an expression with a value for each record."""
 
     def __init__(self, value: Callable[[dict[str, Any]], Any]) -> None:
         self.value = value
@@ -43,7 +43,7 @@ class Condition:
         right = other.value if isinstance(other, Condition) else lambda record: other
         return Condition(lambda record: operation(self.value(record), right(record)))
 
-    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # as of PySpark's own columns
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # as in PySpark's own columns
         return self._with(other, operator.eq)
 
     def __lt__(self, other: object) -> Condition:
@@ -62,14 +62,14 @@ class Condition:
         return self._with(other, operator.or_)
 
 
-# In the place of pyspark.sql.functions.
+# Replacement of pyspark.sql.functions.
 columns = SimpleNamespace(
     col=lambda name: Condition(lambda record: record[name]), lit=lambda value: Condition(lambda record: value)
 )
 
 
 class Frame:
-    """A batch: its records. `kept`: how often it is persisted now. `coalesced`: into how many tasks it was put."""
+    """A batch of records. `kept`: present number of persists. `coalesced`: requested numbers of tasks."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
@@ -96,7 +96,8 @@ class Frame:
 
 
 class Rows:
-    """A batch of records that are staged as they are. `kept`: how often it is held now. `reread`: to be read more than once."""
+    """A batch of records to stage unchanged. `kept`: present number of holders. `reread`: whether the batch is read more than
+    once."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
@@ -122,7 +123,7 @@ class Rows:
         return BYTES * len(self.records)
 
     def reduced_places(self) -> Any:
-        """No query reduces them."""
+        """No test needs this query."""
         raise NotImplementedError
 
     def to_arrow(self) -> list[Record]:
@@ -130,7 +131,7 @@ class Rows:
 
 
 class Staged:
-    """Remembers the records that were staged."""
+    """Recorder of the staged records."""
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
@@ -147,7 +148,7 @@ class Staged:
 
 
 class World:
-    """All that a query's batches touch. `outcomes`: what landing runs into, one at each try, or None; then it works."""
+    """Environment of a query's batches. `outcomes`: error of each attempt to write, or None; afterwards all attempts succeed."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.outcomes = folder, list[Exception | None]()
@@ -162,7 +163,7 @@ class World:
         self.go.set()
         self.staged: list[list[Record]] = []
         self.set_aside: list[Any] = []
-        self.pruned: list[int] = []  # after so many tries to land
+        self.pruned: list[int] = []  # number of attempts to write before each pruning
         (folder / "offsets").mkdir()
         monkeypatch.setattr(batches, "land", self._land)
         monkeypatch.setattr(batches, "Staged", self._staged)
@@ -209,7 +210,7 @@ class World:
         return made(plan, self.connection, self.reader, topics, stage, start, dict(IDS), ends, Threads(), self.bound)
 
     def offsets(self, number: int, ends: dict[Partition, int]) -> None:
-        """What Spark writes down about a batch before it hands it over."""
+        """Write Spark's record of a batch, which precedes the batch."""
         noted: dict[str, dict[int, int]] = {}
         for (topic, partition), end in ends.items():
             noted.setdefault(topic, {})[partition] = end
@@ -230,13 +231,13 @@ class World:
 
 
 def run(world: World, one: Batches, number: int, ends: dict[Partition, int], rows: Rows) -> None:
-    """Hand a batch over, as Spark does."""
+    """Pass a batch on, as Spark does."""
     world.offsets(number, ends)
     one.on_batch(rows, number)
 
 
 def ended(one: Batches) -> BaseException | None:
-    """What the batches ran into; None when all of them landed."""
+    """Error of the batches; None if all were written."""
     one.close()
     failure = one.failure
     return None if str(failure) == "the writer has ended" else failure

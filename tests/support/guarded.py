@@ -30,16 +30,16 @@ from onefold.stack.ports import free_ports
 from onefold.stack.postgres import PostgresServer
 from tests.support.certificates import Authority, Identity
 
-#: May do nothing but what the broker's administrator allows.
+#: A user with no rights except those granted by the administrator.
 USER = "ann"
-#: May do everything.
+#: A user with all rights.
 ROOT = "root"
 PASSWORD = "a password"
 SCRAM = "SCRAM-SHA-512"
 LISTENERS = ("PASSWORD", "OPEN", "TLS", "MUTUAL", "EXPIRED", "ELSEWHERE", "LOST", "AWAY")
 _ANSWER_S = 20.0
 _MODULES = "org.apache.kafka.common.security"
-# No name server has it (RFC 6761).
+# Not resolved by any name server (RFC 6761).
 NO_SUCH_HOST = "kafka-1.invalid"
 KINDS = {
     TOPIC: ResourceType.TOPIC,
@@ -50,12 +50,12 @@ OPERATIONS = {
     "Read": AclOperation.READ, "Write": AclOperation.WRITE, "Create": AclOperation.CREATE, "Delete": AclOperation.DELETE,
     DESCRIBE: AclOperation.DESCRIBE, CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }  # fmt: skip
-#: The PostgreSQL of the wheel has no TLS. Debian's package postgresql-15 has.
+#: PostgreSQL with TLS from Debian's package postgresql-15; the wheel's PostgreSQL has no TLS.
 TLS_PROGRAMS = Path("/usr/lib/postgresql/15/bin")
 
 
 def binding(acl: Acl, principal: str = USER, kind: Any = AclBinding) -> Any:
-    """An ACL, or a filter for it, as the admin client takes it."""
+    """Build an ACL, or a filter for an ACL, for the admin client."""
     pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
     operation = OPERATIONS[acl.operation]
     return kind(KINDS[acl.kind], acl.name, pattern, f"User:{principal}", "*", operation, AclPermissionType.ALLOW)
@@ -63,13 +63,13 @@ def binding(acl: Acl, principal: str = USER, kind: Any = AclBinding) -> Any:
 
 @dataclass(frozen=True)
 class Guarded(Broker):
-    """The embedded broker with these listeners beside its own. The own one's clients may do everything.
+    """The embedded broker with additional listeners. Clients of the original listener may do everything.
 
     Args:
-        ports: of the listeners PASSWORD (SASL_SSL), OPEN (SASL_PLAINTEXT, a login holds for a second), TLS, MUTUAL (TLS, wants
-            a client certificate), EXPIRED, ELSEWHERE (a certificate of another address), LOST and AWAY (which advertise a name
-            that does not resolve, and a port where nothing listens).
-        closed_port: nothing listens there.
+        ports: of the listeners PASSWORD (SASL_SSL), OPEN (SASL_PLAINTEXT, with a login valid for a second), TLS, MUTUAL (TLS
+            with a required client certificate), EXPIRED, ELSEWHERE (certificate of another address), LOST (advertises an
+            unknown name) and AWAY (advertises a port without listener).
+        closed_port: a port without listener.
     """
 
     ports: dict[str, int]
@@ -77,7 +77,7 @@ class Guarded(Broker):
     authority: Authority
 
     def configuration(self, data: Path) -> str:
-        """What comes last counts."""
+        """Configuration in which later lines override earlier ones."""
         protocols = {"PASSWORD": "SASL_SSL", "OPEN": "SASL_PLAINTEXT", "LOST": "PLAINTEXT", "AWAY": "PLAINTEXT"}
         plain = f"PLAINTEXT://{self.bootstrap_servers}"
         advertised = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
@@ -122,10 +122,10 @@ class Guarded(Broker):
         return AdminClient({"bootstrap.servers": self.bootstrap_servers})
 
     def client(self, listener: str, **changed: str) -> dict[str, str]:
-        """Settings with which `USER` gets in where anybody does.
+        """Settings with which `USER` can connect, if the listener works at all.
 
         Args:
-            changed: settings with underscores for dots; an empty one is left out.
+            changed: settings with underscores for dots; an empty value removes the setting.
         """
         settings = {"bootstrap.servers": f"127.0.0.1:{self.ports[listener]}"}
         if listener in ("PASSWORD", "OPEN"):
@@ -138,21 +138,21 @@ class Guarded(Broker):
         return {name: value for name, value in settings.items() if value}
 
     def set_password(self, user: str, password: str) -> None:
-        """Of a SCRAM login."""
+        """Set the password of a SCRAM login."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(user, info, password.encode(), secrets.token_bytes(16))
         admin = self._admin()
         admin.alter_user_scram_credentials([wanted])[user].result(_ANSWER_S)
 
     def grant(self, principal: str, acls: Iterable[Acl]) -> None:
-        """Let a principal do what these ACLs say."""
+        """Grant these ACLs to a principal."""
         admin = self._admin()
         bindings = [binding(acl, principal) for acl in acls]
         for answer in admin.create_acls(bindings).values():
             answer.result(_ANSWER_S)
 
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        """Let `USER` do an operation on all resources of a kind with this prefix; "": on all."""
+        """Allow `USER` an operation on all resources of a kind with this prefix; "": on all."""
         pattern = ResourcePatternType.PREFIXED if name else ResourcePatternType.LITERAL
         binding: Any = AclBinding(kind, name or "*", pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
         admin = self._admin()
@@ -160,7 +160,7 @@ class Guarded(Broker):
 
     @contextmanager
     def denied(self, kind: ResourceType, name: str, operation: AclOperation) -> Iterator[None]:
-        """Meanwhile `USER` may not do that, whatever else is allowed."""
+        """Deny `USER` an operation within the block, whatever else is allowed."""
         literal, deny = ResourcePatternType.LITERAL, AclPermissionType.DENY
         binding: Any = AclBinding(kind, name, literal, f"User:{USER}", "*", operation, deny)
         ended: Any = AclBindingFilter(kind, name, literal, f"User:{USER}", "*", operation, deny)
@@ -174,7 +174,7 @@ class Guarded(Broker):
 
 @contextmanager
 def guarded(infrastructure: Infrastructure, home: Path) -> Iterator[Guarded]:
-    """A broker of this kind that runs, with its data in `home`."""
+    """Run such a broker with data in `home`."""
     ours = infrastructure.broker
     port, controller, closed, *ports = free_ports(3 + len(LISTENERS))
     broker = Guarded(
@@ -196,7 +196,7 @@ def guarded(infrastructure: Infrastructure, home: Path) -> Iterator[Guarded]:
 
 @contextmanager
 def postgres_over_tls(home: Path, identity: Identity) -> Iterator[str]:
-    """The DSN of the superuser of a PostgreSQL that takes sessions over TLS alone, with its data in `home`."""
+    """Run a PostgreSQL that requires TLS, with data in `home`. Yields the superuser's connection string."""
     (port,) = free_ports(1)
     server = PostgresServer(home / "postgres", port, TLS_PROGRAMS, ("--locale=C",))
     server.prepare()

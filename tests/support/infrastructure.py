@@ -1,5 +1,5 @@
-"""A real PostgreSQL and a real broker for the whole session, each for who needs it, and a database, topics and groups of its own
-for each test."""
+"""A real PostgreSQL and a real broker for the session, each started on demand, with a separate database, topics and groups per
+test."""
 
 import os
 import uuid
@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For another PostgreSQL."""
+    """Option for a different PostgreSQL."""
     parser.addoption(
         "--postgres", type=Path, help="run on this PostgreSQL instead: the folder of its programs, with initdb"
     )
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """The embedded database, which needs a second and no Java; its data goes with the session."""
+    """The embedded database, which starts in a second and needs no Java. The data are deleted with the session."""
     programs = request.config.getoption("--postgres")
     locale = LOCALE if programs is None else ("--locale=C",)
     with database_alone(tmp_path_factory.mktemp("postgres"), programs, locale) as running:
@@ -52,20 +52,20 @@ def postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="session")
 def infrastructure(postgres_server: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Infrastructure]:
-    """The embedded broker beside the database; its data goes with the session."""
+    """The embedded broker beside the database. The data are deleted with the session."""
     with start(tmp_path_factory.mktemp("stack"), beside=postgres_server) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def bootstrap_servers(infrastructure: Infrastructure) -> str:
-    """Where the broker listens."""
+    """Address of the broker."""
     return infrastructure.bootstrap_servers
 
 
 @pytest.fixture(scope="session")
 def postgres_dsn(postgres_server: Database) -> str:
-    """The server's own database; tests that write take `database`."""
+    """Connection string of the server's own database; tests that write use `database`."""
     return postgres_server.dsn
 
 
@@ -77,21 +77,21 @@ def client(bootstrap_servers: str) -> dict[str, str]:
 
 @pytest.fixture
 def database(postgres_dsn: str) -> Iterator[str]:
-    """The DSN of an empty database that only this test uses."""
+    """Connection string of an empty database for this test alone."""
     with new_database(postgres_dsn) as dsn:
         yield dsn
 
 
 @pytest.fixture(scope="module")
 def module_database(postgres_dsn: str) -> Iterator[str]:
-    """The DSN of an empty database that only the tests of this file use."""
+    """Connection string of an empty database for the tests of this file alone."""
     with new_database(postgres_dsn) as dsn:
         yield dsn
 
 
 #: Each test database is a copy of this template.
 _TEMPLATE = "template1"
-#: An emptied database serves another test if these answers are those of a new database.
+#: An emptied database is reused if these answers equal those of a new database.
 _LIKE_NEW = """
     SELECT d.datacl, d.datallowconn, d.datconnlimit, d.datdba, n.nspacl, n.nspowner,
         (SELECT count(*) FROM pg_db_role_setting WHERE setdatabase = d.oid), (SELECT count(*) FROM pg_namespace),
@@ -100,7 +100,7 @@ _LIKE_NEW = """
         (SELECT count(*) FROM pg_extension), (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_publication),
         (SELECT count(*) FROM pg_default_acl), (SELECT count(*) FROM pg_largeobject_metadata)
     FROM pg_database d, pg_namespace n WHERE d.datname = current_database() AND n.nspname = 'public'"""
-#: Revokes the default privileges of the whole database; those of a schema went with the schema.
+#: Revokes the default privileges of the whole database; those of a schema were dropped with the schema.
 _REVOKES = """
     SELECT format('ALTER DEFAULT PRIVILEGES FOR ROLE %I REVOKE ALL ON %s FROM %I', pg_get_userbyid(defaclrole),
         CASE defaclobjtype WHEN 'r' THEN 'TABLES' WHEN 'S' THEN 'SEQUENCES' WHEN 'f' THEN 'FUNCTIONS' WHEN 'T' THEN 'TYPES'
@@ -110,18 +110,18 @@ _EMPTY = """
     CREATE SCHEMA public AUTHORIZATION pg_database_owner;
     GRANT USAGE ON SCHEMA public TO PUBLIC;
     SELECT pg_stat_reset()"""
-#: Databases that are like new, by server and process. To copy the template takes five times as long as to empty a database.
+#: Emptied databases by server and process, because emptying a database is much faster than copying the template.
 _spare: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
-#: By server, what `_LIKE_NEW` says of a new one.
+#: Answers to `_LIKE_NEW` of a new database, by server.
 _new: dict[str, Any] = {}
 
 
 @contextmanager
 def new_database(postgres_dsn: str, template: str = _TEMPLATE) -> Iterator[str]:
-    """The DSN of a copy of a database that nobody uses."""
+    """Yield the connection string of a copy of an unused database."""
     spare, name = _spare[postgres_dsn, os.getpid()] if template == _TEMPLATE else [], f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
-        # A spare database is renamed: a process that an earlier test left may still use the old name.
+        # Renamed, because a process left by an earlier test may still use the old name.
         made = sql.SQL("ALTER DATABASE {1} RENAME TO {0}" if spare else "CREATE DATABASE {0} TEMPLATE {1}")
         admin.execute(made.format(sql.Identifier(name), sql.Identifier(spare.pop() if spare else template)))
     dsn = psycopg.conninfo.make_conninfo(postgres_dsn, dbname=name)
@@ -138,7 +138,7 @@ def new_database(postgres_dsn: str, template: str = _TEMPLATE) -> Iterator[str]:
 
 
 def _is_emptied(postgres_dsn: str, dsn: str) -> bool:
-    """Drop all schemas of a database. Returns whether the database is like a new one then."""
+    """Drop all schemas of a database. Returns whether the database then equals a new one."""
     try:
         with psycopg.connect(dsn, autocommit=True) as mine:
             schemas = mine.execute("SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$)'")
@@ -148,18 +148,18 @@ def _is_emptied(postgres_dsn: str, dsn: str) -> bool:
                 mine.execute(revoke)
             mine.execute(_EMPTY)
             return bool(mine.execute(_LIKE_NEW).fetchone() == _new[postgres_dsn])
-    except psycopg.Error:  # it lets nobody in, or holds what cannot be dropped
+    except psycopg.Error:  # no connection is allowed, or an object cannot be dropped
         return False
 
 
 @pytest.fixture
 def fresh_domain(client: dict[str, str]) -> Callable[..., Topology]:
-    """Makes a domain's topics anew, empty; whatever a test before this one left there is gone."""
+    """Function that recreates a pipeline's topics, so that no records of earlier tests remain."""
     return partial(make_anew, client)
 
 
 def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topology:
-    """Delete a domain's topics, and create them."""
+    """Delete and create a pipeline's topics."""
     topology = topology_of(domain)
     admin = connect(client)
     order = (topology.order,) if topology.order else ()
@@ -171,7 +171,7 @@ def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topol
         *order,
         names.pauses_topic(domain),
     )
-    topics = tuple(dict.fromkeys(named))  # of what a pipeline feeds itself, input and output are one topic
+    topics = tuple(dict.fromkeys(named))  # a feedback topic is both input and output
     delete_topics(admin, (*topics, topology.decisions, topology.replays))
     eventually(lambda: len(create_topics(topology, partitions, client)) == len(topics), 20, f"{domain}'s topics made")
     assert lag(topology, client) == 0
@@ -179,8 +179,9 @@ def make_anew(client: dict[str, str], domain: str, partitions: int = 2) -> Topol
 
 
 def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
-    """Delete those that exist, and wait until the broker no longer knows them. The broker's list may lack a topic that was made a
-    moment ago, so each is asked for.
+    """Delete existing topics, and wait until the broker no longer lists them.
+
+    Each topic is deleted by name, because the broker's list may lack a topic made a moment ago.
     """
     for future in admin.delete_topics(list(topics)).values():
         if (error := future.exception()) is not None and error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -190,31 +191,31 @@ def delete_topics(admin: AdminClient, topics: tuple[str, ...]) -> None:
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
-    """The root of the checkout that is tested."""
+    """Root of the tested checkout."""
     return Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """The environment for a child process of a test: this one's, without settings of a stack that the developer may run."""
+    """Environment for a child process: the present one without settings of the developer's own stack."""
     return shell()
 
 
 def transactional(client: dict[str, Any], name: str) -> Producer:
-    """A producer that can begin a transaction.
+    """A producer with initialised transactions.
 
     Args:
         name: the transactional id.
     """
     producer = Producer({**client, "transactional.id": name})
-    # Without a connection librdkafka looks for the coordinator 500 ms later.
+    # Connect first, because without a connection librdkafka looks for the coordinator only after 500 ms.
     producer.list_topics(timeout=20)
     producer.init_transactions(20)
     return producer
 
 
 def set_topic(client: dict[str, str], topic: str, **settings: str) -> None:
-    """Settings by Kafka's names, with _ for the dots."""
+    """Set topic settings by Kafka's names, with _ for the dots."""
     operations = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for name, value in settings.items()

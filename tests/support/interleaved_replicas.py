@@ -1,9 +1,8 @@
-"""Replica processes on the simulated log, driven by a scheduler: in the middle of a turn the others may go on, or one be killed.
+"""Replica processes on the simulated log under a scheduler, which may switch or kill a process in the middle of a turn.
 
-A process is what it is in production, but for its ends: the real loop drives the real replica, and beside it, in an actor of its
-own, the real publisher's life. The switch points are their steps, and each look at a log or append to one. At each of them the
-process may be killed; then neither of its two actors does anything more. An append may be under way for a while, arrive when
-who sent it is dead, or twice.
+A process is the product's except at the ends: the real loop drives the real replica, and a separate actor runs the real
+publisher. Switch points are the steps, and each read of or append to a log. At each switch point the process may be killed,
+which stops both actors. An append may be delayed, arrive after the sender's end, or arrive twice.
 """
 
 from collections import Counter
@@ -30,30 +29,30 @@ from onefold.processor.testing.session import SimulatedInputs
 from tests.support.scheduler import Scheduler
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
-# Of each switch point, while there are kills to come; so that a process gets to publish, too. Of one where nobody has been
-# killed yet it is more, for some are come to but once in a life.
+# Per switch point, while kills remain; small, so that a process lives long enough to publish. Larger for a switch point without
+# a kill so far, because some are reached only once in a process's life.
 KILL_CHANCE, FIRST_KILL_CHANCE = 0.008, 0.1
-# Of appends, and of those that are under way how many arrive twice.
+# Share of delayed appends, and share of those that arrive twice.
 LATE_CHANCE, TWICE_CHANCE = 0.2, 0.3
-# Virtual seconds: until a killed process has another life, between two events, and while an append is under way.
+# Virtual seconds: maximum until the restart of a killed process, between two events, and until a delayed append arrives.
 RESTART_S, EVENT_S, LATE_S = 0.5, 0.02, 0.1
-# The shortest takeover timeout: lives are short here, and some processes are to publish.
+# The shortest takeover timeout, so that short-lived processes become publishers.
 TAKEOVER_S = 0.1
-# Records at the end of the decision log that are too young to be deleted, where any are.
+# Number of records at the end of the decision log that are too young for deletion.
 YOUNG = 3
 
 
 class Killed(GeneratorExit):
-    """What an actor meets whose process is killed: as when whoever drives a life has let go of it."""
+    """Raised in the actors of a killed process, as when the driver of a generator closes it."""
 
 
 class Interleaved:
-    """Task 0 of a pipeline, its replicas, and who sends to it.
+    """Task 0 of a pipeline with its replicas and its sender.
 
     Args:
-        given: topics and values without end.
-        kills: so many take effect. When they have, and all that was sent is published, it is over.
-        memory_bytes: what states may take of memory before they go to disk; None: all of it.
+        given: endless topics and values.
+        kills: number of kills. The run ends when all have happened and all inputs are published.
+        memory_bytes: memory limit of states before the state goes to disk; None: no limit.
     """
 
     def __init__(
@@ -76,10 +75,10 @@ class Interleaved:
         self.deletes = deletes
         self.memory_bytes = memory_bytes
         self.under_way: list[bytes] = []
-        #: What was sent, and by switch point how many were killed there.
+        #: Sent values, and number of kills by switch point.
         self.sent: list[Any] = []
         self.killed: Counter[str] = Counter()
-        #: By name the replica that runs. When it is over all do, and have come to the end.
+        #: Running replica by name. At the end all run, and have caught up.
         self.running: dict[str, Task | None] = dict.fromkeys(names)
         self.over = False
         self.claims = 0  # of tasks that another replica has decided
@@ -113,7 +112,7 @@ class Interleaved:
         )
 
     def _deliver(self) -> None:
-        """Appends that are under way, in any order."""
+        """Deliver delayed appends in any order."""
         dice = self.scheduler.dice
         while not self.over:
             self.scheduler.pause(LATE_S)
@@ -132,7 +131,7 @@ class Interleaved:
 
 
 class _Busy(TaskShares):
-    """Of a process whose others decide one more task each than this task alone: so that a replica claims it now and then."""
+    """Shares of a process whose peers decide one more task each, so that a replica sometimes claims this task."""
 
     world: Interleaved
 
@@ -169,7 +168,7 @@ class _Process:
             raise loop.failure
 
     def at(self, label: str) -> None:
-        """The others may go on here, or this one is killed."""
+        """Switch point: other processes may run, or this one is killed."""
         self.world.scheduler.switch(label)
         self._go_on(label)
 
@@ -239,7 +238,7 @@ class _Process:
 
 
 class _Beside(LifeThread):
-    """The publisher's life, in an actor of its own."""
+    """The publisher's life in a separate actor."""
 
     def __init__(self, process: _Process, life: Callable[[], Iterator[float]]) -> None:
         super().__init__(life, process.name)
@@ -250,7 +249,7 @@ class _Beside(LifeThread):
         self._process.world.scheduler.start(f"{self._process.name} publishes", self._drive)
 
     def wake(self) -> None:
-        """A pause of virtual seconds ends by itself."""
+        """Not needed: a pause of virtual seconds ends by itself."""
 
     def join(self, timeout_s: float) -> bool:
         self._process.world.scheduler.wait(lambda: self._ended)

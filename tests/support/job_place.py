@@ -1,4 +1,4 @@
-"""A queue whose clock is the test's, and rows of jobs."""
+"""A job queue under the test's clock, with rows of jobs."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -12,7 +12,7 @@ from tests.support.simulated_jobs import SimulatedQueue
 
 @dataclass
 class Place:
-    """A queue whose clock is the test's, and rows; `worker` makes one more worker on both."""
+    """A queue under the test's clock, and rows; `worker` makes a further worker on both."""
 
     rows: Any
     now: float = 0.0
@@ -29,7 +29,7 @@ class Place:
         return worker_of(self.queue, self.rows.pending(), effect, **{"clock": lambda: self.now, **more})
 
     def drain(self, worker: Worker) -> list[MessageOutcome]:
-        """Until the queue is empty; what came of each message."""
+        """Work until the queue is empty; returns the outcome of each message."""
         outcomes = list[MessageOutcome]()
         for _ in range(200):
             if not self.queue.left:

@@ -1,4 +1,4 @@
-"""A project with one queue, whose effect writes a line of a file a job; a test puts its jobs as the fold would."""
+"""A project with one queue, whose effect writes a line per job to a file. A test produces the jobs itself."""
 
 import json
 import uuid
@@ -24,7 +24,7 @@ TOPOLOGY = Topology(
 )
 """
 
-# With a checkpoint a line; an object of an effect, as it is anywhere, is what can be looked at afterwards.
+# Each line is synced like a checkpoint; `stands` can look up the line later, as in any effect.
 _EFFECT = """
 import os
 from pathlib import Path
@@ -57,7 +57,7 @@ def mails(context):
 
 
 class Project:
-    """In a folder of its own, against the tests' broker and database."""
+    """A project in a separate folder, on the tests' broker and database."""
 
     def __init__(self, folder: Path, client: dict[str, str], dsn: str) -> None:
         self.name = f"j{uuid.uuid4().hex[:8]}"
@@ -99,7 +99,7 @@ class Project:
         }
 
     def put(self, jobs: Sequence[tuple[str, int, str]]) -> None:
-        """(log_id, entry, text) of each."""
+        """Produce jobs, each (log_id, entry, text)."""
         producer = Producer({**self.client, "partitioner": "murmur2_random"})
         for log_id, entry, text in jobs:
             fields = {"log_id": log_id, "segment": 0, "entry": entry, "text": text}
@@ -113,12 +113,12 @@ class Project:
         return f"{self.queue}/{log_id}/0/{entry}"
 
     def mails(self) -> list[str]:
-        """The keys of what was sent, in that order."""
+        """Keys of the sent mails, in order."""
         file = self.sent / "mails"
         return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
     def until_done(self, count: int) -> None:
-        """Wait until so many jobs of the queue are done, and no more."""
+        """Wait until exactly `count` jobs of the queue are done."""
 
         def done() -> bool:
             with psycopg.connect(self._dsn) as connection:

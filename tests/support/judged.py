@@ -1,4 +1,4 @@
-"""The judge on a simulated log: it reads the topics as they are, and compares with what the log must give."""
+"""The verifier on a simulated log: reads the topics, and compares them with the expected records."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,12 +27,13 @@ def judged(
     moved: Mapping[tuple[str, int, int], int] = MappingProxyType({}),
     receipts: Receipts = MappingProxyType({}),
 ) -> tuple[list[Finding], Expected]:
-    """What the judge finds in the topics, and what it expects. What is fed and queued is read first: it is then known before
-    what caused it.
+    """Verify the topics; return the mismatches and the expected records.
+
+    Jobs and feedback topics are read first, so that the verifier reads results before their causes.
 
     Args:
-        moved: jobs that lie in another partition.
-        receipts: of the dead letters that were replayed or dropped.
+        moved: jobs to treat as in another partition.
+        receipts: of replayed or dropped dead letters.
     """
     order_topic = [f"{workload.name}.order"] if driver.topology.order else []
     topics = [*workload.reads, *workload.outputs, *workload.queues, driver.topology.changelog, *order_topic]

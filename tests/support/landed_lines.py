@@ -1,4 +1,4 @@
-"""A sink over a log in memory: the real landing, with its ledger and its merges, on a real Postgres; without Kafka and Spark."""
+"""A sink over a simulated log: the real write path with ledger and merges on a real PostgreSQL, without Kafka and Spark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,17 +21,17 @@ WRITER = "a-sink"
 
 
 class Given(Staged):
-    """A batch on its way, in the statement that reads it."""
+    """A batch whose rows are literals of the statement that reads them."""
 
     def __init__(self, targets: Mapping[str, Target], rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.targets = sorted(rows)
         self._targets, self._rows = targets, rows
 
     def fill(self, connection: Connection) -> None:
-        """It is there."""
+        """Nothing to fill: the statement holds the rows."""
 
     def relation(self, target: str) -> sql.Composable:
-        """A SELECT over the rows of `target`."""
+        """A SELECT of the rows for `target`."""
         columns = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.postgres_type))
             for column in self._targets[target].columns
@@ -41,7 +41,7 @@ class Given(Staged):
 
 
 class Lander:
-    """Lands what has been committed since the last time, from where the ledger stands."""
+    """Writer of committed records, from the ledger's offsets on."""
 
     def __init__(self, topology: Topology, connection: Connection) -> None:
         self._name, self._connection = topology.name, connection
@@ -49,7 +49,7 @@ class Lander:
         self._topics = [topic for topic in topology.outputs if topic in self._domain.targets]
 
     def land(self, log: SimulatedLog, step: Callable[[str], None]) -> None:
-        """One batch, of all topics that have a table. May be cut off at any step, and done again."""
+        """Write one batch of all topics with a table. A batch may be aborted at any step, and repeated."""
         stands = ledger.positions(self._connection, self._name)
         ranges, rows = list[OffsetRange](), dict[str, list[dict[str, Any]]]()
         for topic in self._topics:

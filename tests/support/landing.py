@@ -1,4 +1,4 @@
-"""Sinks without Kafka and Spark, on a real Postgres: what lands a batch is told what to land."""
+"""Sinks on a real PostgreSQL without Kafka and Spark: the test supplies the batches."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,14 +17,14 @@ from tests.support.made_up_domain import MadeUp
 from tests.support.migrated import migrate_all
 
 ID = "topic-id-1"
-#: A record's timestamp is so many milliseconds more than its offset.
+#: Difference between a record's timestamp in milliseconds and the offset.
 SENT_MS = 1_700_000_000_000
 
 Landed = Callable[[], tuple[int, list[tuple[int, int]]]]
 
 
 class Sink:
-    """A sink without Kafka and Spark: it is told its batches. The notes topic has one row per offset, `id` = offset."""
+    """A sink without Kafka and Spark, for batches of the test. The notes topic has one row per offset, with `id` = offset."""
 
     def __init__(self, dsn: str, plan: QueryConfig, writer: str = "one") -> None:
         self.connection: Connection = connect(dsn, writer)
@@ -59,19 +59,19 @@ class Sink:
         return pa.table(columns)
 
     def timeout_s(self, setting: str) -> float:
-        """A timeout of its session; endless when it is switched off."""
+        """A timeout of the sink's session; infinite if off."""
         row = self.connection.execute(f"SELECT setting::int FROM pg_settings WHERE name = '{setting}'").fetchone()
         return row[0] / 1000 if row and row[0] else float("inf")
 
     def land(self, start: int, end: int, step: Callable[[str], None] = lambda name: None) -> bool:
-        """One row per offset of [start, end)."""
+        """Write one row per offset of [start, end)."""
         staged = self.rows(*range(start, end))
         return landing.land(self.connection, self.batch(start, end), staged, self._plan.domain.targets, step)
 
 
 @pytest.fixture
 def sink(plan: QueryConfig, database: str) -> Iterator[Sink]:
-    """A ledger that stands at 100."""
+    """A sink with the ledger at offset 100."""
     migrate_all(database, plan.sql_root)
     one = Sink(database, plan)
     ledger.open_partition(one.connection, plan.domain.name, (one.topic, 0), 100, ID, "one")
@@ -81,7 +81,7 @@ def sink(plan: QueryConfig, database: str) -> Iterator[Sink]:
 
 @pytest.fixture
 def other_sink(sink: Sink, plan: QueryConfig, database: str) -> Iterator[Sink]:
-    """Another sink for the same domain."""
+    """Another sink of the same pipeline."""
     two = Sink(database, plan, "two")
     yield two
     two.connection.close()
@@ -89,7 +89,7 @@ def other_sink(sink: Sink, plan: QueryConfig, database: str) -> Iterator[Sink]:
 
 @pytest.fixture
 def landed(made_up: MadeUp, reader: "psycopg.Connection[Any]") -> Callable[[], tuple[int, list[tuple[int, int]]]]:
-    """The ledger's next offset, and (id, how often landed) of every row."""
+    """The ledger's next offset, and (id, number of writes) of every row."""
 
     def look() -> tuple[int, list[tuple[int, int]]]:
         stored = reader.execute("SELECT next_offset FROM onefold.ledger").fetchone()
@@ -100,5 +100,5 @@ def landed(made_up: MadeUp, reader: "psycopg.Connection[Any]") -> Callable[[], t
 
 
 def once(start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
-    """What `landed` gives when every offset from `start` to `end` was landed once."""
+    """Result of `landed` when every offset from `start` to `end` was written once."""
     return end, [(offset, 1) for offset in range(start, end)]

@@ -1,4 +1,4 @@
-"""A test that starts a command within pytest's own process sets up logging; the next test has it as it was before."""
+"""Restore the logging setup after each test, because a command started in pytest's process changes the setup."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ def _logging_is_left() -> Iterator[None]:
 
 @contextmanager
 def left_logging() -> Iterator[None]:
-    """What is set up meanwhile for structlog and for the root logger is gone afterwards."""
+    """Restore the setup of structlog and of the root logger after the block."""
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = [*root.handlers], root.level
     try:
@@ -33,7 +33,7 @@ def left_logging() -> Iterator[None]:
 
 
 def _forget_loggers() -> None:
-    """With `cache_logger_on_first_use` a module's logger keeps what it was set up with: in its own `bind`, for good."""
+    """Reset cached loggers, because with `cache_logger_on_first_use` a module's logger keeps the old setup in its `bind`."""
     kind = type(structlog.get_logger())
     for module in [*sys.modules.values()]:
         for value in [*vars(module).values()]:

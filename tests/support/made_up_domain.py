@@ -1,6 +1,6 @@
-"""A domain made up for a test: the sink must land it like any other, and the test knows by itself what must come out.
+"""An invented pipeline for tests of the sink, whose expected rows the test computes itself.
 
-Two topics: `readings`, where the highest version of a key wins, and `notes`, all of which are kept.
+Two topics: `readings`, where the highest version of a key is kept, and `notes`, all of which are kept.
 """
 
 import io
@@ -48,7 +48,7 @@ ON CONFLICT (key) DO UPDATE SET version = excluded.version, label = excluded.lab
 WHERE (excluded.version, excluded."offset") > (stored.version, stored."offset");
 """
 
-# Counts how often a note was landed, on purpose: what an honest merge would hide becomes visible here.
+# Counts the writes of a note, so that a second write is visible, which a usual merge would hide.
 _MERGE_NOTES = """
 INSERT INTO {name}.notes AS stored (id, text, topic, partition, "offset")
 SELECT id, text, topic, partition, "offset" FROM :stage AS stage ORDER BY id
@@ -57,7 +57,7 @@ ON CONFLICT (id) DO UPDATE SET landings = stored.landings + 1;
 
 
 def write_domain(root: Path, checkout: Path, name: str) -> None:
-    """The domain's files, beside the engine's own."""
+    """Write the pipeline's files, and Onefold's own."""
     for folder in ("avro", "sql/schema", "sql/merge"):
         (root / folder).mkdir(parents=True)
     shutil.copy(checkout / "sql/merge/onefold.rejected.sql", root / "sql/merge")
@@ -71,7 +71,7 @@ def write_domain(root: Path, checkout: Path, name: str) -> None:
 
 
 class MadeUp:
-    """Its topics, and the truth about them."""
+    """The invented pipeline's topics, and the expected rows."""
 
     def __init__(self, name: str, root: Path, bootstrap_servers: str) -> None:
         self.name, self.root = name, root
@@ -89,35 +89,35 @@ class MadeUp:
         self.sent = 0
 
     def create_topics(self, partitions: int) -> None:
-        """Make both topics."""
+        """Create both topics."""
         new = [NewTopic(topic, partitions, 1) for topic in self.topics]
         admin = AdminClient({"bootstrap.servers": self._servers})
         for future in admin.create_topics(new).values():
             future.result()
 
     def make_anew(self, partitions: int = 2) -> None:
-        """Delete the topics and make them again under their old names."""
+        """Delete and create the topics under the same names."""
         delete_topics(AdminClient({"bootstrap.servers": self._servers}), tuple(self.topics))
         self.create_topics(partitions)
 
     def add_topic(self, topic: str, schema: dict[str, Any]) -> None:
-        """One more, to be made with the others."""
+        """Add a topic, to be created with the others."""
         self.topics.append(topic)
         self._schemas[topic] = schema
 
     def encode(self, topic: str, record: dict[str, Any]) -> bytes:
-        """An Avro single object."""
+        """Encode an Avro single object."""
         return self._header(topic) + _body(self._schemas[topic], record)
 
     def raw(self, topic: str, record: dict[str, Any]) -> dict[str, Any]:
-        """The numbers, bytes and texts that stand for the record's dates, times, decimals and ids."""
+        """Numbers, bytes and texts that Avro stores for the record's dates, times, decimals and ids."""
         body = io.BytesIO(_body(self._schemas[topic], record))
         found = fastavro.schemaless_reader(body, _raw(self._schemas[topic]), None)
         assert isinstance(found, dict)
         return found
 
     def encode_raw(self, topic: str, raw: dict[str, Any]) -> bytes:
-        """An Avro single object made of such numbers, bytes and texts."""
+        """Encode an Avro single object from such numbers, bytes and texts."""
         return self._header(topic) + _body(_raw(self._schemas[topic]), raw)
 
     def _header(self, topic: str) -> bytes:
@@ -125,9 +125,9 @@ class MadeUp:
         return b"\xc3\x01" + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
     def send(self, numbers: range, *, commit: bool = True, partitions: int = 2) -> None:
-        """For each number a reading (of key number % 7) and a note, in one transaction."""
+        """Send a reading (of key number % 7) and a note for each number, in one transaction."""
         values: list[tuple[str, int, bytes | None]] = []
-        if partitions != self._partitions:  # new clients, which look at the topics again
+        if partitions != self._partitions:  # new clients, which fetch the topics' metadata again
             self.close()
             self._producer, self._partitions = None, partitions
         self.sent = max(self.sent, numbers.stop)
@@ -152,8 +152,9 @@ class MadeUp:
         source: bytes | None = None,
         strangers: int = 0,
     ) -> None:
-        """Any bytes at all, as (topic, partition, value), in one transaction. `source`: as a processor, for that record, all
-        but the first `strangers`.
+        """Send arbitrary bytes as (topic, partition, value), in one transaction.
+
+        `source`: header of a processor for that input record, on all values but the first `strangers`.
         """
         headers: list[tuple[str, str | bytes | None]] = [("onefold-source", source)] if source else []
         producer = self._transactional()
@@ -164,19 +165,19 @@ class MadeUp:
         producer.commit_transaction(20) if commit else producer.abort_transaction(20)
 
     def is_landed(self, dsn: str) -> bool:
-        """Has the ledger reached the end of every partition? Raises when Kafka or Postgres is away."""
+        """Whether the ledger has reached the end of every partition. Raises when Kafka or PostgreSQL is unreachable."""
         if self._looks is None:
             self._looks = KafkaTopics(self._servers, {})
         return at_the_end(dsn, self.name, self._looks, self.topics)
 
     def close(self) -> None:
-        """Let go of the connections to Kafka."""
+        """Close the connections to Kafka."""
         if self._looks is not None:
             self._looks.close()
             self._looks = None
 
     def check(self, connection: "psycopg.Connection[Any]") -> None:
-        """Every row is right, and no note was landed twice."""
+        """Check that every row is right, and that no note was written twice."""
         readings = connection.execute(f"SELECT key, version, label, amount FROM {self.name}.readings").fetchall()
         assert {row[0]: row for row in readings} == self._latest
         notes = connection.execute(f"SELECT id, text, landings FROM {self.name}.notes").fetchall()
@@ -195,7 +196,7 @@ def _body(schema: Any, record: dict[str, Any]) -> bytes:
 
 
 def _raw(schema: Any) -> Any:
-    """The schema without its logical types."""
+    """The schema without logical types."""
     if isinstance(schema, list):
         return [_raw(part) for part in schema]
     if isinstance(schema, dict):
@@ -204,9 +205,9 @@ def _raw(schema: Any) -> Any:
 
 
 def at_the_end(dsn: str, domain: str, looks: KafkaTopics, topics: list[str]) -> bool:
-    """Has the ledger of the domain reached the end of every partition of `topics`?"""
+    """Whether the pipeline's ledger has reached the end of every partition of `topics`."""
     with closing(connect(dsn, "look")) as connection:
-        # The engine's migrations end before those of a pipeline begin, and each is a transaction of its own.
+        # Onefold's migrations end before those of a pipeline begin, and each is a separate transaction.
         there = connection.execute("SELECT to_regclass('onefold.applied')").fetchone() != (None,)
         asked = "SELECT count(*) > 0 FROM onefold.applied WHERE pipeline = %s"
         migrated = there and connection.execute(asked, (domain,)).fetchone() == (True,)

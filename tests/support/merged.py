@@ -1,4 +1,4 @@
-"""Landing without Spark: output records that lie in Kafka, merged by the pipeline's own statements, and the ledger moved."""
+"""Write output records from Kafka without Spark: merge them by the pipeline's own statements, and advance the ledger."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,8 +21,9 @@ WRITER = "a-sink"
 def land(
     topology: Topology, client: dict[str, str], dsn: str, only: Iterable[str] = (), sql_root: Path | None = None
 ) -> None:
-    """All committed records of the outputs, in one transaction; with `only`, of these topics; with `sql_root`, by other
-    statements than the pipeline's.
+    """Write all committed output records in one transaction.
+
+    `only`: write these topics only. `sql_root`: use other statements than the pipeline's.
     """
     domain, values = of(topology, sql_root)
     with psycopg.connect(dsn) as connection:
@@ -36,7 +37,7 @@ def land(
 
 
 def of(topology: Topology, sql_root: Path | None = None) -> tuple[Domain, Values]:
-    """Its tables, and what decodes its records."""
+    """The pipeline's tables, and the decoder of its records."""
     pipeline = find()[topology.name]
     return load_domain(topology.name, pipeline.contracts, sql_root or pipeline.sql), Values(pipeline, topology, None)
 

@@ -1,4 +1,4 @@
-"""The tables of everything that a folder has, as `onefold migrate` makes them."""
+"""Create the tables of all pipelines of a folder, as `onefold migrate` does."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from onefold.spark_sink.postgres.schema import ENGINE, migrate
 
 
 def migrate_all(dsn: str, sql_root: Path) -> list[str]:
-    """The engine's files first, then those of every pipeline in `sql_root`. Returns the names of what was applied."""
+    """Apply Onefold's own files, then those of every pipeline in `sql_root`. Returns the names of the applied files."""
     pipelines = {path.name.partition(".")[0] for path in (sql_root / "schema").glob("*.sql")} - {ENGINE}
     applied = migrate(dsn, ENGINE, ENGINE_SQL)
     return applied + [file for pipeline in sorted(pipelines) for file in migrate(dsn, pipeline, sql_root)]

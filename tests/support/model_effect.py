@@ -1,7 +1,7 @@
-"""An effect whose outcome shows whether it was done in order: it writes chunks by their content, and each builds on the last.
+"""An effect for tests of order: writes chunks named by content, each of which depends on the last.
 
-Its objects are named by the job and the content, as those of a snapshot are: done twice, or by two at once, they are the same;
-done out of order, they are others.
+Objects are named by the job and the content, as in a snapshot. Repeated or concurrent work gives the same objects; work in
+the wrong order gives different ones.
 """
 
 import hashlib
@@ -20,17 +20,19 @@ def job_of(log_id: str, entry: int) -> Job:
 
 
 def jobs_of(logs: int, each: int) -> list[Job]:
-    """Of each log so many, in order."""
+    """`each` jobs of each log, in order."""
     return [job_of(f"log-{log}", entry) for log in range(logs) for entry in range(1, each + 1)]
 
 
 class Model:
-    """Attributes:
-    ordered: as the effect's.
-    looks_back: whether it can read its log.
-    objects: by name, the content.
-    made_known: what `finish` told, by log and place.
-    begun: how often the steps of each job were begun.
+    """An effect that records its work.
+
+    Attributes:
+        ordered: as in `Effect`.
+        looks_back: whether the effect can read its log.
+        objects: content by name.
+        made_known: results of `finish`, by log and place.
+        begun: number of starts of each job's steps.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Model:
 
 
 def expected(jobs: Sequence[Job]) -> Mapping[str, str]:
-    """The objects of these jobs, each done once and in order."""
+    """Objects of these jobs, each done once and in order."""
     model, newest = Model(jobs), dict[str, Done]()
     for job in jobs:
         *_, last = model.steps(job, None, newest.get(job.log_id))
@@ -79,7 +81,7 @@ def expected(jobs: Sequence[Job]) -> Mapping[str, str]:
 
 
 def worker_of(queue: Queue, pending: JobRows, effect: Effect, **more: Any) -> Worker:
-    """A worker whose waits are short and whose dice always fall in the middle."""
+    """A worker with short waits and constant jitter."""
     settings = {"clock": lambda: 0.0, "dice": lambda: 0.5, **more}
     limits = settings.pop("limits", Limits(timeout_s=10.0, first_s=0.5, longest_s=4.0))
     return Worker(queue, pending, effect, limits, **settings)

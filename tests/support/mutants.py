@@ -1,12 +1,13 @@
-"""Small changes of the code, one at a time, each of which some test must notice: `onefold test --mutants`.
+"""Mutation tests: small changes of the code, one at a time, each of which some test must detect: `onefold test --mutants`.
 
     python -m tests.support.mutants [--sample N] [--seed N] [--processes N] [FILE...]
 
-The sampled mutants stand in the code beside what they replace, and one number chooses between them. Pytest collects the
-fast tier once. Each file of tests runs once without a mutant, and its tests note the mutants that they reach. Then a forked
-process for each mutant runs the tests that reach it, until one of them fails. What only people read is no mutant: texts,
-annotations, log lines, bounds of time. Neither are guards against a programmer's mistakes, and what makes up inputs.
-A child process of a test runs the code without mutants.
+The sampled mutants are compiled beside the original code, and a number selects one. Pytest collects the fast tier once.
+Each test file runs once without a mutant, and each test records the mutants that it reaches. Then a forked process for each
+mutant runs the tests that reach it until one fails.
+
+Not mutated: text for people, annotations, log calls, time limits, guards against a programmer's mistakes, and input
+generators. A child process of a test runs the code without mutants.
 """
 
 import argparse
@@ -35,11 +36,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("processor/core", "processor/runtime", "spark_sink/landing", "src/onefold/verify")
-# What makes up inputs may as well make up others: these files, and what stands below this line in others.
+# Generators may generate different inputs: these files, and code below this line in other files.
 GENERATORS, GENERATOR = ("hostile.py", "shaping.py", "trade_feed.py"), b"# --- input"
-# Keywords of `@dataclass` that change no result of a program: they stop an assignment that no program makes, and save memory.
+# Keywords of `@dataclass` without effect on results: they forbid assignments, and save memory.
 GUARDS = ("frozen", "slots")
-# Calls that nothing but a person or a fault point notices; what is assigned to such a name is a bound, or a type.
+# Calls with an effect only for people and fault points; assignments to names of limits or types.
 TOLD = re.compile(r"log|_log|step|_step|progress|_progress|sleep|debug|info|warning|error|alive|collect")
 BOUND = re.compile(r"_?[A-Z]\w*")
 SWAPS: dict[type, type] = {
@@ -47,7 +48,7 @@ SWAPS: dict[type, type] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Mod: ast.Add,
 }  # fmt: skip
-# A test that takes so long, and ten times its seconds, hangs. A mutant may fill the memory, but not the machine's.
+# A test that takes longer than this and ten times its usual seconds hangs. The memory limit protects the machine.
 HANGS, HANGS_S, MEMORY = "hangs or dies", 60, 8 << 30
 IMPORT = "a file of tests cannot be collected"
 
@@ -57,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of a file, by its number among those of the file; the text as it is, and as it becomes."""
+    """One change of a file: the number within the file, the original text, and the new text."""
 
     path: str
     index: int
@@ -70,7 +71,7 @@ class Mutant:
 
 
 def mutants(path: str) -> Iterator[Mutant]:
-    """All of one file."""
+    """All mutants of one file."""
     source = (ROOT / path).read_bytes()
     starts, lines = [0], source.splitlines(keepends=True)
     for line in lines:
@@ -85,7 +86,7 @@ def mutants(path: str) -> Iterator[Mutant]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    """Nodes of a tree, and the text that stands there instead."""
+    """Nodes of a tree, each with the replacing text."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         if not node.name.startswith(("generate", "__repr__", "__str__")):
             for child in (*node.body, *node.args.defaults, *filter(None, node.args.kw_defaults)):
@@ -135,7 +136,7 @@ def _wrapped(node: ast.expr) -> str:
 
 
 def _is_told(node: ast.AST) -> bool:
-    """By the last word of what is called, or the first where that is a logger."""
+    """Whether a call only informs people, by the last word of the called name, or by the first if that is a logger."""
     words = ast.unparse(node.func).split(".") if isinstance(node, ast.Call) else [""]
     return bool(TOLD.fullmatch(words[0] if words[0] == "log" else words[-1]))
 
@@ -149,13 +150,13 @@ def _is_text(node: ast.AST) -> bool:
 
 
 class _Both(ast.NodeTransformer):
-    """A module that holds its mutants: `__mutant__` notes that one is reached, and says whether it is the chosen one."""
+    """Compiles mutants into a module: `__mutant__` records a reached mutant, and returns whether it is selected."""
 
     def __init__(self, path: str, chosen: dict[int, tuple[int, str]]) -> None:
         self._path, self._chosen = path, chosen
 
     def visit(self, node: ast.AST) -> Any:
-        """Beside a node what stands there instead; at the begin of a function, that the module is reached."""
+        """Add the replacement beside a node, and a call at the begin of a function that records the reached module."""
         number, after = self._chosen.get(id(node), (0, ""))
         self.generic_visit(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -165,14 +166,14 @@ class _Both(ast.NodeTransformer):
             return node
         chosen = ast.parse(f"__mutant__({number})", mode="eval").body
         if isinstance(node, ast.stmt):
-            instead = ast.parse(f"def f():\n for _ in _:\n  {after}").body[0].body[0].body  # type: ignore[attr-defined]  # of a tree that is known
+            instead = ast.parse(f"def f():\n for _ in _:\n  {after}").body[0].body[0].body  # type: ignore[attr-defined]  # the tree's shape is known
             return ast.copy_location(ast.If(chosen, instead, [node]), node)
         assert isinstance(node, ast.expr)
         return ast.copy_location(ast.IfExp(chosen, ast.parse(after, mode="eval").body, node), node)
 
 
 def with_mutants(path: str, sample: Sequence[Mutant]) -> ast.Module:
-    """A file with those of the sample's mutants that are of it. Their numbers count from 1."""
+    """Compile a file with its mutants of the sample. Mutants are numbered from 1."""
     tree = ast.parse((ROOT / path).read_bytes())
     changes = list(_changes(tree))
     chosen = {
@@ -185,13 +186,13 @@ def with_mutants(path: str, sample: Sequence[Mutant]) -> ast.Module:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Has the sampled modules compiled with their mutants, and no other."""
+    """Import hook that compiles the sampled modules with mutants."""
 
     def __init__(self, sample: Sequence[Mutant]) -> None:
         self._sample, self._files = sample, {one.path for one in sample}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        """As Python finds it, with a loader of its own."""
+        """Find a module as Python does, with a special loader."""
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         file = str(Path(spec.origin).resolve()).removeprefix(f"{ROOT}/") if spec and spec.origin else ""
         if spec is None or file not in self._files:
@@ -205,13 +206,13 @@ class _Loader(importlib.machinery.SourceFileLoader):
     tree: ast.Module
 
     def get_code(self, fullname: str) -> CodeType:
-        """Never that of a compiled file."""
+        """Compile the tree, never read a cached file."""
         return compile(self.tree, self.path, "exec", dont_inherit=True)
 
 
 @dataclass
 class Seen:
-    """What one test reaches when no mutant is active: numbers of mutants, and paths."""
+    """Mutants, by number, and modules, by path, that one test reaches without an active mutant."""
 
     passed: bool = True
     seconds: float = 0
@@ -220,7 +221,7 @@ class Seen:
 
 @dataclass
 class Result:
-    """What is known of a sample: by test, by mutant, and the mutants that Python runs when it imports their module."""
+    """Results of a sample: by test, by mutant, and the mutants that run at import."""
 
     sample: Sequence[Mutant]
     seen: dict[str, Seen] = field(default_factory=dict)
@@ -229,7 +230,7 @@ class Result:
     doubtful: list[str] = field(default_factory=list)
 
     def reaching(self, number: int) -> list[str]:
-        """Tests that reach a mutant, or its module if the import runs it. The quickest file comes first."""
+        """Tests that reach a mutant, or its module if the import runs the mutant; the fastest file first."""
         what = self.sample[number - 1].path if number in self.at_import else number
         reached = [name for name, seen in self.seen.items() if seen.passed and what in seen.reached]
         seconds: defaultdict[str, float] = defaultdict(float)
@@ -238,7 +239,7 @@ class Result:
         return sorted(reached, key=lambda name: (seconds[_file(name)], _file(name)))
 
     def add(self, number: int, killer: str) -> None:
-        """Note and report the test that killed a mutant, if any."""
+        """Record and report the test that killed a mutant, if any."""
         self.killers[number] = killer
         tests = len(self.reaching(number))
         verdict = "killed  " if killer else "SURVIVED" if tests else "UNSEEN  "
@@ -250,7 +251,7 @@ def _file(test: str) -> str:
 
 
 class Runs:
-    """As a plugin of pytest: runs the collected tests without a mutant, then against each; or against `active` alone."""
+    """Pytest plugin: runs the collected tests without a mutant, then against each mutant; or against `active` alone."""
 
     def __init__(self, sample: Sequence[Mutant], processes: int, active: int = 0, tests: dict[str, Seen] | None = None):
         self.result = Result(sample, tests or {})
@@ -259,7 +260,7 @@ class Runs:
         self._red = ""
         self._items: dict[str, pytest.Item] = {}
         self._last: pytest.Item | None = None
-        builtins.__mutant__ = self._is_active  # type: ignore[attr-defined]  # it is new
+        builtins.__mutant__ = self._is_active  # type: ignore[attr-defined]  # a new attribute
         sys.meta_path.insert(0, _Finder(sample))
 
     def _is_active(self, number: int | str) -> bool:
@@ -268,8 +269,8 @@ class Runs:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
-        """One example that fails is enough, the same one each time."""
-        from hypothesis import Phase, settings  # pytest rewrites it when it loads its plugin
+        """Stop at the first failing example of Hypothesis, with the same examples in each run."""
+        from hypothesis import Phase, settings  # pytest rewrites this module when its plugin is loaded
 
         fast = settings.get_profile("fast")
         phases = (Phase.explicit, Phase.generate)
@@ -278,7 +279,7 @@ class Runs:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: "pytest.FixtureDef[Any]") -> Iterator[None]:
-        """What a shared fixture reaches, every test of the file reaches."""
+        """Count code that a shared fixture reaches for every test of the file."""
         shared = fixturedef.scope != "function"
         self._shared += shared
         try:
@@ -287,13 +288,13 @@ class Runs:
             self._shared -= shared
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Of a test's set-up, its call, and its teardown."""
+        """Add up set-up, call and teardown of a test."""
         self._now.seconds += report.duration
         if report.failed:
             self._now.passed, self._red = False, report.nodeid
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """In place of pytest's own."""
+        """Replaces pytest's own loop."""
         if session.testsfailed:
             raise session.Interrupted("a file cannot be collected")
         self._items = {item.nodeid: item for item in session.items}
@@ -316,7 +317,7 @@ class Runs:
         return True
 
     def _start_postgres(self, items: list[pytest.Item]) -> None:
-        """Run one test that needs it: forked processes share the server."""
+        """Run one test that uses PostgreSQL, so that forked processes share the server."""
         first = next(item for item in items if item.get_closest_marker("postgres"))
         self._last = next(item for item in items if item.path.parent != first.path.parent)
         first.config.hook.pytest_runtest_protocol(item=first, nextitem=self._last)
@@ -342,7 +343,7 @@ class Runs:
         return found
 
     def _judge(self, number: int, tests: Iterable[str]) -> str:
-        """The first of the tests that fails."""
+        """Run tests against a mutant; returns the first that fails."""
         self._active = number
         for item, following in pairwise([*(self._items[name] for name in tests), self._last]):
             assert item is not None
@@ -357,7 +358,7 @@ class Runs:
 
 
 def run(sample: Sequence[Mutant], processes: int, active: int = 0, tests: dict[str, Seen] | None = None) -> Result:
-    """Pytest's run of the fast tier, or of these tests of it, with the plugin."""
+    """Run pytest on the fast tier, or on these tests, with the plugin."""
     runs = Runs(sample, processes, active, tests)
     if active and not tests:
         runs.result.killers[active] = ""
@@ -375,7 +376,7 @@ def run(sample: Sequence[Mutant], processes: int, active: int = 0, tests: dict[s
 
 
 def side_by_side(tasks: Sequence[Callable[[], T]], processes: int) -> Iterator[tuple[int, T | None]]:
-    """Runs each task in a forked process, and yields its number and its result, as they come; None if it had no end."""
+    """Run each task in a forked process, and yield number and result in order of completion; None if the process died."""
     fork = multiprocessing.get_context("fork")
     waiting, running = deque(enumerate(tasks)), dict["Connection[Any, Any]", int]()
     while waiting or running:
@@ -402,13 +403,13 @@ def _forked(task: Callable[[], object], sender: Connection) -> None:
     try:
         sender.send(task())
     finally:
-        # Threads that a mutant left behind, and what pytest would tear down, are not waited for.
+        # Do not wait for threads left by a mutant, or for pytest's teardown.
         os._exit(0)
 
 
 @cache
 def _out() -> int:
-    """The output of the first process; forked ones have their own closed."""
+    """A copy of the first process's stdout, because forked processes redirect theirs."""
     return os.dup(1)
 
 
@@ -417,7 +418,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Samples mutants, tells of each, and of the share that was killed."""
+    """Sample mutants, report each, and the share of killed ones."""
     parser = argparse.ArgumentParser(prog="onefold test --mutants", description="Changes code; a test should fail.")
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of these; {', '.join(ROOMS)} unless said")
     parser.add_argument("--sample", type=int, default=100, help="how many; 100 unless said")
@@ -428,7 +429,7 @@ def main() -> int:
     every = [mutant for path in asked.files or rooms if not path.endswith(GENERATORS) for mutant in mutants(path)]
     sample = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
     say(f"{len(sample)} of {len(every)} mutants, seed {asked.seed}")
-    # A process imports a module once, so each run of pytest has a process of its own.
+    # A process imports a module once, so each pytest run is a separate process.
     [(_, result)] = side_by_side([partial(run, sample, asked.processes)], 1)
     if result is None or not result.seen:
         say("the tests cannot be collected: ./onefold test --fast --collect-only")

@@ -1,7 +1,7 @@
-"""What a test needs is a marker: `broker`, `postgres`, `spark`, `s3`, `docker`, `browser`, found by the fixtures that it uses.
+"""Markers of a test's requirements, derived from its fixtures: `broker`, `postgres`, `spark`, `s3`, `docker`, `browser`.
 
-A test that starts such a thing without a fixture of the list says so itself, `@pytest.mark.broker`. One that forgets it
-fails when it does: an unmarked test may not start a program of theirs.
+A test that starts such a program without a listed fixture needs an explicit marker, such as `@pytest.mark.broker`.
+Otherwise the test fails: an unmarked test may not start these programs.
 """
 
 import os
@@ -15,9 +15,9 @@ from _pytest.mark.structures import ParameterSet
 from hypothesis import HealthCheck, settings
 
 NEEDS = ("broker", "postgres", "spark", "s3", "docker", "browser")
-#: The session's Spark is started after its broker, and that after its database, by the first test that needs one of them.
+#: Spark of the session starts after the broker, which starts after the database, in the first test that needs one of them.
 BEFORE = {"spark": {"broker", "postgres"}, "broker": {"postgres"}}
-#: What each tier of tests leaves out (tests/README.md); `slow` and `long` are seconds and minutes, `matrix` is hours.
+#: Markers excluded from each tier (tests/README.md); `slow` and `long` tests take seconds and minutes, `matrix` hours.
 LEFT_OUT = {
     "fast": {"broker", "spark", "s3", "docker", "browser", "slow", "long", "matrix"},
     "default": {"s3", "docker", "browser", "long", "matrix"},
@@ -26,9 +26,9 @@ LEFT_OUT = {
 }
 ON_SERVERS = {"broker", "spark"}
 LENGTHS = ("slow", "long", "matrix")
-#: What runs while nothing else does (`turns`).
+#: Marker of tests that run alone (`turns`).
 ALONE = "alone"
-#: By fixture; what these use themselves is counted with them. All three servers come with `onefold`, the stack that is up.
+#: By fixture, including nested fixtures. The fixture `onefold`, a running stack, includes all three servers.
 FIXTURES = {
     "bootstrap_servers": ("broker",),
     "postgres_server": ("postgres",),
@@ -39,7 +39,7 @@ FIXTURES = {
     "images": ("docker",),
     "onefold": ("broker", "postgres", "spark"),
 }
-#: Words of a command line that tell whose program it is.
+#: Words of a command line that identify the program.
 PROGRAMS = {
     "kafka.Kafka": "broker",
     "postgres": "postgres",
@@ -51,22 +51,22 @@ PROGRAMS = {
     "compose": "docker",
     "chromedriver": "browser",
 }
-#: Examples of each Hypothesis test, but with --all: a tenth of them. They took a third of the time of --fast.
+#: Number of examples of each Hypothesis test without --all, to keep --fast fast.
 EXAMPLES = 10
 _STARTS_ALL = {"up", "demo"}
 _running: list[pytest.Item] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For a first answer, and for a machine that has nothing."""
+    """Options for a quick run, and for a full one."""
     parser.addoption("--fast", action="store_true", help="only what needs no server but PostgreSQL")
     parser.addoption("--all", action="store_true", help="also containers, browsers, S3, a fresh clone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What watches for programs is put there once a process: it cannot be taken away again."""
+    """Add the audit hook once per process, because an audit hook cannot be removed."""
     sys.addaudithook(_watch)
-    # A machine that is busy for a moment makes an example slow, and no test wrong: no time limit but pytest's own.
+    # No time limit except pytest's, because a busy machine makes an example slow.
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("whole", patient)
     settings.register_profile("fast", patient, max_examples=EXAMPLES)
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks every test; leaves out what was not asked for."""
+    """Mark every test, and deselect tests outside the tier."""
     for item in items:
         for need in needs(item):
             item.add_marker(need)
@@ -85,12 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(marks: set[str], asked: str) -> bool:
-    # By default a broker or Spark is for promises; what else is tested on them is left to --all.
+    # By default, only promise tests use a broker or Spark; --all runs the rest.
     return bool(marks & LEFT_OUT[asked]) or (asked == "default" and bool(marks & ON_SERVERS) and "promise" not in marks)
 
 
 def tier(config: pytest.Config) -> str:
-    """`default` unless an option says another. Who names files, tests or markers gets all of them, but no matrix unasked."""
+    """Tier of the run, `default` without an option. Named files, tests or markers select all tests but the matrix."""
     if config.getoption("--fast"):
         return "fast"
     if "matrix" in config.getoption("-m"):
@@ -100,12 +100,12 @@ def tier(config: pytest.Config) -> str:
 
 
 def first_of(names: Iterable[str]) -> list[ParameterSet]:
-    """Parameters of a test that does the same for each of them: from day to day the first one, all with -m matrix."""
+    """Parameters of a test that repeats for each name: the first by default, all with -m matrix."""
     return [pytest.param(name, marks=[pytest.mark.matrix] if number else []) for number, name in enumerate(names)]
 
 
 def needs(item: pytest.Item) -> set[str]:
-    """What the fixtures of a test need; down to those of the list, and not what these are made with."""
+    """Requirements of a test's fixtures, down to the listed fixtures."""
     found = getattr(item, "_fixtureinfo", None)
     return set(_needs(found.initialnames, found.name2fixturedefs)) if found else set()
 
@@ -115,7 +115,7 @@ def _needs(names: Iterable[str], fixtures: Mapping[str, Sequence[Any]], within: 
         if name in FIXTURES:
             yield from FIXTURES[name]
             continue
-        # A fixture that asks for its own name means the one whose place it takes.
+        # A fixture that requests its own name means the overridden one.
         known, level = fixtures.get(name, ()), within.count(name)
         if level < len(known):
             yield from _needs(known[-1 - level].argnames, fixtures, (*within, name))
@@ -123,7 +123,7 @@ def _needs(names: Iterable[str], fixtures: Mapping[str, Sequence[Any]], within: 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Whose programs are started now."""
+    """Record the running test for `_watch`."""
     _running.append(item)
     try:
         return (yield)
@@ -140,7 +140,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def started(command: Any) -> set[str]:
-    """What a command line starts, as far as can be seen; a `tool --version` starts nothing."""
+    """Requirements of a command line, as far as recognisable; `tool --version` has none."""
     words = [os.fsdecode(word) for word in command] if isinstance(command, list | tuple) else []
     if words[-1:] == ["--version"]:
         return set()

@@ -1,4 +1,4 @@
-"""What a sink noted of its batches, beside the log that they are of."""
+"""The sink's record of batches, beside the log of the batches."""
 
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from onefold.operate.record_reader import LogReader
 
 
 class Noted(NamedTuple):
-    """A row of `onefold.batch`, and the timestamps of the records at its offsets, as Kafka has them now."""
+    """A row of `onefold.batch`, and the present timestamps of the records at its offsets."""
 
     topic: str
     partition: int
@@ -19,7 +19,7 @@ class Noted(NamedTuple):
 
 
 def noted(connection: psycopg.Connection[Any], client: dict[str, str]) -> list[Noted]:
-    """All of them."""
+    """Read all rows of `onefold.batch`."""
     asked = "SELECT topic, partition, records, oldest_ms, first_offset, next_offset FROM onefold.batch"
     with closing(LogReader(client, 30)) as log:
         return [

@@ -1,4 +1,4 @@
-"""Stores of objects for tests: a folder and a bucket by turns, so that what is shown of the one is shown of the other."""
+"""Object stores for tests: each test runs with a folder and with a bucket."""
 
 import os
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from tests.support.s3 import Bucket
 
 @dataclass(frozen=True)
 class StorePlace:
-    """Where an empty store is, and the environment of a process of Python that uses it."""
+    """Address of an empty store, and the environment of a Python process that uses the store."""
 
     url: str
     endpoint: str | None
     environment: dict[str, str]
 
     def open(self) -> ObjectStore:
-        """The store; each time another one over the same objects."""
+        """Open the store; each call gives a new instance over the same objects."""
         return open_store(self.url, self.endpoint)
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.s3)])
 def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
-    """An empty folder, and in the same test again an empty bucket."""
+    """An empty folder, and in a second run an empty bucket."""
     here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     if request.param == "folder":
         return StorePlace((tmp_path / "store").as_uri(), None, here)
@@ -37,5 +37,5 @@ def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
 
 @pytest.fixture
 def store(store_place: StorePlace) -> ObjectStore:
-    """A store there."""
+    """An open store."""
     return store_place.open()

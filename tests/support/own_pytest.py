@@ -1,4 +1,4 @@
-"""pytest in a folder of its own, for tests of what the suite does with tests."""
+"""Run pytest in a separate folder, for tests of the suite's plugins."""
 
 import os
 import subprocess
@@ -9,7 +9,8 @@ from tests.support.rooms import ROOT
 
 
 def own_pytest(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Run the tests of a folder, with this checkout's support modules, no configuration and no plugin but pytest-xdist."""
+    """Run the tests of a folder with this checkout's support modules, without configuration, and with pytest-xdist as the only
+    plugin."""
     path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", "--rootdir", ".", *options],

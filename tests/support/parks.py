@@ -1,4 +1,4 @@
-"""Parked keys on the simulated log: an operator who replays and drops the dead letters of `desk`, and the judge."""
+"""Parked keys on the simulated log: an operator who replays and drops the dead letters of `desk`, and the verifier."""
 
 import itertools
 from collections import defaultdict
@@ -24,7 +24,7 @@ from tests.support.judged import judged
 
 
 def write_contracts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file for each topic, and the same for the judge."""
+    """Write a schema file for each topic, and give the same schemas to the verifier."""
     write_schemas(folder)
     found = {topic: contract_of(schema) for topic, schema in schemas().items()}
     for module in (expect, matching, outputs):
@@ -33,7 +33,7 @@ def write_contracts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Letter(NamedTuple):
-    """A dead letter, of the record at `source`. `ticket`: None: its key is not parked."""
+    """A dead letter of the record at `source`. `ticket`: None if the key is not parked."""
 
     source: Source
     entry: Entry
@@ -42,12 +42,12 @@ class Letter(NamedTuple):
 
     @property
     def is_drop(self) -> bool:
-        """Whether it is of the record of a drop that came before its turn."""
+        """Whether the letter's record is a drop that came before its turn."""
         return (self.entry.key or b"").startswith(b"onefold-dropped/")
 
 
 class Operator:
-    """Replays and drops dead letters as `onefold dead-letters` does, each once, and leaves receipts.
+    """Replays and drops dead letters as `onefold dead-letters` does, each once, with receipts.
 
     Args:
         driver: of a pipeline on its log.
@@ -59,7 +59,7 @@ class Operator:
         self.receipts: dict[Source, bool | Source | ReceiptTurn] = {}
 
     def letters(self) -> list[Letter]:
-        """Those that are open, in the order in which they came."""
+        """Open dead letters in order of arrival."""
         found = []
         for topic, partition in itertools.product(self.dead, range(self.partitions)):
             for _, entry in self.log.read(topic, partition, 0)[0]:
@@ -71,7 +71,7 @@ class Operator:
         return [letter for letter in found if letter.source not in self.receipts]
 
     def parked(self) -> dict[str, list[Letter]]:
-        """Those of each parked key, in the order of their tickets."""
+        """Dead letters of each parked key, in the order of their tickets."""
         found = defaultdict[str, list[Letter]](list)
         for letter in self.letters():
             if letter.ticket is not None:
@@ -79,10 +79,10 @@ class Operator:
         return {key: sorted(letters, key=lambda one: one.ticket or ()) for key, letters in found.items()}
 
     def replay(self, letters: Iterable[Letter], receipt: Letter | None = None) -> None:
-        """Put their records at the end of their partitions; of one that says that an event was dropped, such a record.
+        """Append the records to their partitions; a letter about a drop becomes a drop again.
 
         Args:
-            receipt: what the receipt is of, where it says something else.
+            receipt: a different letter for the receipt.
         """
         for letter in letters:
             if letter.is_drop:
@@ -93,7 +93,7 @@ class Operator:
             self.log.append(topic, key, value, partition=partition, headers=_headers(letter))
 
     def drop(self, letter: Letter, receipt: Letter | None = None) -> None:
-        """Decide that its record never counts. `receipt`: as of `replay`."""
+        """Drop the letter's record for good. `receipt`: as in `replay`."""
         self._end(receipt or letter, dropped=True)
         if letter.ticket is not None:
             key, (topic, partition, _) = f"onefold-dropped/{letter.source}".encode(), letter.source
@@ -111,10 +111,10 @@ def _headers(letter: Letter) -> Headers:
 
 
 def verdict(driver: TopologyDriver, receipts: Receipts, work: Workload | None = None) -> tuple[list[Finding], Expected]:
-    """What the judge finds, and expects."""
+    """Mismatches and expected records by the verifier."""
     return judged(work or WORKLOAD, driver, receipts=receipts)
 
 
 def kinds(findings: Iterable[Finding]) -> set[str]:
-    """What is wrong, without where."""
+    """Kinds of the mismatches."""
     return {finding.kind for finding in findings}

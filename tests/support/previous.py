@@ -1,4 +1,4 @@
-"""What the release before this one wrote (tests/data), as the tests want it."""
+"""Data written by the previous release (tests/data), in the form that tests need."""
 
 import base64
 import gzip
@@ -16,7 +16,7 @@ DOMAINS = ("runner", "campaigns", "trades")
 
 
 class Kept(NamedTuple):
-    """A committed record. `timestamp` in milliseconds since 1970."""
+    """A committed record. `timestamp`: milliseconds since 1970."""
 
     topic: str
     partition: int
@@ -29,18 +29,18 @@ class Kept(NamedTuple):
 
 @dataclass
 class Topics:
-    """All topics of a domain: their ids, the ends of their partitions, and their committed records in order."""
+    """All topics of a pipeline: ids, ends of the partitions, and committed records in order."""
 
     ids: dict[str, str]
     ends: dict[tuple[str, int], int]
     records: list[Kept]
 
     def of(self, topic: str) -> list[Kept]:
-        """The records of one topic, partition by partition."""
+        """Records of one topic, partition by partition."""
         return [record for record in self.records if record.topic == topic]
 
     def as_log(self) -> SimulatedLog:
-        """A log with the very ids and offsets. What no reader of committed records sees is a marker in it."""
+        """A simulated log with the same ids and offsets. Offsets without a committed record become markers."""
         log = SimulatedLog()
         for topic, topic_id in self.ids.items():
             log.create(topic, PARTITIONS)
@@ -54,7 +54,7 @@ class Topics:
 
 
 def topics(domain: str) -> Topics:
-    """What there was in Kafka."""
+    """Topics as they were in Kafka."""
     with gzip.open(FOLDER / f"{domain}.jsonl.gz", "rt", encoding="utf-8") as lines:
         head, *rows = map(json.loads, lines)
     ends = {(name.rpartition("/")[0], int(name.rpartition("/")[2])): end for name, end in head["ends"].items()}
@@ -62,7 +62,7 @@ def topics(domain: str) -> Topics:
 
 
 def database() -> bytes:
-    """SQL that makes the database as it was."""
+    """SQL that restores the database."""
     return gzip.decompress((FOLDER / "database.sql.gz").read_bytes())
 
 

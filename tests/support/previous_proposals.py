@@ -1,4 +1,4 @@
-"""The decision log's records as 0.2 wrote and read them."""
+"""Records of the decision log as version 0.2 wrote and read them."""
 
 import gzip
 import io
@@ -26,13 +26,13 @@ _EMPTY = {"version": 0, "inputs": [], "counts": [], "ticked_ms": 0, "states": []
 
 
 def decisions_of_0_2() -> list[bytes]:
-    """The values of a decision log of runner; see tests/data/0.2.0."""
+    """Values of a decision log of runner; see tests/data/0.2.0."""
     lines = gzip.decompress((Path(__file__).parents[1] / "data" / "0.2.0" / "runner.decisions.gz").read_bytes())
     return [b64decode(line) for line in lines.split()]
 
 
 class PreviousProposals:
-    """`core.decision_log.Proposals` of 0.2. Encoded writes have its format before them, as the product's decoder gives them."""
+    """`core.decision_log.Proposals` of 0.2. Encoded writes begin with their format, as the product's decoder returns them."""
 
     def encode(self, proposal: Proposal) -> bytes:
         body: ProposalBody = proposal.body

@@ -1,4 +1,4 @@
-"""Processor instances as real processes, and a judge of what they leave in Kafka that shares no code with them."""
+"""Processor instances as real processes, and an independent verifier of their records in Kafka."""
 
 import json
 import os
@@ -65,7 +65,7 @@ sys.exit(service.run(**options, step=lambda name: Event().wait() if name == hang
 """
 
 
-# Lines of a processor's log that a failed test shows.
+# Lines of a processor's log shown for a failed test.
 _SAID_LAST = 30
 
 
@@ -73,9 +73,9 @@ _SAID_LAST = 30
 def instance(
     topology: Topology, client: dict[str, str], log: Path, *, name: str = "", failpoint: str = "", **options: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A processor of the domain; killed at the end when it still runs. What it says is in `log`.
+    """Start a processor of the pipeline, and kill it at the end if still running. `log` gets the output.
 
-    Its name is its own in each test, so that no test is given the tasks of another one's instance.
+    The instance name is unique per test, so that no test inherits tasks of another test's instance.
     """
     asked = {
         "domain": topology.name,
@@ -85,7 +85,7 @@ def instance(
         **options,
     }
     root = Path(__file__).parents[2]
-    # The second one for what stands in for another version of the program (`tests.support.versions`).
+    # The second path is for `tests.support.versions`, which replaces the program by another version.
     paths = os.pathsep.join((str(root / "src"), str(root)))
     environment = {**os.environ, "ONEFOLD_FAILPOINT": failpoint, "PYTHONPATH": paths}
     with log.open("ab") as out:
@@ -108,7 +108,7 @@ def _start(asked: dict[str, Any], environment: dict[str, str], out: IO[bytes]) -
 
 
 def opened(log: Path) -> Counter[int]:
-    """By partition, how often an instance has opened its task."""
+    """Number of openings of each task by an instance, by partition."""
     said = "\n".join(part for line in log.read_text(encoding="utf-8").splitlines() for part in logs.readable(line))
     plain = re.sub(r"\x1b\[[\d;]*m", "", said)
     return Counter(int(found) for found in re.findall(r"task runs .*partition=(\d+)", plain))
@@ -117,7 +117,7 @@ def opened(log: Path) -> Counter[int]:
 def produce(
     client: dict[str, str], topic: str, values: list[tuple[bytes | None, bytes | None]], partition: int = -1
 ) -> None:
-    """Keys and values, in one transaction."""
+    """Produce keys and values in one transaction."""
     settings = {**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000}
     producer = transactional(settings, f"test-{topic}")
     producer.begin_transaction()
@@ -127,7 +127,7 @@ def produce(
 
 
 def send(client: dict[str, str], inputs: list[Input]) -> None:
-    """What a workload generates, each to its topic, as a producer without transactions does."""
+    """Send generated inputs, each to its topic, as a producer without transactions does."""
     producer = Producer({**client, "partitioner": "murmur2_random", "message.max.bytes": 4_000_000})
     for made in inputs:
         producer.produce(made.topic, made.value, made.key)
@@ -135,36 +135,36 @@ def send(client: dict[str, str], inputs: list[Input]) -> None:
 
 
 def drained(topology: Topology, client: dict[str, str], deadline_s: float = 30) -> None:
-    """Wait until everything is folded: what cannot be read yet as well, which `lag` does not count."""
+    """Wait until everything is processed, also records that are not readable yet, which `lag` does not count."""
     for topic in topology.inputs:
         records(client, topic)
     eventually(lambda: lag(topology, client) == 0, deadline_s, f"{topology.name} drained")
 
 
 def nobody_in(client: dict[str, str], *groups: str) -> None:
-    """Wait until consumer groups have no members. A killed process is a member until its session ends."""
+    """Wait until consumer groups have no members. A killed process remains a member until its session ends."""
     admin = AdminClient({**client})
 
     def members(group: str) -> Sequence[object]:
         try:
             return admin.describe_consumer_groups([group])[group].result().members or ()
         except KafkaException:
-            return ()  # there is no such group
+            return ()  # the group does not exist
 
     eventually(lambda: not any(map(members, groups)), 60, f"nobody is in {', '.join(groups)}")
 
 
-# Who was killed may have left a transaction open: the broker aborts it after 15 s, and looks for such every 10.
+# A killed process may leave an open transaction, which the broker aborts after 15 s, with a check every 10 s.
 UNMARKED_S = 40.0
 
-# The broker answers a fetch at once with records; where only a marker is left it waits that long for one.
+# The broker answers a fetch with records at once, but waits this long if only a marker is left.
 FETCH_WAIT_MS = 10
 
 
 def records(client: dict[str, str], topic: str) -> list[ReadRecord]:
-    """All committed records of a topic, partition by partition, up to the high watermark.
+    """Read all committed records of a topic, partition by partition, up to the high watermark.
 
-    A commit is answered before its markers are written, and before that its records cannot be read.
+    Kafka confirms a commit before its markers are written, and until then its records are not readable.
     """
     admin = AdminClient({**client})
     settings = {
@@ -200,7 +200,7 @@ def records(client: dict[str, str], topic: str) -> list[ReadRecord]:
 
 
 def judge(topology: Topology, client: dict[str, str]) -> Expected:
-    """Every row, dead letter, repartitioned copy and state is there, and none twice. Returns what was expected."""
+    """Check that every row, dead letter, repartitioned record and state exists once. Returns the expected records."""
     work = workload(topology.name)
     partitions = {name: len(found.partitions) for name, found in AdminClient({**client}).list_topics().topics.items()}
     with closing(Log(client, [*topology.inputs, topology.changelog])) as log:
@@ -257,7 +257,7 @@ def judge(topology: Topology, client: dict[str, str]) -> Expected:
 
 
 def _added(row: tuple[Any, ...], before: tuple[Any, ...] | None, adds: list[bool]) -> tuple[Any, ...]:
-    """The row after a record that says of some columns by how much they grow."""
+    """Add a record to a row, whose columns in `adds` hold increments."""
     if before is None:
         return row
     return tuple(was + now if grows else now for was, now, grows in zip(before, row, adds, strict=True))

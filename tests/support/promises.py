@@ -1,6 +1,6 @@
-"""What Onefold promises, and which tests show it: tests/promises.toml, the mark `promise`, and docs/promises.md.
+"""Promises and the tests for them: tests/promises.toml, the marker `promise`, and docs/promises.md.
 
-`python -m tests.support.promises` writes the page. A run of a whole tier fails when a promise has no test that ran and passed.
+`python -m tests.support.promises` writes the page. A run of a whole tier fails if a promise has no passed test.
 """
 
 import ast
@@ -34,13 +34,13 @@ See also [what remains](design.md#what-remains).
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Reports come to the process that the user started, also where others run the tests."""
+    """Register the watch in the main process, which gets the reports of all workers."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Watch(config), "promises-shown")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a test promises goes with its reports."""
+    """Add a test's promises to its reports."""
     for item in items:
         for name in promised(item):
             if name not in SENTENCES:
@@ -49,12 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def promised(item: pytest.Item) -> list[str]:
-    """Names of the promises that a test shows."""
+    """Names of the promises that a test covers."""
     return [str(name) for mark in item.iter_markers(_MARK) for name in mark.args]
 
 
 class _Watch:
-    """Fails a run of a whole tier that leaves a promise without a test."""
+    """Fails a run of a whole tier if a promise has no passed test."""
 
     def __init__(self, config: pytest.Config) -> None:
         option = config.option
@@ -64,20 +64,20 @@ class _Watch:
         self._missing: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Of every test, wherever it ran: one that was skipped shows nothing."""
+        """Record the promises of passed tests in all processes; a skipped test does not count."""
         if report.when == "call" and report.passed:
             self._shown.update(str(name) for key, name in report.user_properties if key == _MARK)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Whatever else was wrong."""
+        """Compute the missing promises, whatever else failed."""
         if self._whole:
             self._missing = [name for name in SENTENCES if name not in self._shown]
         if self._missing and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """With its sentence, which a reader of the page believes."""
+        """Print the missing promises with their sentences."""
         if self._missing:
             terminalreporter.section("promises that no test has shown")
             for name in self._missing:
@@ -87,7 +87,7 @@ class _Watch:
 
 
 def page() -> str:
-    """docs/promises.md as it should be."""
+    """The expected page."""
     shown: dict[str, list[str]] = {name: [] for name in SENTENCES}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for name, test in _marks(path):
@@ -98,7 +98,7 @@ def page() -> str:
 
 
 def _marks(path: Path) -> Iterator[tuple[str, str]]:
-    """(promise, file or test) of a file's marks, in its order."""
+    """(promise, file or test) of a file's marks, in order."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
             yield from ((name, str(path.relative_to(ROOT))) for name in _names([node.value]))

@@ -1,7 +1,7 @@
-"""A proxy that loses, delays or slows what passes between a client and a server, told how by what it knows of a protocol.
+"""Proxies that lose, delay or slow data between a client and a server, by knowledge of the protocol.
 
-`KafkaProxy` keeps one request and lets the broker have it late, as a network with a slow path does. `PostgresProxy` loses
-a COMMIT, or its answer.
+`KafkaProxy` holds one request and delivers it late, like a network with a slow path. `PostgresProxy` loses a COMMIT, or the
+answer to a COMMIT.
 """
 
 import re
@@ -19,30 +19,30 @@ from psycopg import conninfo
 FETCH, LIST_OFFSETS = 1, 2
 JOIN_GROUP, HEARTBEAT = 11, 12
 END_TXN = 26
-#: What a COMMIT loses: its request (it never happens) or its answer (it has happened, and nobody is told).
+#: Lost part of a COMMIT: the request (no commit happens) or the answer (the commit happens without notice).
 Loss = Literal["request", "answer"]
-# How a statement without parameters ends on Postgres' wire.
+# End of a statement without parameters in PostgreSQL's protocol.
 _COMMIT = b"COMMIT\0"
 _CHUNK = 1 << 16
-# A partition in an answer about its first or last offset: its number, no error, and no timestamp.
+# Partition in an answer about a first or last offset: number, no error, no timestamp.
 _OFFSET_OF = re.compile(rb"(\0\0\0.)\0\0(?=\xff{8})", re.DOTALL)
-# Of the protocol, with which a session begins.
+# Protocol version at the start of a session.
 _VERSION = struct.pack(">HH", 3, 0)
-# What PgBouncer knows of a session by itself.
+# Session parameters that PgBouncer tracks itself.
 _POOLED = (b"user", b"database", b"application_name", b"client_encoding")
 
 Hook = Callable[[bytes, socket.socket], bytes]
 
 
 class Cut(Exception):
-    """This connection ends here, for both sides."""
+    """Ends this connection for both sides."""
 
 
 class Proxy:
-    """Listens on a port of its own, and misrouted everything in pieces, which a protocol may look at.
+    """Listens on a port, and forwards all data in pieces.
 
-    Its methods `request` and `answer` are given a piece and the connection to the server that it is for or from, and give
-    what is sent on. `Cut` ends the connection, for both sides.
+    The methods `request` and `answer` get a piece and the connection to the server, and return the data to forward. `Cut`
+    ends the connection for both sides.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -52,21 +52,21 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def piece(self, connection: socket.socket) -> bytes:
-        """What is looked at, and sent on, as one. Raises EOFError when there is no more."""
+        """Read one piece. Raises EOFError at the end."""
         if not (data := connection.recv(_CHUNK)):
             raise EOFError
         return data
 
     def request(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """On its way to the server."""
+        """Handle a piece for the server."""
         return piece
 
     def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """On its way to the client."""
+        """Handle a piece for the client."""
         return piece
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Close the listening port."""
         self._server.close()
 
     def _accept(self) -> None:
@@ -77,7 +77,7 @@ class Proxy:
                 return
             try:
                 upstream = socket.create_connection(self.upstream)
-            except OSError:  # the server is gone; so is this connection then
+            except OSError:  # the server is gone, so the client's connection ends too
                 client.close()
                 continue
             for source, target, hook in ((client, upstream, self.request), (upstream, client, self.answer)):
@@ -94,7 +94,7 @@ class Proxy:
 
 
 class FreezingProxy(Proxy):
-    """Passes everything on, until it is told not to: then both sides wait, and no connection ends before the proxy is closed."""
+    """Forwards everything until paused. Then both sides wait, and connections end only when the proxy is closed."""
 
     def __init__(self, host: str, port: int) -> None:
         self.passes = threading.Event()
@@ -109,14 +109,14 @@ class FreezingProxy(Proxy):
         return piece
 
     def close(self) -> None:
-        """Take no more connections, and end those that wait. PostgreSQL waits for a session that has begun to log in."""
+        """Close the port and end waiting connections, because PostgreSQL waits for a session in login."""
         self._closed = True
         self.passes.set()
         super().close()
 
 
 class KafkaProxy(Proxy):
-    """Rewrites the broker's address in answers, so that clients stay behind it."""
+    """Kafka proxy, which replaces the broker's address in answers, so that clients stay behind the proxy."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         host, port = bootstrap_servers.split(":")
@@ -136,39 +136,39 @@ class KafkaProxy(Proxy):
         self._ours = host.encode() + struct.pack(">i", self.port)
 
     def hold(self, api_key: int) -> None:
-        """Keep the next request of that kind, and drop the client's connection; it sends the request again on a new one."""
+        """Hold the next request of this kind, and drop the client's connection; the client sends the request again."""
         self._hold = api_key
 
     def release(self) -> bytes:
-        """Send the kept request, and return the broker's answer."""
+        """Send the held request, and return the broker's answer."""
         assert self._held is not None, "nothing was held"
         upstream, frame = self._held
         upstream.sendall(frame)
         return self.piece(upstream)
 
     def lose(self, *api_keys: int) -> None:
-        """From now on drop the connection of whoever sends such a request, instead of it."""
+        """From now on, drop the connection instead of forwarding such a request."""
         self._lost = frozenset(api_keys)
 
     def lose_answers(self, *api_keys: int) -> None:
-        """From now on let the broker have such a request, and drop the connection instead of the answer."""
+        """From now on, forward such a request, and drop the connection instead of the answer."""
         self._unanswered = frozenset(api_keys)
 
     def fail_offsets(self, error: int, times: int) -> None:
-        """Put this error into the next answers about the first or last offsets of partitions."""
+        """Put an error into the next answers about first or last offsets."""
         self._offsets_failing, self._offsets_error = times, struct.pack(">h", error)
 
     def slow(self, bytes_per_s: float | None) -> None:
-        """From now on requests take that long on their way to the broker, or None: no time at all."""
+        """From now on, delay requests to this rate; None: no delay."""
         self._bytes_per_s = bytes_per_s
 
     def piece(self, connection: socket.socket) -> bytes:
-        """One request, or one answer."""
+        """Read one request, or one answer."""
         head = _exactly(connection, 4)
         return head + _exactly(connection, struct.unpack(">i", head)[0])
 
     def request(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """Kept, slowed down, or neither."""
+        """Hold, lose or delay a request."""
         api_key = struct.unpack(">h", piece[4:6])[0]
         if api_key in self._unanswered:
             with socket.create_connection(self.upstream) as beside:
@@ -177,7 +177,7 @@ class KafkaProxy(Proxy):
         if api_key in self._lost | self._unanswered:
             raise Cut
         if api_key == self._hold:
-            # A second connection to the broker carries the kept request.
+            # A second connection to the broker carries the held request.
             self._hold = None
             self._held = (socket.create_connection(self.upstream), piece)
             self.held.set()
@@ -190,7 +190,7 @@ class KafkaProxy(Proxy):
         return piece
 
     def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """With this proxy's address for the broker's."""
+        """Replace the broker's address by the proxy's."""
         if (upstream, piece[4:8]) in self._offsets_asked:
             self._offsets_asked.discard((upstream, piece[4:8]))
             piece = _OFFSET_OF.sub(rb"\1" + self._offsets_error, piece)
@@ -198,7 +198,7 @@ class KafkaProxy(Proxy):
 
 
 class PostgresProxy(Proxy):
-    """Forwards everything until it is told to lose the next COMMIT."""
+    """Forwards everything, except a COMMIT to lose."""
 
     def __init__(self, dsn: str) -> None:
         parts = conninfo.conninfo_to_dict(dsn)
@@ -211,12 +211,12 @@ class PostgresProxy(Proxy):
         )
 
     def lose_next_commit(self, what: Loss) -> None:
-        """From now on, once."""
+        """Lose the next COMMIT, once."""
         self.lost.clear()
         self._lose = what
 
     def request(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """Not a COMMIT that is to be lost."""
+        """Forward a request, unless it is a COMMIT to lose."""
         if self._lose is None or _COMMIT not in piece:
             return piece
         lose, self._lose = self._lose, None
@@ -227,7 +227,7 @@ class PostgresProxy(Proxy):
         return piece
 
     def answer(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """Not that of a COMMIT whose answer is to be lost: now it has committed."""
+        """Forward an answer, unless its COMMIT, now committed, has an answer to lose."""
         if upstream is self._committing:
             self._committing = None
             self.lost.set()
@@ -236,7 +236,7 @@ class PostgresProxy(Proxy):
 
 
 class PoolerProxy(Proxy):
-    """Starts sessions as a pooler does that ignores options: with user and database alone."""
+    """Starts sessions like a pooler that ignores options: with user and database only."""
 
     def __init__(self, dsn: str) -> None:
         parts = conninfo.conninfo_to_dict(dsn)
@@ -246,7 +246,7 @@ class PoolerProxy(Proxy):
         )
 
     def request(self, piece: bytes, upstream: socket.socket) -> bytes:
-        """A session begins with its length, the protocol's version, and pairs of texts."""
+        """Filter a startup packet: length, protocol version, and pairs of texts."""
         if piece[:8] != struct.pack(">I", len(piece)) + _VERSION:
             return piece
         words = piece[8:].rstrip(b"\0").split(b"\0")

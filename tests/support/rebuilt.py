@@ -1,4 +1,4 @@
-"""The runner's tables, for tests that make them anew."""
+"""The runner's tables, for tests of rebuilds."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ TABLES = ("runner.messages", "runner.stats", "runner.tendency")
 
 
 class Site:
-    """The runner, in a database of this test."""
+    """The runner in a database of this test."""
 
     def __init__(self, topology: Topology, client: dict[str, str], dsn: str, home: Path) -> None:
         self.topology, self.client, self.dsn, self.home = topology, client, dsn, home
@@ -41,7 +41,7 @@ class Site:
         return verdict.outcome == "valid"
 
     def beside(self) -> list[str]:
-        """The databases of rebuilds of this one."""
+        """Databases of rebuilds of this database."""
         asked = (
             "SELECT b.datname FROM pg_database AS b, pg_database AS live WHERE live.datname = current_database()"
             " AND starts_with(b.datname, 'onefold_rebuild_' || live.oid || '_')"
@@ -51,7 +51,7 @@ class Site:
 
 @contextmanager
 def events_arrive(site: Site) -> Iterator[None]:
-    """Some more again and again."""
+    """Send events repeatedly during the block."""
     done, seeds = threading.Event(), iter(range(100, 10_000))
 
     def send() -> None:
@@ -68,7 +68,7 @@ def events_arrive(site: Site) -> Iterator[None]:
 
 
 def declare(folder: Path, name: str) -> None:
-    """A pipeline that Onefold brings along, with replicas, as a project has it."""
+    """Declare a built-in pipeline with replicas in a project."""
     built_in = found()[name]
     named = {"topology": built_in.topology, "workload": built_in.workload}
     folders = {"contracts": str(built_in.contracts), "sql": str(built_in.sql)}

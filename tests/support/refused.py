@@ -1,4 +1,4 @@
-"""A sink that is handed rows and lands them, on a real PostgreSQL without Kafka and Spark, and what PostgreSQL may refuse."""
+"""A sink for rows of the test, on a real PostgreSQL without Kafka and Spark, and reasons why PostgreSQL refuses rows."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +27,11 @@ from tests.support.migrated import migrate_all
 from tests.support.told import Kept
 
 Reader = psycopg.Connection[Any]
-NOBODY = "127.0.0.1:9"  # port 9 takes no connection
+NOBODY = "127.0.0.1:9"  # port 9 accepts no connection
 
 
 class Kafka:
-    """Topics whose records are there up to an offset."""
+    """Topics with records up to an offset."""
 
     def __init__(self, until: int = 1_000_000_000) -> None:
         self._until = until
@@ -54,10 +54,10 @@ class Kafka:
 
 
 class Rows:
-    """Rows as Spark would give them. A record without a line is reduced: its `summand` is added up with others of its key.
+    """Rows as Spark would give them. A record without a line is reduced: its `summand` is added to others of the same key.
 
     Attributes:
-        read: how many bytes of lines the driver was given, one number for each time.
+        read: number of bytes read by the driver, for each read.
     """
 
     def __init__(self, table: pa.Table, read: list[int]) -> None:
@@ -99,19 +99,19 @@ class Rows:
         return pa.concat_tables([plain, pa.Table.from_pylist(made, schema=plain.schema)])
 
 
-#: What a query makes of the records of the made-up readings: for each key a sum.
+#: Target of the query over the invented readings: a sum for each key.
 SUMS = "sums"
-#: The key of records that another query reads, as if of another topic. It makes nothing of them.
+#: Key of records that another query reads, as if from another topic, without a result.
 OTHER = "other"
 
 
 def _sum(summands: Sequence[str]) -> str:
-    """As Spark has it that is not told to end a query for it: what is no number is the sum."""
+    """Add up as Spark does unless configured to fail: the first summand that is no number becomes the result."""
     return next((one for one in summands if not one.lstrip("-").isdigit()), None) or str(sum(map(int, summands)))
 
 
 def summed(plan: QueryConfig) -> QueryConfig:
-    """The made-up domain whose readings are reduced."""
+    """The invented pipeline with reduced readings."""
     merge = (
         f"INSERT INTO {plan.domain.name}.sums AS stored (key, total) SELECT key, total FROM ",
         " AS stage ORDER BY key ON CONFLICT (key) DO UPDATE SET total = stored.total + excluded.total",
@@ -128,7 +128,7 @@ def summed(plan: QueryConfig) -> QueryConfig:
 
 
 class Pipeline:
-    """Notes of the made-up domain as rows: (id, text), at the offset of their place from 100 on, or (partition, offset, ms)."""
+    """Notes of the invented pipeline as rows (id, text), at offsets from 100 on."""
 
     def __init__(self, sink: Sink, plan: QueryConfig, dsn: str, reader: Reader, kafka: Kafka | None = None) -> None:
         self.sink, self.dsn, self.reader = sink, dsn, reader
@@ -144,11 +144,12 @@ class Pipeline:
     def lands(
         self, *rows: tuple[str, str], topic: str = "", partition: int = 0, late_ms: int = 0
     ) -> BaseException | None:
-        """One batch of one partition; what it fails with. `rows`: their own cells as CSV, and the target ("": the topic)."""
+        """Write one batch of one partition; return the failure. `rows`: the record's cells as CSV, and the target ("": the
+        topic)."""
         return self.lands_table(self.table(*rows, topic=topic, partition=partition, late_ms=late_ms))
 
     def table(self, *rows: tuple[str, str], topic: str = "", partition: int = 0, late_ms: int = 0) -> pa.Table:
-        """`late_ms`: so much later than their offsets say they were written."""
+        """Build a batch. `late_ms`: delay of the timestamps relative to the offsets."""
         topic = topic or self.sink.topic
         first = self.next[topic, partition]
         made = [
@@ -166,7 +167,7 @@ class Pipeline:
         return pa.Table.from_pylist(made, schema=self.sink.table(100).schema)
 
     def adds(self, *summands: tuple[str, str], partition: int = 0, late_ms: int = 0) -> pa.Table:
-        """Records that are reduced: (key, number)."""
+        """Build records to reduce, each (key, number)."""
         topic = next(name for name in self.plan.domain.contracts if name.endswith("readings"))
         first = self.next[topic, partition]
         made = [
@@ -205,7 +206,7 @@ class Pipeline:
         return one.failure
 
     def becomes_role(self) -> None:
-        """The sink's session is of a role that is no superuser from now on."""
+        """From now on the sink's session uses a role that is no superuser."""
         name = self.plan.domain.name
         self.reader.execute(
             f"CREATE ROLE {name}; GRANT ALL ON SCHEMA {name}, onefold TO {name};"
@@ -236,7 +237,7 @@ def raising(state: str) -> str:
 
 
 def trigger(body: str, kind: str = "BEFORE INSERT OR UPDATE") -> str:
-    """For rows with the id 101."""
+    """Statements of a trigger for rows with the id 101."""
     return (
         f"CREATE FUNCTION {{name}}.look() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ DECLARE n integer; BEGIN IF NEW.id = 101 THEN {body} END IF; RETURN NEW; END $$;"
@@ -245,7 +246,7 @@ def trigger(body: str, kind: str = "BEFORE INSERT OR UPDATE") -> str:
 
 
 LATER = "CREATE CONSTRAINT TRIGGER look AFTER INSERT ON {name}.notes DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
-#: By what refuses a note with the id 101: the statements that make it so, and the SQLSTATE.
+#: By reason to refuse a note with the id 101: the statements that cause the refusal, and the SQLSTATE.
 ONE_ROW = {
     "54000 index entry": ("CREATE INDEX ON {name}.notes (text)", "54000"),
     "P0001 trigger": (trigger("RAISE EXCEPTION 'not this one';"), "P0001"),
@@ -301,14 +302,14 @@ ONE_ROW = {
 
 
 def domain_in(folder: Path, checkout: Path) -> MadeUp:
-    """A domain with a name of its own, whose Kafka nobody asks."""
+    """An invented pipeline with a unique name, without Kafka."""
     name = f"t{uuid.uuid4().hex[:10]}"
     write_domain(folder, checkout, name)
     return MadeUp(name, folder, NOBODY)
 
 
 def plan_of(made_up: MadeUp, dsn: str) -> QueryConfig:
-    """Its plan, and its tables in that database."""
+    """The plan of the pipeline, with tables created in the database."""
     migrate_all(dsn, made_up.root / "sql")
     return QueryConfig(
         domain=load_domain(made_up.name, made_up.root / "avro", made_up.root / "sql"),
@@ -319,7 +320,7 @@ def plan_of(made_up: MadeUp, dsn: str) -> QueryConfig:
 
 
 def emptied(plan: QueryConfig, made_up: MadeUp, reader: Reader) -> Pipeline:
-    """A sink with empty tables, which has landed nothing."""
+    """A sink with empty tables and an empty ledger."""
     reader.execute(f"DROP SCHEMA {made_up.name} CASCADE")
     reader.execute((made_up.root / f"sql/schema/{made_up.name}.01.sql").read_bytes())
     reader.execute("TRUNCATE onefold.ledger, onefold.rejected, onefold.batch")

@@ -34,10 +34,10 @@ from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 from tests.support.simulated_stage import JudgesLog
 
 RUNNER, AVERAGES, BANK = topology_of("runner"), topology_of("averages"), topology_of("bank")
-#: In each life that `killed_25_times` leads.
+#: Number of kills in each run of `killed_25_times`.
 KILLS = 25
 RESTORED = "after_restore"
-# Of memory: one state of the runner fits, and the second does not.
+# Memory for one state of the runner, but not for two.
 SMALL = 600
 
 
@@ -47,7 +47,7 @@ def update(user: int, number: int) -> dict[str, int]:
 
 
 def outcome(driver: TopologyDriver) -> dict[str, Any]:
-    """What anybody can see, in the order in which it came."""
+    """All observable output, in order."""
     topology = driver.topology
     seen: dict[str, Any] = {
         topic: driver.table(topic) if rows else driver.read(topic) for topic, rows in topology.outputs.items()
@@ -64,7 +64,7 @@ def elastic(sent: list[Any]) -> dict[str, Any]:
 
 
 def elastic_in_the_order_of(driver: TopologyDriver) -> dict[str, Any]:
-    """The outcome of one task that takes the records of several inputs one by one, in the order that was written down."""
+    """Outcome of a single task that processes the records of several inputs in the recorded merge order."""
     topology = driver.topology
     alone = TopologyDriver(topology)
 
@@ -82,7 +82,7 @@ def elastic_in_the_order_of(driver: TopologyDriver) -> dict[str, Any]:
 
 
 def updates() -> Iterator[tuple[str, Any]]:
-    """Without end."""
+    """Endless updates of the runner."""
     dice = random.Random(7)
     for number in count(1):
         yield "runner.updates", b"no event" if number % 17 == 0 else update(dice.randrange(5), number)
@@ -93,7 +93,7 @@ def values(number: int) -> list[Any]:
 
 
 def numbers() -> Iterator[tuple[str, Any]]:
-    """Of both streams of averages, without end. Some are late by a minute, so that their order matters."""
+    """Endless numbers for both inputs of averages. Some are late by a minute, so that the merge order matters."""
     dice = random.Random(7)
     for second in count(100):
         at_ms = 1_000 * (second - 60 * (dice.random() < 0.1))
@@ -102,12 +102,12 @@ def numbers() -> Iterator[tuple[str, Any]]:
 
 
 def transfers() -> Iterator[tuple[str, Any]]:
-    """Of the bank, without end: four accounts pay one another, and now and then one is closed, to which nobody can pay then."""
+    """Endless transfers of the bank between four accounts, one of which is closed later, so that payments to it fail."""
     dice = random.Random(7)
     for account in range(1, 5):
         yield "bank.accounts", {"account": account, "change": "open", "balance": Decimal("100.00")}
     for number in count(1):
-        payer, payee = dice.sample(range(1, 6), 2)  # nobody has opened the fifth
+        payer, payee = dice.sample(range(1, 6), 2)  # the fifth account does not exist
         if number == 40:
             yield "bank.accounts", {"account": 4, "change": "close", "balance": Decimal(0)}
         elif number % 17 == 0:
@@ -118,7 +118,7 @@ def transfers() -> Iterator[tuple[str, Any]]:
 
 
 def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
-    """What task 0 must have written, by the judge's own model, and everything that is wrong with what it has."""
+    """Expected records of task 0 by the verification model, and the mismatches."""
     topology, work = driver.topology, workload(driver.topology.name)
     assert topology.order is not None
     topics = [*work.reads, *work.outputs, *work.queues, topology.changelog]
@@ -137,11 +137,11 @@ def judged(driver: TopologyDriver) -> tuple[Expected, list[Finding]]:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Raised where the process ends."""
 
 
 class Member:
-    """A replica process: its replica of task 0, and its publisher while it has one."""
+    """A replica process: its replica of task 0, and at times its publisher."""
 
     def __init__(self, world: "Replicas", name: str, topology: Topology) -> None:
         self.world = world
@@ -151,7 +151,7 @@ class Member:
         self.publisher: Publisher | None = None
         self.proposals: Proposals = MsgpackProposals()
         self.dies_at: tuple[str, int] | None = None
-        #: Of the machine on which it runs, when its states may go to disk.
+        #: Disk of the replica's machine, for state on disk.
         self.files = SimulatedFiles()
 
     def step(self, name: str) -> None:
@@ -164,8 +164,10 @@ class Member:
             raise Killed(name)
 
     def is_to_die(self, step: str, times: int) -> None:
-        """At the n-th time that it gets to the step. It restores once in a life, and makes files on disk anew when they are torn:
-        for that the life before has to end.
+        """Kill at the n-th hit of a step.
+
+        A replica restores once in a life, and rebuilds files on disk only if they are corrupted. For such steps, first end
+        the present life.
         """
         self.dies_at = (step, times)
         if step == RESTORED or step in DISK_STEPS:
@@ -178,13 +180,13 @@ class Member:
         self.publisher = None
 
     def end(self) -> None:
-        """Of the replica alone, without another word; who ends has no files any more."""
+        """End the replica without a shutdown. The disk files are closed, as at the end of a process."""
         if self.replica is not None:
             self.replica._keeping.close()
         self.replica = None
 
     def go_on(self) -> None:
-        """One step of the replica: opened when it is not."""
+        """Run one step of the replica, which is opened first if necessary."""
         try:
             if self.replica is None:
                 self.replica = self.world.replica(self)
@@ -197,7 +199,7 @@ class Member:
             self.end()
 
     def publish(self) -> None:
-        """One step of the publisher: taken up when there is none."""
+        """Run one step of the publisher, which is created first if necessary."""
         try:
             if self.publisher is None:
                 self.publisher = self.world.publisher(self)
@@ -211,7 +213,7 @@ class Member:
 
 
 class Replicas:
-    """Task 0 of a pipeline, with some replicas of it over one simulated log."""
+    """Task 0 of a pipeline with several replicas over one simulated log."""
 
     def __init__(
         self,
@@ -222,9 +224,8 @@ class Replicas:
         memory_bytes: int | None = None,
         log: SimulatedLog | None = None,
     ) -> None:
-        """`memory_bytes`: what states may take of memory before they go to disk; None: all of it. `log`: one that has all topics;
-        None: a new one.
-        """
+        """`memory_bytes`: memory limit of states before they go to disk; None: no limit. `log`: a log with all topics; None: a
+        new log."""
         self.topology = topology
         self.memory_bytes = memory_bytes
         self.driver = driver or TopologyDriver(topology, log=log)
@@ -232,14 +233,14 @@ class Replicas:
         if log is None:
             self.log.create(topology.decisions, 1)
         self.now = 0.0
-        #: So many records at the end of the decision log are too young to be deleted; None: none is ever deleted.
+        #: Number of records at the end of the decision log that are too young for deletion; None: no deletion.
         self.young: int | None = None
-        #: How often a member has died at each step. To be told to die there is not enough: it may never get there.
+        #: Number of kills at each step, because a planned kill may never happen.
         self.killed: Counter[str] = Counter()
         self.members = {name: Member(self, name, (versions or {}).get(name, topology)) for name in names}
 
     def clock(self) -> float:
-        """Goes on a little with each look."""
+        """Advance a little with each call."""
         self.now += 0.001
         return self.now
 
@@ -294,7 +295,7 @@ class Replicas:
         return Publisher(self.topology, 0, member.name, session, log, member.proposals, member.step, retention)
 
     def run(self, seed: int, turns: int, act: Callable[[random.Random], None] = lambda dice: None) -> None:
-        """So many steps, of members chosen by the seed."""
+        """Run `turns` steps of members chosen by the seed."""
         dice = random.Random(seed)
         for _ in range(turns):
             act(dice)
@@ -302,7 +303,7 @@ class Replicas:
             member.publish() if dice.random() < 0.25 else member.go_on()
 
     def drain(self) -> None:
-        """Until everything is decided and published, with everybody alive."""
+        """Run until everything is decided and published, with all members alive."""
         for _ in range(10_000):
             before = self.log.identity(self.topology.decisions, 0).end
             for member in self.members.values():
@@ -330,16 +331,16 @@ class Replicas:
 
 
 def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]) -> list[Any]:
-    """The life of a world in which 25 kills take effect, shared out among the steps. When all is drained, what was sent.
+    """Run with 25 kills, spread over the steps, then drain. Returns the sent values.
 
     Args:
-        given: topics and values without end: at most steps a member dies only when there is something to do.
+        given: endless topics and values, because at most steps a member is killed only while there is work.
     """
     sent = []
     members = list(world.members.values())
-    # Without retention nobody gets to the steps of deleting.
+    # Without retention no replica reaches the steps of deletion.
     steps = [step for step in REPLICA_STEPS if world.young is not None or not step.endswith("_delete")]
-    # Files of a replica have no checkpoint.
+    # Replicas have no checkpoints of files.
     steps += [step for step in DISK_STEPS if world.memory_bytes is not None and not step.endswith("_checkpoint")]
     plan = [steps[number % len(steps)] for number in range(KILLS)]
     to_come = list(plan)
@@ -359,7 +360,7 @@ def killed_25_times(world: Replicas, seed: int, given: Iterator[tuple[str, Any]]
         world.run(1000 * seed + part, 100, act)
         if world.killed.total() == KILLS:
             break
-        # Who always leaves the decisions to others does not get to a step of its own proposal: somebody else is to die there.
+        # A replica that leaves all decisions to its peers does not reach the steps of a proposal, so rotate the planned kills.
         waiting = [member.dies_at for member in members]
         for member, dies_at in zip(members, waiting[1:] + waiting[:1], strict=True):
             member.dies_at = None

@@ -1,4 +1,4 @@
-"""The tables of docs/rights.md, made from the declarations: `python -m tests.support.rights` writes them."""
+"""Generate the tables of docs/rights.md from the declarations: `python -m tests.support.rights` writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onefold.pipelines import find
 from onefold.rights import DatabaseRole, Right
 
 PAGE = Path(__file__).parents[2] / "docs" / "rights.md"
-#: A pipeline with each sort of topic, and with jobs.
+#: A pipeline with every kind of topic, and with jobs.
 EXAMPLE = "sheets"
 ROLES = {
     DatabaseRole.OWNER: "`migrate`, `reset`, `rebuild`; owns all schemas and tables",
@@ -23,7 +23,7 @@ ROLES = {
 
 
 def postgres() -> list[str]:
-    """The rows of the table about PostgreSQL."""
+    """Rows of the table about PostgreSQL."""
     pipeline = find()[EXAMPLE]
     lines = ["| role | runs | right | on |", "|---|---|---|---|"]
     for role in DatabaseRole:
@@ -37,7 +37,7 @@ def _privileges(rights: list[Right]) -> str:
 
 
 def kafka() -> list[str]:
-    """The rows of the table about Kafka."""
+    """Rows of the table about Kafka."""
     lines = ["| service | runs | operation | on |", "|---|---|---|---|"]
     for service in KafkaService:
         acls = acls_of(service, [find()[EXAMPLE]])
@@ -63,7 +63,7 @@ def _operations(acls: list[Acl]) -> str:
 
 
 def page(text: str) -> str:
-    """The page with its tables made anew. Each stands between two comments."""
+    """The page with new tables, each between two comments."""
     for name, lines in (("postgres", postgres()), ("kafka", kafka())):
         before, begin, rest = text.partition(f"<!-- table: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")

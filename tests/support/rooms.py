@@ -1,4 +1,4 @@
-"""The packages of Onefold: their folders, and the name that each module has when it is imported."""
+"""Packages of Onefold: folders, and import names of modules."""
 
 import ast
 import functools
@@ -6,14 +6,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "onefold"
-#: Folders at the top, to which src/onefold/ has links.
+#: Top-level folders with links in src/onefold/.
 LINKED = ("processor", "spark_sink")
-#: What `onefold new` writes: a project of its own, which tests/cli/test_new.py looks at.
+#: Template of `onefold new`: a separate project, which tests/cli/test_new.py checks.
 TEMPLATE = ROOT / "src" / "onefold" / "cli" / "template"
 
 
 def modules() -> dict[str, Path]:
-    """Every module's file by the name that it is imported by."""
+    """File of every module by import name."""
     found = {}
     folders = [
         (ROOT / "src", f"src/{PACKAGE}", ""),
@@ -31,11 +31,11 @@ def modules() -> dict[str, Path]:
 
 @functools.cache
 def parsed(path: Path) -> ast.Module:
-    """A file's syntax tree, read once for all rules that look at it."""
+    """Syntax tree of a file, parsed once for all rules."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All of its nodes, walked once."""
+    """All nodes of a file's syntax tree, walked once."""
     return tuple(ast.walk(parsed(path)))

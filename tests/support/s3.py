@@ -1,7 +1,7 @@
-"""A real S3 server for the whole session, with its objects in files, and an empty bucket for each test.
+"""A real S3 server for the session, with objects in files, and an empty bucket for each test.
 
-It is S3Proxy, a product (docs/decisions/objects-and-snapshots.md): it checks signatures, decides `If-None-Match: *` by a link of
-the file system, keeps unfinished uploads apart, and lists by pages.
+S3Proxy is a product (docs/decisions/objects-and-snapshots.md): it checks signatures, decides `If-None-Match: *` by a link
+of the file system, separates unfinished uploads, and lists by pages.
 """
 
 import os
@@ -24,7 +24,7 @@ from onefold.stack.service import Ready, SupervisedService
 from tests.support.waiting import eventually
 
 KEY, SECRET = "onefold-tests", "not-a-secret"
-# As the broker's: a small server beside others. Streams do not go through the heap.
+# As for the broker, a small server. Streams do not use the heap.
 _FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING = """<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%d %msg%n</pattern></encoder></appender>
@@ -35,13 +35,13 @@ _LOGGING = """<configuration>
 
 @dataclass(frozen=True)
 class S3Server:
-    """Where it listens, and where its files are."""
+    """Address and data folder of the server."""
 
     endpoint: str
     data: Path
 
     def client(self) -> Any:
-        """A client of boto3 for whatever a test does behind the back of the store."""
+        """A boto3 client, for direct access by a test."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -54,7 +54,7 @@ class S3Server:
 
 @dataclass(frozen=True)
 class Bucket:
-    """An empty bucket: the address of a store in it, its server, and the environment of a process that uses it."""
+    """An empty bucket: address of a store within, server, and environment for a process."""
 
     name: str
     url: str
@@ -64,7 +64,7 @@ class Bucket:
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The server; its data goes with the session."""
+    """The server. The data are deleted with the session."""
     home = tmp_path_factory.mktemp("s3")
     server = S3Server(f"http://127.0.0.1:{free_ports(1)[0]}", home / "data")
     server.data.mkdir()
@@ -72,7 +72,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     (home / "s3proxy.properties").write_text(
         f"s3proxy.endpoint={server.endpoint}\ns3proxy.authorization=aws-v2-or-v4\n"
         f"s3proxy.identity={KEY}\ns3proxy.credential={SECRET}\n"
-        # For the files it asks nobody, and wants names all the same.
+        # The file provider needs no login, but requires names.
         f"jclouds.provider=filesystem-nio2\njclouds.identity=none\njclouds.credential=none\n"
         f"jclouds.filesystem.basedir={server.data}\n",
         encoding="utf-8",
@@ -88,7 +88,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """An empty bucket, and the key to it in the environment."""
+    """An empty bucket, with its key in the environment."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     client = s3_server.client()
     client.create_bucket(Bucket=name)

@@ -1,22 +1,21 @@
-"""Runs named actors one at a time, in an order that a seed decides: a run that fails is run again by its seed.
+"""Deterministic scheduler: runs named actors one at a time, in an order decided by a seed. The seed reproduces a failed run.
 
-An actor is a function in a thread of its own. Only one of them holds the baton and runs; at a switch point, `switch`, `wait`
-or `pause`, it gives the baton back, and the seed decides who has it next. The clock is virtual: it moves only when somebody
-who pauses is chosen.
+An actor is a function in a separate thread. Only the actor with the baton runs. At a switch point (`switch`, `wait` or
+`pause`) the actor returns the baton, and the seed decides which actor gets it next. The clock is virtual, and advances only
+when a pausing actor is chosen.
 
     with Scheduler(seed) as scheduler:
         scheduler.start("one", one)
         scheduler.start("two", two)
         scheduler.run()
-        assert ...  # whatever fails in here says the seed and the schedule
+        assert ...  # a failure in the block shows the seed and the schedule
 
-An actor may be stopped by something that the scheduler does not see, as by a lock in a database that another actor holds.
-With the baton in its hand it would wait for somebody who cannot run. So such an actor is started with `blocked`, which asks
-the outside whether it is stopped now. If it is, it loses the baton. Before each later choice the scheduler looks again: who
-is not blocked any more is waited for, up to its next switch point. Where `blocked` is exact, and what frees the actor is done
-when the one that does it comes to a switch point, the same seed gives the same schedule.
+An actor may be stopped from outside, for example by a database lock of another actor, and would then keep the baton
+forever. Start such an actor with `blocked`, which returns whether the actor is stopped now. A blocked actor loses the
+baton. Before each later choice, the scheduler checks again, and waits for unblocked actors until their next switch point.
+The schedule is reproducible if `blocked` is exact, and if every unblocking is complete when its actor reaches a switch point.
 
-It knows nothing of what it drives.
+The scheduler is independent of the code under test.
 """
 
 import random
@@ -29,18 +28,18 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
 
-# How likely it is at a choice that who pauses may be chosen, although others are ready.
+# Probability that a pausing actor may be chosen although others are ready.
 _TIME_PASSES = 0.2
-# How long an actor may run before it is asked whether it is blocked; the answer decides, and not the time.
+# Time until a running actor is checked with `blocked`; only the answer matters, not the time.
 _LOOK_S = 0.005
 
 
 class Abandoned(BaseException):
-    """Raised at the switch points of the actors that are left when a run has failed: nobody should catch it."""
+    """Raised at the switch points of remaining actors after a failed run; do not catch."""
 
 
 class Stuck(Exception):
-    """Nobody can go on, or an actor does not come back; the text says who waits where."""
+    """No actor can continue, or an actor does not return; the text names the waiting actors."""
 
 
 @dataclass(eq=False)
@@ -49,7 +48,7 @@ class _Actor:
     run: Callable[[], None]
     blocked: Callable[[], bool] | None
     thread: threading.Thread | None = None
-    # running: it has the baton, or had it when it was blocked. Otherwise it waits at a switch point.
+    # running: has the baton, or had it when blocked. Otherwise the actor waits at a switch point.
     running: bool = False
     ended: bool = False
     adrift: bool = False
@@ -57,18 +56,18 @@ class _Actor:
     condition: Callable[[], bool] | None = None
     wakes_at: float = 0.0
     error: BaseException | None = None
-    # Wakes this thread alone: one condition variable for all would wake every actor at every switch point.
+    # One queue per actor, because one condition variable would wake every actor at every switch point.
     baton: SimpleQueue[None] = field(default_factory=SimpleQueue)
 
 
 class Scheduler:
-    """Actors, a virtual clock and a seed. `schedule` has who was chosen, and at which switch point it stood.
+    """Actors, a virtual clock and a seed. `schedule`: chosen actors and their switch points.
 
-    `dice` is for the choices of the actors themselves; they roll it with the baton in their hand.
+    `dice`: random numbers for the actors, to be used while running.
     """
 
     def __init__(self, seed: int, *, answer_s: float = 30.0) -> None:
-        """`answer_s`: an actor that neither comes to a switch point nor is blocked for so long fails the run."""
+        """`answer_s`: limit for an actor that neither reaches a switch point nor is blocked."""
         self.seed = seed
         self.schedule: list[str] = []
         self.dice = random.Random(f"dice {seed}")
@@ -76,7 +75,7 @@ class Scheduler:
         self._answer_s = answer_s
         self._now = 0.0
         self._actors: list[_Actor] = []
-        self._returned = SimpleQueue[None]()  # an item for each baton that an actor gives back
+        self._returned = SimpleQueue[None]()  # an item for each returned baton
         self._abandoned = False
         self._local = threading.local()
 
@@ -89,13 +88,13 @@ class Scheduler:
             error.add_note(self.story())
 
     def story(self) -> str:
-        """The seed and the schedule, for a person and for a second run."""
+        """Seed and schedule, for reading and for a second run."""
         return f"seed {self.seed}, schedule: {' > '.join(self.schedule)}"
 
     # --- for actors
 
     def start(self, name: str, run: Callable[[], None], blocked: Callable[[], bool] | None = None) -> None:
-        """Another actor; also from within one. `blocked`: is it stopped by something outside, right now?"""
+        """Start an actor, also from within an actor. `blocked`: whether the actor is stopped from outside now."""
         same = sum(actor.name.partition("#")[0] == name for actor in self._actors)
         actor = _Actor(f"{name}#{same + 1}" if same else name, run, blocked)
         actor.thread = threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True)
@@ -103,22 +102,22 @@ class Scheduler:
         actor.thread.start()
 
     def switch(self, label: str) -> None:
-        """Somebody else may go on here, or the caller."""
+        """Switch point: another actor or the caller continues."""
         self._give_back(label)
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Go on when `condition` holds. It is asked before each choice, while nobody runs."""
-        if getattr(self._local, "actor", None) is None:  # after the run, or before it: nobody could make it hold
+        """Wait until `condition` holds, which is checked before each choice, while no actor runs."""
+        if getattr(self._local, "actor", None) is None:  # outside the run no actor could make the condition true
             if not condition():
                 raise Stuck("only an actor can wait")
             return
         self._give_back("wait", condition)
 
     def changed(self) -> None:
-        """Nothing to do: conditions are asked before each choice."""
+        """Not needed: conditions are checked before each choice."""
 
     def pause(self, duration_s: float) -> None:
-        """Go on when the clock has moved by `duration_s`."""
+        """Wait until the clock has advanced by `duration_s`."""
         self._give_back("pause", wakes_at=self._now + duration_s)
 
     def monotonic(self) -> float:
@@ -128,7 +127,7 @@ class Scheduler:
     # --- for the test
 
     def run(self) -> None:
-        """Until every actor has ended. Raises what one of them raised, or Stuck."""
+        """Run until every actor has ended. Raises an actor's exception, or Stuck."""
         try:
             while self._choose():
                 pass
@@ -160,16 +159,16 @@ class Scheduler:
         return True
 
     def _settle(self) -> None:
-        """Wait until whoever runs is at a switch point, has ended, or is blocked.
+        """Wait until every running actor is at a switch point, has ended, or is blocked.
 
-        Whoever came back may have freed somebody on its way: so who was blocked is asked again after it.
+        A returning actor may have unblocked others, so blocked actors are checked again afterwards.
         """
         while running := [actor for actor in self._actors if actor.running]:
             if not [actor for actor in sorted(running, key=lambda actor: actor.adrift) if self._comes_back(actor)]:
                 return
 
     def _comes_back(self, actor: _Actor) -> bool:
-        """True when it is back; False when it is blocked."""
+        """Wait for an actor: True at a switch point or the end, False if blocked."""
         deadline = time.monotonic() + self._answer_s
         while not self._back(actor):
             if actor.blocked is not None and actor.blocked() and actor.running:
@@ -183,7 +182,7 @@ class Scheduler:
 
     def _back(self, actor: _Actor) -> bool:
         with suppress(Empty):
-            while actor.running:  # an item may be of another actor
+            while actor.running:  # an item may belong to another actor
                 self._returned.get(timeout=0.0 if actor.adrift else _LOOK_S)
         back = not actor.running
         if back:
@@ -199,7 +198,7 @@ class Scheduler:
             actor.run()
         except Abandoned:
             pass
-        except BaseException as error:  # noqa: BLE001 - it is raised where the run was begun
+        except BaseException as error:  # noqa: BLE001 - raised again in `run`
             actor.error = error
         finally:
             actor.ended = True
@@ -222,7 +221,7 @@ class Scheduler:
             raise Abandoned
 
     def _abandon(self) -> None:
-        """End every actor that is left."""
+        """End all remaining actors."""
         self._abandoned = True
         for actor in self._actors:
             actor.baton.put(None)

@@ -1,11 +1,11 @@
-"""Takes the screenshot for the documents: the page of a running stack, after load.
+"""Take the screenshot for the documents: the page of a running stack, after load.
 
     onefold up
     python -m tests.support.screenshot docs/dashboard.png --rate 5000 --seconds 120
 
-Feeds every pipeline, and then seeded trades at that rate, whose sums it reports. When all rows are in PostgreSQL it verifies
-every pipeline, and takes the screenshot. With --kill, a processor and the sink are killed in the first quarter. Add
-ONEFOLD_FAIL_STATE_PCT=1 and its siblings to `up` for more.
+Feeds every pipeline, and then seeded trades at that rate, with reports of their sums. After all rows are in PostgreSQL,
+verifies every pipeline, and takes the screenshot. With --kill, a processor and the sink are killed in the first quarter.
+Add ONEFOLD_FAIL_STATE_PCT=1 and the similar settings to `up` for further failures.
 """
 
 import argparse
@@ -36,8 +36,8 @@ KILLED = {0.2: "processor-trades-1", 0.25: "sink-1"}
 MOST = 50_000_000
 DRAINED_S = 900
 SHOWN_S = 60
-UNKNOWN = "\u2014"  # what the page shows in the place of a number that is not counted yet
-#: Records of the other pipelines.
+UNKNOWN = "\u2014"  # the page's mark for a number that is not counted yet
+#: Numbers of records for the other pipelines.
 FED = {
     "averages.left": 2_000,
     "averages.right": 2_000,
@@ -50,7 +50,7 @@ FED = {
 
 
 def main() -> None:
-    """Parses, feeds, and takes the screenshot."""
+    """Parse the arguments, feed, and take the screenshot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--rate", type=int, default=5_000)
@@ -84,16 +84,15 @@ def main() -> None:
 
 
 def shown(driver: Chrome) -> str:
-    """The text of the page."""
+    """Text of the page."""
     return driver.find_element("tag name", "body").text
 
 
 def fed(
     settings: Settings, seed: int, rate: int, seconds: int, killed: Mapping[float, str] = MappingProxyType({})
 ) -> Iterator[float]:
-    """Feeds for so long, reports the sums once a second, and kills these services, by the share of the time that has passed
-    then. Yields the seconds passed.
-    """
+    """Feed trades for `seconds`, report the sums once a second, and kill services at given shares of the time. Yields the
+    seconds passed."""
     feed = Feed(seed, MOST, now=time.time)
     messages = ((made.topic, made.key, made.value) for made in feed)
     began, reported, kills = time.monotonic(), 0.0, dict(killed)

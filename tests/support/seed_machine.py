@@ -1,22 +1,23 @@
-"""The machine of "Concurrent sausage" as it is printed there, over versioned cells in memory, to be searched in every order.
+"""The machine of the article "Concurrent sausage" as printed, over versioned cells in memory, for exhaustive search of all
+orders.
 
-A process is a function from what it remembers to a generator: it asks for one operation of the store at a time, and returns
-what it remembers next. Between any two operations every other process may run, it may crash and forget, or the answer may be
-lost and the operation be asked for again.
+A process is a function from its memory to a generator, which requests one store operation at a time, and returns its next
+memory. Between any two operations every other process may run, the process may crash and lose its memory, or an answer may
+be lost and the operation requested again.
 
     push, get_next_index, push_at, push_at_idempotent, handle, handle_db     as printed, line by line
-    Printed(...)                                                             which of the lines are mended
-    writes_batches, Batched(...)                                             what the article says of batches, in prose
+    Printed(...)                                                             which of the lines are fixed
+    writes_batches, Batched(...)                                             the article's text about batches
 """
 
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-#: name -> (version, value), as pairs in order. What is not there has version 0.
+#: name -> (version, value), as ordered pairs. A missing cell has version 0.
 Store = tuple[tuple[str, tuple[int, Any]], ...]
 Asking = Generator[Any, Any, Any]
-#: `(its number, what it remembers: None at first) -> what it asks for, and what it remembers next`.
+#: `(number, memory, None at first) -> requests, and the next memory`.
 Process = Callable[[int, Any], Asking]
 DONE, FAILED = "done", "failed"
 
@@ -28,7 +29,7 @@ class Get(NamedTuple):
 
 
 class Cas(NamedTuple):
-    """`CAS_versioned`."""
+    """`CAS_versioned`: compare and swap by version."""
 
     name: str
     version: int
@@ -36,20 +37,20 @@ class Cas(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Whatever its version, the value becomes a function of what it was."""
+    """Apply a function to the value, whatever the version."""
 
     name: str
     change: Callable[[Any], Any]
 
 
 class Remove(NamedTuple):
-    """The broom: the cell is as if it had never been."""
+    """Delete a cell, as if it had never existed."""
 
     name: str
 
 
 def run(store: Store, asked: Any) -> tuple[Any, Store]:
-    """One operation, atomically: the answer, and the store after it."""
+    """Run one operation atomically: the answer, and the new store."""
     cells = dict(store)
     version, value = cells.get(asked.name, (0, None))
     if isinstance(asked, Get):
@@ -66,7 +67,7 @@ def run(store: Store, asked: Any) -> tuple[Any, Store]:
 
 
 class Element(NamedTuple):
-    """What lies in a queue. `tag`, whose output it is, only the test knows; `stamp` is what the mended machine calls it."""
+    """Element of a queue. `tag`: the origin, known to the test only; `stamp`: the fixed machine's identification."""
 
     value: Any
     tag: tuple[Any, ...]
@@ -119,13 +120,13 @@ def push_at_idempotent(queue: str, element: Element, index: int) -> Asking:
 
 
 class Printed(NamedTuple):
-    """The generic handler, with `inputs` already there: for each what `my_handler` returns, one value for each queue.
+    """The generic handler with existing `inputs`; for each input `my_handler` returns one value per queue.
 
     Attributes:
-        outputs: `(process, input) -> values`. None in it means that there is no need to add an element.
-        inputs: how many there are.
-        stamped: mended: an element carries the handler's name and the version of its WRITING state, and is known by these.
-        skips: mended: what is none is not pushed, and an empty list of outputs leads back to HANDLING.
+        outputs: `(process, input) -> values`. A value None adds no element.
+        inputs: number of inputs.
+        stamped: fixed: an element carries, and is identified by, the handler's name and the version of the WRITING state.
+        skips: fixed: None is not pushed, and an empty list of outputs leads back to HANDLING.
     """
 
     outputs: Callable[[int, int], tuple[Any, ...]]
@@ -144,7 +145,7 @@ class Printed(NamedTuple):
             case ("HANDLING", at) if at == self.inputs:
                 return DONE
             case ("HANDLING", at):
-                # What is done with the inputs is chance: each process has outputs of its own.
+                # Results are nondeterministic: each process has different outputs.
                 outputs = self.outputs(process, at)
                 fsm = self.next_output(at + 1, outputs, 0)
             case ("PREPARING", at, outputs, position):
@@ -161,7 +162,7 @@ class Printed(NamedTuple):
         return (yield Get("state"))
 
     def next_output(self, at: int, outputs: tuple[Any, ...], position: int) -> tuple[Any, ...]:
-        """PREPARING or HANDLING. As printed, the end is looked for after an output was written, and not before the first."""
+        """Next state, PREPARING or HANDLING. As printed, the end is checked after each written output, not before the first."""
         while self.skips and position < len(outputs) and outputs[position] is None:
             position += 1
         if position == len(outputs) and (position or self.skips):
@@ -170,7 +171,7 @@ class Printed(NamedTuple):
 
 
 def other(queue: str, value: Any) -> Process:
-    """Another handler, which writes to one of the same queues."""
+    """A second handler that writes to one of the same queues."""
 
     def writes(number: int, memory: Any) -> Asking:
         yield from push(queue, Element(value, ("other", number)))
@@ -180,7 +181,7 @@ def other(queue: str, value: Any) -> Process:
 
 
 def broom(*names: str) -> Process:
-    """Clears cells away, once the queue has come past them."""
+    """Delete cells after the queue has passed them."""
 
     def process(number: int, memory: Any) -> Asking:
         for name in names:
@@ -193,13 +194,13 @@ def broom(*names: str) -> Process:
 
 
 def handle_db(waits: bool, first_committer_wins: bool, ends: int) -> Process:
-    """The database's handler: index and counter are one row, written by one transaction.
+    """The database's handler: index and counter are one row, written in one transaction.
 
     Args:
-        waits: mended: without a value the transaction is rolled back, and the index stays.
-        first_committer_wins: of two transactions that read the same index the second one fails; else, as under read committed,
-            it waits for the first one and then writes what it meant to write.
-        ends: the index at which the test has seen enough.
+        waits: fixed: without a value the transaction rolls back, and the index stays.
+        first_committer_wins: of two transactions with the same index, the second fails; otherwise, as under read committed,
+            the second waits for the first and then writes.
+        ends: index at which the process ends.
     """
 
     def process(number: int, memory: Any) -> Asking:
@@ -214,7 +215,7 @@ def handle_db(waits: bool, first_committer_wins: bool, ends: int) -> Process:
         if first_committer_wins:
             yield Cas("db", version, (index + 1, counter + more))
         else:
-            # increment_counter adds to what there is; the index is what was computed.
+            # increment_counter adds to the present value; the index was computed before.
             yield Update("db", lambda row: (index + 1, (row or (0, 0))[1] + more))
         return None
 
@@ -225,10 +226,10 @@ def handle_db(waits: bool, first_committer_wins: bool, ends: int) -> Process:
 
 
 def writes_batches(batches: tuple[tuple[Any, ...], ...], refers_first: bool) -> Process:
-    """Each batch is a cell that grows value by value, and a reference to it in the queue `in`.
+    """Writer of batches: each batch is a cell that grows value by value, with a reference in the queue `in`.
 
     Args:
-        refers_first: the reference is pushed before the values are there; mended: when all of them are.
+        refers_first: push the reference before the values exist; fixed: afterwards.
     """
 
     def process(number: int, memory: Any) -> Asking:
@@ -248,12 +249,11 @@ def writes_batches(batches: tuple[tuple[Any, ...], ...], refers_first: bool) -> 
 
 
 class Batched(NamedTuple):
-    """A handler whose pointer is composed of an index in the queue and a position in the batch that lies there. What it makes of
-    its inputs is a list of them, in its state.
+    """A handler whose pointer consists of an index in the queue and a position in that batch. The state holds the read inputs.
 
     Attributes:
-        batches: how many references it reads, and ends.
-        skips: mended: what has no value at the position leads on to the next reference.
+        batches: number of references to read.
+        skips: fixed: a position without value leads to the next reference.
     """
 
     batches: int
@@ -285,7 +285,7 @@ class Batched(NamedTuple):
 
 
 class World(NamedTuple):
-    """The store; of each process what it remembers and the answers since; and how often what may still go wrong."""
+    """The store, memory and later answers of each process, and the remaining numbers of failures."""
 
     store: Store
     processes: tuple[tuple[Any, tuple[Any, ...]], ...]
@@ -294,9 +294,7 @@ class World(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Processes; what has to hold of their store, at any time and when all have ended; and how many of the first ones may crash
-    and lose answers.
-    """
+    """Processes, the invariant of their store (during the run and at the end), and the number of processes that may fail."""
 
     processes: tuple[Process, ...]
     fault_of: Callable[[Store, bool], str]
@@ -337,7 +335,7 @@ class Search(NamedTuple):
 
 
 def alone(search: Search, world: World, number: int, steps_max: int = 100) -> bool:
-    """Whether a process comes to its end while all others stand still."""
+    """Whether a process ends while all others pause."""
     for _ in range(steps_max):
         if world.processes[number][0] == DONE:
             return True
@@ -348,7 +346,7 @@ def alone(search: Search, world: World, number: int, steps_max: int = 100) -> bo
 
 @cache
 def resumed(process: Process, number: int, memory: Any, answers: tuple[Any, ...]) -> tuple[Any, bool]:
-    """What a process asks for after those answers, or what it remembers next, and whether it is that."""
+    """The request of a process after those answers, or its next memory; and whether it is the latter."""
     asking = process(number, memory)
     try:
         asked = next(asking)
@@ -383,5 +381,5 @@ def _spelt(thing: Any) -> str:
 
 
 def queue_of(store: Store, queue: str) -> list[Element]:
-    """All that lies in a queue, in order."""
+    """All elements of a queue in order."""
     return [value for name, (_, value) in store if name.startswith(f"{queue}[")]

@@ -1,4 +1,4 @@
-"""Services without servers, for forked processes. Each waits for Kafka or PostgreSQL, or meets the fault that it is given."""
+"""Services without servers, for forked processes. Each waits for Kafka or PostgreSQL, or fails with the given fault."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A process that makes one snapshot and says what it took: started by tests with a bound on its memory."""
+"""A process that makes one snapshot and reports its resources, under a memory limit of the test."""
 
 import json
 import resource
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main(dsn: str, folder: str, sheet: str, entry: str, limit_mb: str, work: str) -> None:
-    """Bound this process, then import, connect, and do the job; or only the first two. Prints JSON: seconds and MB."""
+    """Limit the memory, import, connect, and do the job if `work` says so. Prints JSON: seconds and MB."""
     limit = int(limit_mb) * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     from onefold.jobs.objects.local import LocalStore
@@ -21,13 +21,13 @@ def main(dsn: str, folder: str, sheet: str, entry: str, limit_mb: str, work: str
         job = log.job(int(entry))
         assert worker.before(job, None) == []
         results = [done.result for done in (all_done(worker, [job]) if work == "snapshot" else [])]
-        if work == "whole":  # as it must not be done
+        if work == "whole":  # the wrong way, for comparison
             kept = [store.get(name) for name in store.ids("payloads/")]
             results = [{"size": sum(map(len, kept))}]
     status = Path("/proc/self/status").read_text(encoding="utf-8") if Path("/proc/self/status").exists() else ""
     peak = {name: int(line.split()[1]) // 1024 for line in status.splitlines() for name in ("VmPeak", "VmHWM")
             if line.startswith(name)}  # fmt: skip
-    print(json.dumps({"seconds": time.monotonic() - began, "results": results, **peak}))  # noqa: T201  what its parent reads
+    print(json.dumps({"seconds": time.monotonic() - began, "results": results, **peak}))  # noqa: T201 read by the parent
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Logs of sheets in a real database, as the sink would have landed them; and what a snapshot holds, read by other code."""
+"""Logs of sheets in a real database, as if written by the sink; and an independent reader of snapshots."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from onefold.jobs.protocols import Done, Job, Objects, Place
 from onefold.spark_sink.postgres.connection import connect
 from tests.support.rooms import ROOT
 
-#: What a cell holds in a model: a number, a text, or a formula as a text with "=" in front; None: nothing.
+#: Content of a cell: a number, a text, or a formula as a text with "=" in front; None: empty.
 Held = Decimal | str | None
 Cells = Mapping[tuple[int, int], Held]
 QUEUE = "sheets.jobs"
-# Thousands of objects that are made durable take minutes on a disk; that they are is not what is tried here.
+# In memory, because syncing thousands of objects to a disk takes minutes, and durability is not tested here.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 _INSERT = (
     'INSERT INTO sheets.entries (sheet_id, entry, segment, kind, cell, "row", col, number, "text", formula, object_id,'
@@ -32,14 +32,14 @@ _INSERT = (
 
 
 def prepared(dsn: str) -> str:
-    """The database with the tables of sheets; its DSN."""
+    """Create the tables of sheets; returns the database's connection string."""
     with psycopg.connect(dsn) as connection:
         connection.execute((ROOT / "sql" / "schema" / "sheets.01.sql").read_bytes())
     return dsn
 
 
 def payload_of(cells: Cells) -> bytes:
-    """A payload, written by other code than the product's."""
+    """Encode a payload, independently of the product."""
     lines = []
     for (row, col), held in sorted(cells.items()):
         if held is None:
@@ -52,10 +52,10 @@ def payload_of(cells: Cells) -> bytes:
 
 @dataclass
 class SheetLog:
-    """One sheet's log in the tables, and a model of it.
+    """One sheet's log, with a model.
 
     Attributes:
-        model: the cells after each snapshot entry.
+        model: cells after each snapshot entry.
     """
 
     dsn: str
@@ -67,7 +67,7 @@ class SheetLog:
 
     @property
     def entry(self) -> int:
-        """The newest one."""
+        """The newest entry."""
         return len(self.rows)
 
     def edit(self, cell: tuple[int, int], held: Held) -> None:
@@ -78,7 +78,7 @@ class SheetLog:
         self._set({cell: held})
 
     def take_in(self, cells: Cells) -> str:
-        """Import a payload; gives the name of the object that has to be there."""
+        """Import a payload; returns the name of the required object."""
         content = payload_of(cells)
         name = "payloads/" + hashlib.sha256(content).hexdigest()
         self.payloads[name] = content
@@ -87,23 +87,23 @@ class SheetLog:
         return name
 
     def ask(self) -> Job:
-        """A snapshot entry."""
+        """Add a snapshot entry, and return the job."""
         self._add("snapshot")
         self.model[self.entry] = dict(self.cells)
         return self.job(self.entry)
 
     def job(self, entry: int) -> Job:
-        """That of a snapshot entry."""
+        """The job of a snapshot entry."""
         place = Place((entry - 1) // 1000, entry)
         return Job(QUEUE, self.sheet, place, {"log_id": self.sheet, **place._asdict()})
 
     @property
     def jobs(self) -> list[Job]:
-        """Those of all snapshot entries, in order."""
+        """The jobs of all snapshot entries, in order."""
         return [self.job(entry) for entry in self.model]
 
     def land(self, *objects: Objects) -> None:
-        """Into the tables; the payloads into the stores."""
+        """Write the entries to the tables, and the payloads to the stores."""
         with psycopg.connect(self.dsn) as connection, connection.cursor() as rows:
             rows.executemany(_INSERT, self.rows)
         for store in objects:
@@ -135,7 +135,7 @@ class SheetLog:
 
 
 def finish_in_tables(dsn: str, told: FinishedSnapshot) -> None:
-    """The row that comes of what is told to the log."""
+    """Write the row of a finished snapshot."""
     with psycopg.connect(dsn) as connection:
         connection.execute(
             "INSERT INTO sheets.snapshots (sheet_id, segment, entry, root, cells, size, chunks, shared, topic, partition,"
@@ -146,7 +146,7 @@ def finish_in_tables(dsn: str, told: FinishedSnapshot) -> None:
 
 @contextmanager
 def effect(dsn: str, objects: Objects, bounds: MergeBounds | None = None) -> Iterator[Snapshots]:
-    """One worker's, which writes what it tells straight into the tables."""
+    """One worker's effect, which writes finished snapshots directly to the tables."""
     entries = Entries(lambda: connect(dsn, "test"))
     try:
         yield Snapshots(entries, objects, lambda told: finish_in_tables(dsn, told), bounds)
@@ -155,19 +155,19 @@ def effect(dsn: str, objects: Objects, bounds: MergeBounds | None = None) -> Ite
 
 
 def stored(state: Any) -> Any:
-    """A checkpoint as it comes back from the database."""
+    """A checkpoint as the database returns it."""
     return json.loads(json.dumps(state))
 
 
 def done(made: Snapshots, job: Job, newest: Done | None, state: Any = None) -> Done:
-    """A job, done from a checkpoint on without being cut off."""
+    """Do a job from a checkpoint on, without interruption."""
     for reached in made.steps(job, state, newest):
         state = stored(reached)
     return Done(job.place, stored(made.finish(job, state)))
 
 
 def all_done(made: Snapshots, jobs: Iterable[Job]) -> list[Done]:
-    """The jobs of a log, one after the other."""
+    """Do the jobs of a log in order."""
     finished: list[Done] = []
     for job in jobs:
         newest = finished[-1] if finished else None
@@ -177,14 +177,14 @@ def all_done(made: Snapshots, jobs: Iterable[Job]) -> list[Done]:
 
 
 def reachable(objects: Objects, root: str) -> set[str]:
-    """All objects of a snapshot, found by reading it with other code than the product's."""
+    """All objects of a snapshot, by an independent reader."""
     pages = json.loads(objects.get(root))["pages"]
     chunks = {chunk["id"] for page in pages for chunk in json.loads(objects.get(page))["chunks"]}
     return {root, *pages, *chunks}
 
 
 def read_back(objects: Objects, root: str) -> dict[tuple[int, int], Held]:
-    """The cells of a snapshot; checks on the way what pages and root say of them."""
+    """Read the cells of a snapshot, and check the data in pages and root."""
     top = json.loads(objects.get(root))
     cells: dict[tuple[int, int], Held] = {}
     total = 0

@@ -1,4 +1,4 @@
-"""A sheet for the page to look at: its log and its snapshots land in a real database and a real store."""
+"""A sheet for tests of the page, with log and snapshots in a real database and a real store."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -22,7 +22,7 @@ SET entries = excluded.entries, edits = excluded.edits, asked = excluded.asked, 
 
 
 class ShownSheet:
-    """One sheet, whose cells are set by name and land at once."""
+    """One sheet, whose cells are set by name and written at once."""
 
     def __init__(self, dsn: str, store: Objects, sheet_id: str) -> None:
         self.dsn, self.store, self.sheet_id = dsn, store, sheet_id
@@ -32,22 +32,22 @@ class ShownSheet:
 
     @property
     def entry(self) -> int:
-        """The newest one."""
+        """The newest entry."""
         return self._log.entry
 
     def set(self, cells: Mapping[str, Held | int]) -> None:
-        """Edits; an int is a number, None clears."""
+        """Edit cells; an int is a number, None clears."""
         for name, held in cells.items():
             self._log.edit(parse_cell(name), Decimal(held) if isinstance(held, int) else held)
         self._land()
 
     def take_in(self, cells: Mapping[tuple[int, int], Held]) -> None:
-        """An import."""
+        """Import cells."""
         self._log.take_in(cells)
         self._land()
 
     def snapshot(self) -> str:
-        """Ask for one, and make it; its root."""
+        """Request and make a snapshot; returns the root."""
         job = self._log.ask()
         self._land()
         with effect(self.dsn, self.store) as made:

@@ -1,4 +1,4 @@
-"""A PostgreSQL that lets everybody in, and answers nothing then: as a server process that was stopped."""
+"""A fake PostgreSQL that accepts logins and never answers queries, like a paused server process."""
 
 import contextlib
 import socket
@@ -6,15 +6,15 @@ import struct
 import threading
 from collections.abc import Iterator
 
-_ENCRYPTION = {80877103, 80877104}  # asks for TLS, and for GSSAPI
+_ENCRYPTION = {80877103, 80877104}  # requests for TLS and for GSSAPI
 _SETTINGS = {"server_version": "17.0", "client_encoding": "UTF8", "standard_conforming_strings": "on"}
 
 
 class Silent:
-    """Listens on a port of this machine.
+    """Listener on a local port.
 
     Attributes:
-        asked: what each session that waits for an answer said when it came.
+        asked: startup packet of each session with an unanswered query.
     """
 
     def __init__(self) -> None:

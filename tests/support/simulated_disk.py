@@ -1,4 +1,4 @@
-"""Files of states in memory, with what a kill and a power cut do to them (see `core.abc.Disk`)."""
+"""State files in memory, with the effects of a kill and of a power cut (see `core.abc.Disk`)."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -7,7 +7,7 @@ from onefold.processor.core.errors import Damaged
 
 
 class SimulatedFiles:
-    """What outlives a process: the files of each task, and who has them. `writes` holds what was written, oldest first."""
+    """Files that outlive a process: the content of each task, and the owners. `writes`: all writes, oldest first."""
 
     def __init__(self) -> None:
         self.writes: dict[str, list[list[tuple[bytes, bytes | None]]]] = {}
@@ -15,28 +15,28 @@ class SimulatedFiles:
         self._owners: dict[str, object] = {}
 
     def kill(self) -> None:
-        """Who had files is dead. What they wrote is there."""
+        """Kill the owners. Their writes remain."""
         self._owners.clear()
 
     def cut_power(self, writes: int = 1) -> None:
-        """The same, and of each task the last so many writes never reached the disk."""
+        """Kill the owners, and lose the last writes of each task, as if they had not reached the disk."""
         self.kill()
         for found in self.writes.values():
             del found[max(0, len(found) - writes) :]
 
     def take(self, name: str, owner: object) -> str:
-        """The files of that name, or those of another one when somebody else has them."""
+        """Take the files of a name, or of a different name if another owner has them."""
         while self._owners.setdefault(name, owner) is not owner:
             name += "+"
         return name
 
     def let_go(self, owner: object) -> None:
-        """Others may have what that one had."""
+        """Release the files of an owner."""
         self._owners = {name: other for name, other in self._owners.items() if other is not owner}
 
 
 class SimulatedDisk:
-    """Of one task."""
+    """The disk of one task."""
 
     def __init__(self, files: SimulatedFiles, name: str) -> None:
         self._files = files
@@ -46,11 +46,11 @@ class SimulatedDisk:
         return self._files.take(self._name, self)
 
     def exists(self) -> bool:
-        """Whether there are files of before."""
+        """Whether files exist already."""
         return self._taken() in self._files.writes
 
     def open(self) -> "SimulatedEngine":
-        """The engine, with what was in it."""
+        """Open the engine with its content."""
         name = self._taken()
         if name in self._files.torn:
             raise Damaged(Code.STATES_DAMAGED, "the files are corrupted")
@@ -63,7 +63,7 @@ class SimulatedDisk:
         self._files.torn.discard(name)
 
     def close(self) -> None:
-        """Let others have the files."""
+        """Release the files."""
         self._files.let_go(self)
 
 
@@ -76,20 +76,20 @@ class SimulatedEngine:
         self.get: Callable[[bytes], bytes | None] = self._values.get
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """All of these values or none of them."""
+        """Write all of these values atomically."""
         assert self._writes is not None, "it is closed"
         made = list(changes)
         self._writes.append(made)
         self._values.update(made)
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that begin so, and their values, in order, as of now."""
+        """Keys with a prefix, and their values, in order, as of now."""
         yield from sorted((k, v) for k, v in self._values.items() if v is not None and k.startswith(prefix))
 
     def about(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return sum(value is not None for value in self._values.values())
 
     def close(self) -> None:
-        """Use it no more."""
+        """Close the engine."""
         self._writes = None

@@ -1,6 +1,7 @@
-"""Queue and rows of jobs in memory, that promise what those in Kafka and Postgres do and no more; a test moves their clock.
+"""Job queue and job rows in memory, with the guarantees of those in Kafka and PostgreSQL and no further ones. The test moves
+the clock.
 
-The queue delivers as badly as it may: in any order, several times, and again to somebody else while the first is still at it.
+Deliveries are as bad as allowed: in any order, repeated, and to a second worker while the first still works.
 """
 
 import json
@@ -13,7 +14,7 @@ from onefold.jobs.protocols import Done, Job, Message, PendingRow, Place
 
 
 class Key(NamedTuple):
-    """By which a job is known."""
+    """Identity of a job."""
 
     queue: str
     log_id: str
@@ -32,10 +33,10 @@ class _Row:
 
 
 class SimulatedPending:
-    """Rows in memory. What is written goes through JSON, as in Postgres.
+    """Rows in memory. Values go through JSON, as in PostgreSQL.
 
     Attributes:
-        entered: the jobs that were entered as done, in that order.
+        entered: jobs entered as done, in order.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -45,46 +46,46 @@ class SimulatedPending:
         self.entered: list[Job] = []
 
     def add(self, job: Job) -> None:
-        """Insert its row, if there is none."""
+        """Insert the job's row, if missing."""
         if key_of(job) not in self._rows:
             self._put(PendingRow(job, 0, False, 0, None, "", 0.0))
 
     def find(self, job: Job) -> PendingRow | None:
-        """Its row."""
+        """The job's row."""
         row = self._rows.get(key_of(job))
         return replace(row.shown, quiet_s=self._clock() - row.modified) if row else None
 
     def earlier(self, job: Job) -> PendingRow | None:
-        """The first row of the same log, when its place is an earlier one."""
+        """The first row of the same log, if that row is earlier."""
         before = [key for key in self._of_log(job) if key.place < job.place]
         return self.find(self._rows[min(before)].shown.job) if before else None
 
     def following(self, job: Job) -> Job | None:
-        """The job of the first row of the same log with a later place."""
+        """The job of the next later row of the same log."""
         later = [key for key in self._of_log(job) if key.place > job.place]
         return self._rows[min(later)].shown.job if later else None
 
     def claim(self, row: PendingRow, timeout_s: float) -> int | None:
-        """Its increment, now that it is ours; None: it is active and not timed out, or the row is not as it was seen."""
+        """Claim the row, and return the version. None: active without timeout, or changed since read."""
         now = self._seen(row)
         if now is None or (now.active and now.quiet_s < timeout_s):
             return None
         return self._put(replace(now, active=True, increment=now.increment + 1))
 
     def checkpoint(self, job: Job, increment: int, state: Any) -> int | None:
-        """The next increment; None: it is not ours any more."""
+        """Store a checkpoint, and return the next version. None: another worker has the row."""
         row = self._mine(job, increment)
         return self._put(replace(row, state=_as_json(state), increment=increment + 1)) if row else None
 
     def release(self, job: Job, increment: int, *, reason: str = "") -> bool:
-        """Give it up, so that anybody may claim it; with a reason it is deferred, and counted in `retries`."""
+        """Release the row, so that any worker may claim it. A reason means a deferral, counted in `retries`."""
         row = self._mine(job, increment)
         if row is not None:
             self._put(replace(row, active=False, retries=row.retries + bool(reason), reason=reason))
         return row is not None
 
     def defer(self, row: PendingRow, reason: str) -> bool:
-        """Count a try that was not even begun; only of a row that is as it was seen."""
+        """Count an attempt that did not begin; only for an unchanged row."""
         now = self._seen(row)
         if now is None or now.active:
             return False
@@ -92,17 +93,17 @@ class SimulatedPending:
         return True
 
     def done(self, job: Job) -> Done | None:
-        """What came of it, when it is done."""
+        """Result of a done job."""
         return self._done.get(key_of(job))
 
     def newest_done(self, job: Job) -> Done | None:
-        """The last one of its log that is done and comes before it."""
+        """The last done job of the same log before this one."""
         queue, log_id, place = key_of(job)
         before = [key for key in self._done if key.log_id == log_id and key.queue == queue and key.place < place]
         return self._done[max(before)] if before else None
 
     def finish(self, job: Job, increment: int, result: Any) -> bool:
-        """Write that it is done, while its row is still ours. Again: nothing, and True while that holds."""
+        """Enter the job as done, while the row is still claimed. A repetition changes nothing, and returns True while claimed."""
         if self._mine(job, increment) is None:
             return False
         if key_of(job) not in self._done:
@@ -111,7 +112,7 @@ class SimulatedPending:
         return True
 
     def remove(self, job: Job, increment: int | None = None) -> bool:
-        """Delete its row: with an increment only while it is ours, without one only when the job is done."""
+        """Delete the row: with a version only while claimed, without one only if the job is done."""
         allowed = self._mine(job, increment) is not None if increment is not None else key_of(job) in self._done
         return allowed and self._rows.pop(key_of(job), None) is not None
 
@@ -140,11 +141,11 @@ class _Delivery:
 
 
 class SimulatedQueue:
-    """A queue of which several workers take. What is taken is taken from its worker again after `lease_s`.
+    """A queue for several workers. A message not acknowledged within `lease_s` is delivered again.
 
     Args:
-        random: decides which of the visible messages comes next.
-        wait: called when nothing is visible, with the seconds that may be waited.
+        random: picks the next visible message.
+        wait: called with the allowed seconds when no message is visible.
     """
 
     def __init__(
@@ -159,15 +160,15 @@ class SimulatedQueue:
 
     @property
     def left(self) -> int:
-        """How many messages are not acknowledged."""
+        """Number of messages not acknowledged."""
         return len(self._deliveries)
 
     def put(self, job: Job) -> None:
-        """Add a job (again)."""
+        """Add a job, perhaps again."""
         self._deliveries.append(_Delivery(job, self._clock()))
 
     def receive(self, timeout_s: float) -> Message | None:
-        """One of those that are visible; else None, after the whole time."""
+        """Receive a visible message; None after the whole timeout."""
         now = self._clock()
         visible = [one for one in self._deliveries if one.visible_at <= now]
         if not visible:
@@ -179,17 +180,17 @@ class SimulatedQueue:
         return Message(chosen.job, self._receipts)
 
     def hide(self, message: Message, seconds: float) -> None:
-        """Deliver it again after so many seconds; nothing when it was delivered to somebody else meanwhile."""
+        """Deliver the message again after some seconds, unless another worker has received the message."""
         for one in self._of(message):
             one.visible_at = self._clock() + seconds
 
     def acknowledge(self, message: Message) -> None:
-        """Do not deliver it again; nothing when it was delivered to somebody else meanwhile."""
+        """Remove the message, unless another worker has received the message."""
         for one in self._of(message):
             self._deliveries.remove(one)
 
     def keep_alive(self) -> None:
-        """Nobody is taken for dead here but by the lease."""
+        """Not needed: only the lease decides whether a worker is alive."""
 
     def _of(self, message: Message) -> list[_Delivery]:
         return [one for one in self._deliveries if one.receipt == message.receipt]

@@ -1,7 +1,7 @@
-"""Processors on the simulated log, driven by a scheduler: what they commit is what simulated sinks land.
+"""Processors on the simulated log under a scheduler, whose committed records the simulated sinks write.
 
-Each process tries the tasks of all partitions, as two do that both believe to be alone. A killed one does nothing more: not
-even what a `finally` of its own code would do.
+Each process runs the tasks of all partitions, like two processes that both assume to be alone. A killed process does
+nothing more, not even its own `finally` code.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,20 +17,20 @@ from tests.support.scheduler import Scheduler
 from tests.support.tasks import elastic_task
 
 KILL_CHANCE = 0.02
-# Who was fenced tries again after that, as the pool has it; else two would fence each other for ever.
+# Pause of a fenced process, as in the product, because otherwise two processes would fence each other endlessly.
 FENCED_PAUSE_S = 2.0
 
 
-# The made-up table is keyed by the offset alone: each partition's are shown from another one on.
+# The invented table's key is the offset alone, so each partition is shown with different offsets.
 FROM = 10_000
 
 
 class Killed(BaseException):
-    """What a process meets that is killed."""
+    """Raised in a killed process."""
 
 
 class _Session(SimulatedSession):
-    """Of a process that may be dead: then nothing of what it still does reaches the log."""
+    """A session of a process that may be dead; writes of a dead process do not reach the log."""
 
     dead = False
 
@@ -52,7 +52,7 @@ class _Session(SimulatedSession):
 
 
 class Processors:
-    """Some processes of one pipeline. `output` is what a sink reads of it, under the name that the sink has for it."""
+    """Processes of one pipeline. `output`: the topic for the sink; `landed_as`: the sink's name of that topic."""
 
     def __init__(self, driver: TopologyDriver, scheduler: Scheduler, output: str, landed_as: str) -> None:
         self._driver = driver
@@ -64,19 +64,19 @@ class Processors:
         self.fenced = 0
 
     def start(self, names: Iterable[str]) -> None:
-        """An actor for each process and partition."""
+        """Start an actor for each process and partition."""
         for name in names:
             for partition in range(self._driver.partitions):
                 self._scheduler.start(f"{name}/{partition}", self._life_of(partition))
 
     @property
     def finished(self) -> bool:
-        """All inputs are folded."""
+        """Whether all inputs are processed."""
         return len(self._folded) == self._driver.partitions
 
     @property
     def reach(self) -> dict[Partition, Reach]:
-        """What a reader of committed records may read."""
+        """Range readable as committed."""
         log = self._driver.log
         return {
             (self._landed_as, partition): Reach(
@@ -86,7 +86,7 @@ class Processors:
         }
 
     def offsets(self, key: Partition) -> list[int]:
-        """Those of committed records."""
+        """Offsets of committed records."""
         return [FROM * key[1] + offset for offset, _ in self._driver.log.read(self._output, key[1], 0)[0]]
 
     def _life_of(self, partition: int) -> Callable[[], None]:
@@ -97,7 +97,7 @@ class Processors:
         return live
 
     def _run(self, partition: int) -> None:
-        """One life of the task in one process: until it is folded, fenced or killed."""
+        """Run one life of the task in one process, until completed, fenced or killed."""
         driver, scheduler = self._driver, self._scheduler
         session = _Session(driver.log, driver.topology, partition)
 

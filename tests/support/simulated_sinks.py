@@ -1,15 +1,15 @@
-"""Sinks without Spark and Kafka on a real Postgres, driven by a scheduler: their records come from memory.
+"""Sinks on a real PostgreSQL without Spark and Kafka, under a scheduler, with records in memory.
 
-A sink is what it is in production, but for its ends: the real supervisor with the scheduler's clock, the real batches, lander,
-ledger and landing transaction. In the place of Spark's query is `SimulatedQuery`, in the place of Spark's rows `MemoryRows`.
+A sink is the product's except at the ends: the real supervisor with the scheduler's clock, the real batches, writer, ledger
+and transaction. `SimulatedQuery` replaces Spark's query, `MemoryRows` Spark's rows.
 
-The switch points are the steps of `land`, and those of the reading. At each of them the process may also be killed: Postgres
-ends its sessions, as it does for a process that is gone, and another process starts from what Postgres holds.
+Switch points are the steps of `land` and of the reading. At each, the process may be killed: PostgreSQL ends the sessions,
+as for a dead process, and another process starts from PostgreSQL's content.
 
-Two sinks that want one row of the ledger: the second one is stopped inside of Postgres, with the baton in its hand. So every
-actor tells the scheduler by `pg_blocking_pids` whether its session waits for another one, and loses the baton when it does
-(`Scheduler`). The answer is exact: Postgres hands a lock on before it answers the COMMIT or the ROLLBACK that frees it, and
-frees the locks of a session that it ends before the session leaves `pg_stat_activity`, which a kill waits for.
+If two sinks need the same row of the ledger, the second blocks inside PostgreSQL while having the baton. So every actor
+reports by `pg_blocking_pids` whether its session is blocked, and then loses the baton (`Scheduler`). The report is exact.
+PostgreSQL passes a lock on before the answer to the COMMIT or ROLLBACK. For a terminated session, PostgreSQL frees the
+locks before the session leaves `pg_stat_activity`, and a kill waits for that.
 """
 
 import time
@@ -39,12 +39,12 @@ from tests.support.scheduler import Scheduler
 from tests.support.simulated_topics import NAME, SUMS, TOPIC, MemoryTopic, Topic
 
 BATCH_OFFSETS_MAX = 9
-#: A batch with more lines, of one byte each, lands in parts.
+#: A batch with more lines, of one byte each, is written in parts.
 LINES_MAX = 6
 TICK_S = 0.2
 KILL_CHANCE = 0.04
 ANSWER_S = 20.0
-# What ends a query by mistake, and by no fault that is simulated.
+# Errors of the test itself, not of a simulated fault.
 BUGS = (ArithmeticError, AttributeError, LookupError, TypeError)
 
 _SUMS_TABLE = (
@@ -58,11 +58,11 @@ _SUMS_MERGE = (
 
 
 class Killed(BaseException):
-    """What a process meets that is killed: nobody may catch it on the way."""
+    """Raised in a killed process; do not catch on the way."""
 
 
 class MemoryKafka:
-    """The topic's identity and reach, and its records."""
+    """Identity, range and records of the topic."""
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
@@ -86,7 +86,7 @@ class MemoryKafka:
 
 @dataclass
 class World:
-    """What all sinks of a run share. `counts`: what has happened to them."""
+    """State shared by all sinks of a run. `counts`: numbers of events."""
 
     plan: QueryConfig
     scheduler: Scheduler
@@ -107,7 +107,7 @@ class World:
         return {SUMS: Target(SUMS, columns, _SUMS_MERGE, reduced=True)}
 
     def is_landed(self) -> bool:
-        """The ledger is at the end."""
+        """Whether the ledger is at the end."""
         if not self.topic.finished:
             return False
         rows = self.observer.execute("SELECT topic, partition, next_offset FROM onefold.ledger").fetchall()
@@ -116,7 +116,7 @@ class World:
         }
 
     def check(self) -> None:
-        """Every record was added once, and the ledger is at the end."""
+        """Check that every record was added once, and that the ledger is at the end."""
         assert self.is_landed()
         ordered = {key: self.topic.offsets(key) for key in self.topic.reach}
         if self.reduced:
@@ -128,7 +128,7 @@ class World:
         self._check_batches()
 
     def _check_batches(self) -> None:
-        """Of what was noted each record is in one batch, and each batch has as many as it says."""
+        """Check the history of batches: each record is in one batch, and each count is right."""
         noted = "SELECT partition, first_offset, next_offset, records FROM onefold.batch ORDER BY 1, 2"
         found = self.observer.execute(noted).fetchall()
         assert all(one[0] != after[0] or one[2] <= after[1] for one, after in pairwise(found))
@@ -140,7 +140,7 @@ class World:
 
 
 class MemoryRows:
-    """The records of a batch, as rows that Spark would have made of them."""
+    """Records of a batch as rows like Spark's."""
 
     def __init__(self, process: "Process", offsets: dict[Partition, list[int]]) -> None:
         self._process = process
@@ -182,7 +182,7 @@ class MemoryRows:
 
 
 class Process:
-    """One process of a sink: its query, and what ends with it when it is killed. It is a scheduler to its batches."""
+    """One process of a sink: the query, and all that a kill ends. Its batches use the process as scheduler."""
 
     def __init__(self, world: World, writer: str) -> None:
         self.world = world
@@ -191,7 +191,7 @@ class Process:
         self.pids: list[int] = []
 
     def start(self, name: str, run: Callable[[], None]) -> None:
-        """An actor of this process. Who lands has the first session for itself, who reads the other one."""
+        """Start an actor of this process. The writer uses the first session, the reader the second."""
         pids = self.pids[:1] if name.startswith("landing") else self.pids[1:]
         self.world.scheduler.start(f"{self.writer}: {name}", run, partial(self.is_blocked, pids))
 
@@ -202,7 +202,7 @@ class Process:
         self.world.scheduler.changed()
 
     def step(self, name: str) -> None:
-        """A switch point, at which the process may be killed."""
+        """Switch point, at which the process may be killed."""
         self.world.scheduler.switch(name)
         if not self.dead and self.world.scheduler.dice.random() < KILL_CHANCE:
             self.kill()
@@ -210,7 +210,7 @@ class Process:
             raise Killed(name)
 
     def kill(self) -> None:
-        """What Postgres does when the process is gone."""
+        """End the sessions as PostgreSQL does after the end of a process."""
         self.world.counts["kills"] += 1
         self.dead = True
         observer, deadline = self.world.observer, time.monotonic() + ANSWER_S
@@ -220,14 +220,14 @@ class Process:
             assert time.monotonic() < deadline, "Postgres does not end a session"
 
     def is_blocked(self, pids: Sequence[int]) -> bool:
-        """Does one of these sessions wait for another one?"""
+        """Whether a session of these waits for another session."""
         asked = "SELECT bool_or(cardinality(pg_blocking_pids(pid)) > 0) FROM unnest(%s::int[]) AS pid"
         found = self.world.observer.execute(asked, (list(pids),))
         return found.fetchone() == (True,)
 
 
 class SimulatedQuery:
-    """In the place of Spark's query: an actor that hands one batch after the other to the real `Batches`."""
+    """Replacement of Spark's query: an actor that passes batches to the real `Batches`."""
 
     name = NAME
 
@@ -283,7 +283,7 @@ class SimulatedQuery:
                 batches.on_batch(MemoryRows(self._process, offsets), len(ends) - 1)
                 at = end
                 self._process.step("between batches")
-        except (RuntimeError, Killed):  # as Spark ends a query whose batch was not landed
+        except (RuntimeError, Killed):  # as Spark ends a query after a failed batch
             if isinstance(batches.failure, BUGS):
                 raise
             self._world.counts["failures"] += 1
@@ -295,7 +295,7 @@ class SimulatedQuery:
 
 
 def live(world: World, writer: str) -> None:
-    """A sink, process after process, until everything has landed."""
+    """Run a sink, process after process, until everything is written."""
     while not world.is_landed():
         process = Process(world, writer)
         query = SimulatedQuery(process)
@@ -309,7 +309,7 @@ def live(world: World, writer: str) -> None:
 
 
 def plan_of(root: Path, dsn: str) -> QueryConfig:
-    """How the made-up domain is landed. Its tables are not made yet; that of the sums comes with them."""
+    """Plan for the invented pipeline. Adds the table of sums to the schema; the tables do not exist yet."""
     with (root / f"sql/schema/{NAME}.01.sql").open("a", encoding="utf-8") as schema:
         schema.write(f"{_SUMS_TABLE};\n")
     return QueryConfig(

@@ -1,4 +1,4 @@
-"""A stage whose topics are in memory, and the judge's log of them. The tables are real."""
+"""A stage with topics in memory and real tables, and the verifier's log of these topics."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,12 +14,12 @@ from onefold.verify.state import begin, read_evenly, topics_of
 from onefold.verify.verdict import CannotTell, Finding, Verdict
 from tests.support.stage import PARTITIONS, Header, Stage
 
-#: When the first record was sent.
+#: Timestamp of the first record.
 SENT_MS = 1_700_000_000_000
 
 
 class JudgesLog(Log):
-    """Some topics of a simulated log, read as the judge reads those of a broker."""
+    """Topics of a simulated log, read as the verifier reads a broker's."""
 
     def __init__(self, log: SimulatedLog, topics: Iterable[str]) -> None:
         self._simulated = log
@@ -44,7 +44,7 @@ class JudgesLog(Log):
         return next((name for name, topic_id in now if topic_id != self.topics[name].topic_id), "")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     def starts(self) -> dict[Place, int]:
         return {place: self._simulated.identity(*place).start for place in self.places}
@@ -65,7 +65,7 @@ class JudgesLog(Log):
                 continue
             position = self.positions[place] or self._simulated.identity(*place).start
             end = max(ends.get(place, 0), position)
-            # One more than was asked for, where there is one, also where nothing was: a client hands over whole batches.
+            # Read one record more than requested, if there is one, also for an empty request: a client returns whole batches.
             found, at = self._simulated.read(*place, position, end - position + 1)
             if at < end:
                 raise CannotTell(
@@ -79,7 +79,7 @@ class JudgesLog(Log):
 
 
 def kafka_of(log: SimulatedLog, opened: type[JudgesLog] = JudgesLog) -> Kafka:
-    """A simulated log, for a verifier. No dead letters were replayed or dropped."""
+    """A simulated log for a verifier, without replayed or dropped dead letters."""
     return Kafka(
         log=lambda client, topics: opened(log, topics),
         receipts=lambda client, owner, topic_ids: {},
@@ -94,7 +94,7 @@ class SimulatedStage(Stage):
         super().__init__("", dsn, workload)
 
     def judge(self, during: Callable[[str], None] = lambda what: None, timeout_s: float = 0.0) -> Verdict:
-        """What the judge says. `during` is told what it is doing, and may do something meanwhile. Raises `CannotTell`."""
+        """Run the verifier. `during` is called with the present step, and may act meanwhile. Raises `CannotTell`."""
         judge = Verifier(self.workload.name, {}, self.dsn, lambda what, records: during(what), kafka=self.kafka)
         verdict = Verdict(self.workload.name, "", "")
         judge.run(verdict, timeout_s)
@@ -102,11 +102,11 @@ class SimulatedStage(Stage):
 
     @property
     def kafka(self) -> Kafka:
-        """Its log, for a verifier."""
+        """The stage's log for a verifier."""
         return kafka_of(self.log)
 
     def flush(self) -> None:
-        """All of it is there."""
+        """Nothing to wait for."""
 
     def _open(self) -> tuple[str, dict[str, str]]:
         for topic in self.topics:
@@ -123,13 +123,13 @@ class SimulatedStage(Stage):
 
 
 class InMemoryStage(SimulatedStage):
-    """Topics in memory, and no tables: for what topics alone show."""
+    """Topics in memory without tables, for checks of topics alone."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__("", workload)
 
     def verified(self, opened: type[JudgesLog] = JudgesLog) -> tuple[list[Finding], Matching]:
-        """What `verify` finds in the topics, and what compared their output records."""
+        """Mismatches that `verify` finds in the topics, and the comparison of output records."""
         work, topics = self.workload, topics_of(self.workload)
         log = opened(self.log, topics.all)
         state = begin(work, log, None, {})
@@ -149,18 +149,18 @@ class InMemoryStage(SimulatedStage):
         for table in work.outputs.values():
             for key, (_, source) in expected.model.rows[table.name].items():
                 last = state.outputs.last[table.name].get(key)
-                if last is not None and last.source != source:  # as the comparison with tables says
+                if last is not None and last.source != source:  # as the comparison with tables reports
                     found.append(Finding("wrong origin", table.name, {}, {"source": (source, last.source)}))
         return found, matching
 
     def _migrate(self) -> None:
-        """There is no database."""
+        """No database to migrate."""
 
     def _fill_ledger(self) -> None:
-        """There is no database."""
+        """No database to fill."""
 
     def _fill_tables(self) -> None:
-        """There are none."""
+        """No tables to fill."""
 
 
 class OutputsFirst(JudgesLog):

@@ -1,4 +1,4 @@
-"""What simulated sinks land: a topic whose records are all there, in memory."""
+"""Topic in memory, as input of simulated sinks."""
 
 from typing import Protocol
 
@@ -8,31 +8,31 @@ from onefold.spark_sink.landing.protocols import Reach
 NAME = "made_up"
 TOPIC = f"{NAME}.notes"
 SUMS = f"{TOPIC}.sums"
-#: What the topic holds: some offsets are markers, and the log of a partition does not begin at zero.
+#: Range of the topic: some offsets are markers, and a partition does not begin at zero.
 REACH = {(TOPIC, 0): Reach(100, 131), (TOPIC, 1): Reach(7, 29)}
 
 
 class Topic(Protocol):
-    """What is landed record by record: partitions of a topic."""
+    """Partitions of a topic for the sinks."""
 
     @property
     def reach(self) -> dict[Partition, Reach]:
-        """What it holds now, markers included."""
+        """Present range, with markers."""
 
     @property
     def finished(self) -> bool:
-        """Nothing more will come."""
+        """Whether no further records will come."""
 
     def offsets(self, key: Partition) -> list[int]:
-        """Those that have a record."""
+        """Offsets with a record."""
 
 
 class MemoryTopic:
-    """Holds all of it from the beginning."""
+    """A complete topic from the beginning."""
 
     reach = REACH
     finished = True
 
     def offsets(self, key: Partition) -> list[int]:
-        """All others are markers."""
+        """Offsets with a record; all others are markers."""
         return [offset for offset in range(REACH[key].start, REACH[key].end) if offset % 5]

@@ -1,4 +1,4 @@
-"""Single-object encoding as any writer of Avro makes it: with fastavro alone, and nothing of ours."""
+"""Single-object encoding with fastavro alone, independent of the product."""
 
 import io
 from typing import Any
@@ -8,7 +8,7 @@ import fastavro.schema
 
 
 def single_object(raw: dict[str, Any], value: dict[str, Any]) -> bytes:
-    """Marker, fingerprint and body of a value written with a schema as JSON has it."""
+    """Marker, fingerprint and body of a value, for a schema in JSON form."""
     schema = fastavro.parse_schema(raw)
     out = io.BytesIO()
     fastavro.schemaless_writer(out, schema, value)

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and for each test a domain that nobody has ever heard of, with its own database."""
+"""One Spark session for all tests, and for each test an invented pipeline in a separate database."""
 
 import logging
 import time
@@ -28,17 +28,17 @@ from tests.support.waiting import eventually
 
 T = TypeVar("T")
 
-# A cold JVM of Spark, on two cores that something else has as well: by far the slowest that was seen.
+# Long enough for a cold JVM with Spark on two shared cores.
 LANDED_IN_S = 150
-# Nobody listens there.
+# An address without listener.
 NOWHERE = "127.0.0.1:9"
-# The factor of a supervisor's clock in tests: its pauses and audits then take milliseconds.
+# Factor of a supervisor's clock in tests, so that pauses and checks take milliseconds.
 _FASTER = 25
 
 
 @pytest.fixture(scope="session")
 def spark(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The sink's own session, as the service starts it."""
+    """The sink's own session, started as the service does."""
     java_home = str(infrastructure.java.spark_home)
     session = Driver(infrastructure.spark_jars, java_home, tmp_path_factory.mktemp("spark")).start()
     yield session
@@ -47,14 +47,14 @@ def spark(infrastructure: Infrastructure, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def domain_servers(request: pytest.FixtureRequest) -> str:
-    """Where the topics of a test are; nowhere for one that has none, for which no broker is started."""
+    """Address of the test's topics; without topics an unused address, so that no broker starts."""
     has_broker = "infrastructure" in request.fixturenames
     return request.getfixturevalue("bootstrap_servers") if has_broker else NOWHERE
 
 
 @pytest.fixture
 def made_up(tmp_path: Path, checkout: Path, domain_servers: str) -> Iterator[MadeUp]:
-    """A domain of this test alone: contracts, tables and merges in `tmp_path`. Its topics are not made yet."""
+    """A pipeline for this test alone, with schemas, tables and merges in `tmp_path`. The topics do not exist yet."""
     name = f"t{uuid.uuid4().hex[:10]}"
     write_domain(tmp_path, checkout, name)
     with closing(MadeUp(name, tmp_path, domain_servers)) as made:
@@ -63,20 +63,20 @@ def made_up(tmp_path: Path, checkout: Path, domain_servers: str) -> Iterator[Mad
 
 @pytest.fixture
 def made_up_topics(bootstrap_servers: str, made_up: MadeUp) -> None:
-    """Two topics of two partitions each."""
+    """Create two topics of two partitions each."""
     made_up.create_topics(partitions=2)
 
 
 @pytest.fixture
 def sink_topics(domain_servers: str) -> Iterator[KafkaTopics]:
-    """The sink's clients of Kafka."""
+    """The sink's Kafka clients."""
     with closing(KafkaTopics(domain_servers, {})) as topics:
         yield topics
 
 
 @pytest.fixture
 def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) -> QueryConfig:
-    """How to land the made-up domain."""
+    """Plan of a sink for the invented pipeline."""
     return QueryConfig(
         domain=load_domain(made_up.name, tmp_path / "avro", tmp_path / "sql"),
         java_options=java_client_options(domain_servers, {}, {}),
@@ -90,7 +90,7 @@ def plan(made_up: MadeUp, database: str, domain_servers: str, tmp_path: Path) ->
 
 @pytest.fixture
 def brief_logs() -> Iterator[None]:
-    """Without the stories of failures, as a service's log: to render one takes longer than to start again."""
+    """Shorten logs as a service does, without tracebacks, whose rendering takes longer than a restart."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     yield
@@ -101,7 +101,7 @@ def brief_logs() -> Iterator[None]:
 def query(
     spark: SparkSession, plan: QueryConfig, sink_topics: KafkaTopics, brief_logs: None
 ) -> Iterator[Callable[..., SinkQuery]]:
-    """Makes queries over `plan`, with changes; stops them at the end."""
+    """Factory of queries over `plan`, with changes; stops the queries at the end."""
     made: list[SinkQuery] = []
 
     def make(**changes: Any) -> SinkQuery:
@@ -113,13 +113,13 @@ def query(
         one.stop()
 
 
-#: Starts the sink of a pipeline of the checkout as a query of the session's Spark, with changes of its plan.
+#: Starts the sink of a built-in pipeline as a query of the session's Spark, with changes of its plan.
 SinkHere = Callable[..., QuerySupervisor]
 
 
 @pytest.fixture
 def sink_here(query: Callable[..., SinkQuery], checkout: Path) -> SinkHere:
-    """Starts sinks without a JVM of their own; stops them at the end."""
+    """Start sinks without separate JVMs; stops them at the end."""
 
     def start(name: str, **changes: Any) -> QuerySupervisor:
         root = checkout / "sql"
@@ -132,10 +132,10 @@ def sink_here(query: Callable[..., SinkQuery], checkout: Path) -> SinkHere:
 
 
 class CrashOnce:
-    """A step of a sink that fails at one hit of one name, as if the sink were killed there.
+    """A sink's step that fails at one hit of one name, as if the sink were killed there.
 
     Attributes:
-        crashed: whether that has happened.
+        crashed: whether the failure has happened.
     """
 
     def __init__(self, name: str, hit: int) -> None:
@@ -152,7 +152,7 @@ class CrashOnce:
 
 
 def supervised(sink: QuerySupervisor, condition: Callable[[], T]) -> Callable[[], T]:
-    """The condition, for `eventually`; before each look the supervisor starts a query that has ended."""
+    """Wrap a condition for `eventually`, so that the supervisor restarts ended queries before each look."""
 
     def look() -> T:
         sink.tick()
@@ -184,12 +184,12 @@ def _supervisor(query: SinkQuery) -> QuerySupervisor:
 
 @pytest.fixture
 def until_landed(made_up: MadeUp, database: str) -> Callable[..., None]:
-    """See `supervising`; everything is what the made-up topics hold."""
+    """Wait for all records of the invented topics; see `supervising`."""
     return supervising(lambda: made_up.is_landed(database))
 
 
 @pytest.fixture
 def reader(database: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that looks at the test's database."""
+    """A connection to read the test's database."""
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection

@@ -1,4 +1,4 @@
-"""Sinks in processes of their own."""
+"""Sinks in separate processes."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ sys.exit(service.run(pipelines, **options, **paths, **kafka, jars=jars, step=fai
 
 
 class Child:
-    """A sink in a process of its own."""
+    """A sink in a separate process."""
 
     def __init__(self, options: dict[str, Any], environment: dict[str, str], folder: Path) -> None:
         self.status_file = folder / "status.json"
@@ -54,7 +54,7 @@ class Child:
             self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself; {} before it has said anything."""
+        """Content of the status file; {} before the first write."""
         return json.loads(self.status_file.read_text(encoding="utf-8")) if self.status_file.exists() else {}
 
     def is_in(self, state: str) -> bool:
@@ -62,12 +62,12 @@ class Child:
 
 
 Start = Callable[..., Child]
-#: Of the sinks of a domain, whose contracts and SQL are in the checkout, or in the folder that is named.
+#: Starts the sinks of a pipeline, with schemas and SQL in the checkout or in the given folder.
 SinkOf = Callable[..., Start]
 
 
 def of_a_sink(infrastructure: Infrastructure, database: str, folder: Path) -> dict[str, Any]:
-    """What every sink is told, but for its domains and where they are."""
+    """Common options of every sink, without pipelines and their folders."""
     return {
         "bootstrap_servers": infrastructure.bootstrap_servers,
         "postgres_dsn": database,
@@ -78,13 +78,13 @@ def of_a_sink(infrastructure: Infrastructure, database: str, folder: Path) -> di
     }
 
 
-# Lines of a sink's log that a failed test shows.
+# Lines of a sink's log shown for a failed test.
 _SAID_LAST = 30
 
 
 @contextmanager
 def children(options: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> Iterator[Start]:
-    """Starts sinks with these options, and others that are named; kills what is left of them at the end."""
+    """Yield a function that starts sinks with these options and changes, and kill remaining sinks at the end."""
     started: list[Child] = []
 
     def start(failpoint: str = "", **changes: Any) -> Child:
@@ -113,7 +113,7 @@ def children(options: Mapping[str, Any], environment: Mapping[str, str], folder:
 def sink_of(
     infrastructure: Infrastructure, database: str, environment: dict[str, str], checkout: Path, tmp_path: Path
 ) -> Iterator[SinkOf]:
-    """Starts sinks of a domain; kills what is left of them at the end."""
+    """Start sinks of a pipeline, and kill remaining sinks at the end."""
     with ExitStack() as stack:
 
         def of(domain: str, root: Path = checkout) -> Start:

@@ -1,4 +1,4 @@
-"""The dashboard as a process, asked over HTTP as a browser does, and the live page as somebody sees it."""
+"""The dashboard as a process, used over HTTP like a browser, and the live page in a browser."""
 
 import os
 import re
@@ -16,17 +16,17 @@ from tests.support.forks import Process
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What readers have: a window and what they prefer, light and wide or dark and narrow.
+#: Windows and preferences of readers: light and wide, or dark and narrow.
 READERS = (("light", 1280), ("dark", 320))
 _AXE = ROOT / "tests" / "vendor" / "axe.min.js"
-# A frame comes every second; on a busy machine it may take a few.
+# Updates come every second; a busy machine may need some seconds.
 SOON_S = 20
-# Pages without a stream have no state to wait for.
+# Pages without a stream have no state element.
 _ALIVE = "(document.getElementById('state')?.dataset.state ?? 'live') !== 'waiting'"
 
 
 class Site:
-    """`onefold dashboard` on a port that it picks."""
+    """`onefold dashboard` on a free port."""
 
     def __init__(
         self, home: Path, environment: dict[str, str], *arguments: str, snapshot_s: float = SNAPSHOT_S
@@ -48,11 +48,11 @@ class Site:
             return error.code, error.read().decode()
 
     def said(self) -> str:
-        """What it has written so far."""
+        """Output so far."""
         return self._log.read_text(encoding="utf-8")
 
     def stop(self) -> int:
-        """SIGTERM; its exit code."""
+        """Stop with SIGTERM; returns the exit code."""
         self.process.terminate()
         return self.process.wait(20)
 
@@ -69,9 +69,9 @@ class Site:
 
 
 class LivePage:
-    """The page in a browser. It is asked with scripts, for its elements are exchanged while one looks.
+    """The page in a browser. Tests use scripts, because updates replace elements during a look.
 
-    expected: words of errors in its console that a test brings about.
+    expected: words of console errors that a test causes.
     """
 
     def __init__(self, driver: webdriver.Chrome, site: Site) -> None:
@@ -80,16 +80,16 @@ class LivePage:
         self.expected: list[str] = []
 
     def open(self, path: str = "/") -> None:
-        """Go there, and wait for the first frame of the stream (or the sentence that there is none)."""
+        """Open a page, and wait for the first update, or the message that there is none."""
         self.driver.get(self.site.url + path)
         eventually(lambda: self.ask(_ALIVE), SOON_S, "the page is alive")
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression of JavaScript."""
+        """Value of a JavaScript expression."""
         return self.driver.execute_script(f"return {expression}")
 
     def text(self, selector: str) -> str:
-        """What is to be read in the first element, "" when there is none."""
+        """Visible text of the first matching element, "" without one."""
         return str(self.ask(f"document.querySelector({selector!r})?.innerText ?? ''"))
 
     def rows(self) -> list[str]:
@@ -98,14 +98,14 @@ class LivePage:
         return found
 
     def soon(self, selector: str, wanted: str) -> None:
-        """Wait until that is to be read there."""
+        """Wait until the element shows the text."""
         try:
             eventually(lambda: wanted in self.text(selector), SOON_S, f"{wanted!r} in {selector}")
         except AssertionError as error:
             raise AssertionError(f"{error}; the page says: {self.text('body')}") from None
 
     def barriers(self) -> list[str]:
-        """What axe-core finds on the page with all its rules: what keeps somebody from reading it, and where."""
+        """Violations found by axe-core with all rules: the rule, and the element."""
         self.driver.execute_script(_AXE.read_text(encoding="utf-8"))
         found = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
         assert found["passes"], "it has looked"
@@ -116,11 +116,11 @@ class LivePage:
         return str(self.ask(f"getComputedStyle(document.querySelector({selector!r})).getPropertyValue({kind!r})"))
 
     def press(self, *keys: str) -> None:
-        """Press keys, one after the other, wherever the focus is."""
+        """Press keys in turn, in the focused element."""
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def emulate(self, width: int = 1280, height: int = 900, **media: str) -> None:
-        """A window of that size, and a reader's settings such as prefers_color_scheme="dark"."""
+        """Set the window size, and preferences such as prefers_color_scheme="dark"."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -1,4 +1,4 @@
-"""A mail server of the smallest kind, which keeps what it is given: as much of RFC 5321 as a client needs to send a mail."""
+"""A minimal mail server that keeps mails: as much of RFC 5321 as a client needs to send a mail."""
 
 import socketserver
 import threading
@@ -28,7 +28,7 @@ class _Session(socketserver.StreamRequestHandler):
         lines = []
         while (line := self.rfile.readline()).rstrip(b"\r\n") != b".":
             if not line:
-                return  # it broke off: there is no mail
+                return  # the connection broke off, so there is no mail
             lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
         with self.server.lock:
             self.server.mails.append(message_from_bytes(b"".join(lines)))
@@ -40,9 +40,11 @@ class _Session(socketserver.StreamRequestHandler):
 
 
 class MailServer(socketserver.ThreadingTCPServer):
-    """Attributes:
-    mails: all that it has taken, in that order.
-    taken: called when a mail is taken, and before its sender is told.
+    """Mail server.
+
+    Attributes:
+        mails: accepted mails in order.
+        taken: called after a mail is accepted, and before the sender gets the answer.
     """
 
     daemon_threads = True
@@ -54,7 +56,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         self.lock = threading.Lock()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed is no error of the server's."""
+        """Ignore errors of killed clients."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine: a master and two workers, whose executors have nothing of the sink's."""
+"""A standalone Spark cluster on this machine: a master and two workers, whose executors have no files of the sink."""
 
 import os
 import shutil
@@ -18,19 +18,19 @@ from tests.support.waiting import eventually
 
 WORKERS = 2
 READY_S = 60.0
-#: Where there is nothing: executors need no Python.
+#: An invalid path, because executors need no Python.
 NO_PYTHON = "/nonexistent/python3"
-# Of all processes of the cluster. Then it may be on other hosts.
+# Settings of all processes of the cluster, which could also run on several hosts.
 PROTECTED = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": "of-the-cluster",
     "spark.network.crypto.enabled": "true",
 }
-# The driver finds the address of another network by itself. The tests are on one machine.
+# On several hosts the driver finds its address itself. The tests run on one machine.
 _ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-#: Of a sink on the cluster.
+#: Options of a sink on the cluster.
 OPTIONS = {**PROTECTED, **_ON_LOOPBACK, "spark.executor.memory": "512m"}
-# Root's tests have them as an account that owns none of root's files.
+# Account for the executors if root runs the tests; the account owns none of root's files.
 _NOBODY = 65534
 SPARK_HOME = Path(pyspark.__file__).parent
 _CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
@@ -38,11 +38,11 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """The processes of the cluster, each of which may be killed.
+    """Processes of the cluster, each of which a test may kill.
 
     Attributes:
-        folder: the executors', with their logs.
-        port: the master's.
+        folder: of the executors, with their logs.
+        port: of the master.
     """
 
     def __init__(self, java_home: str, folder: Path, settings: Mapping[str, str]) -> None:
@@ -58,17 +58,17 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def start_master(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start the master, and wait until connections are accepted."""
         self._start("master", "--port", str(self.port))
         eventually(self._answers, READY_S, "the master answers")
 
     def start_worker(self, number: int) -> None:
-        """Start it, with one core."""
+        """Start a worker with one core."""
         name = f"worker-{number}"
         self._start(name, "--cores", "1", "--memory", "1g", "--work-dir", f"{self.folder}/{name}", self.master)
 
     def executors(self) -> list[psutil.Process]:
-        """The executors that run."""
+        """Running executors."""
         found = []
         for name, process in self.processes.items():
             if name != "master" and process.poll() is None:
@@ -77,16 +77,16 @@ class SparkCluster:
         return found
 
     def kill(self, name: str) -> None:
-        """kill -9 of the master or a worker."""
+        """Kill the master or a worker with SIGKILL."""
         self.processes[name].kill()
         self.processes[name].wait(10)
 
     def log(self, name: str) -> str:
-        """What the master or a worker has logged, since its first start."""
+        """Log of the master or a worker, since the first start."""
         return (self.folder / f"{name}.log").read_text(encoding="utf-8")
 
     def end(self) -> None:
-        """End all; executors end with their workers."""
+        """Kill all processes; executors end with their workers."""
         executors = self.executors()
         for process in self.processes.values():
             process.kill()
@@ -108,7 +108,7 @@ class SparkCluster:
             "PATH": os.defpath,
             "JAVA_HOME": self._java_home,
             "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_SCALA_VERSION": "2.13",  # as Spark's own scripts set it
+            "SPARK_SCALA_VERSION": "2.13",  # as in Spark's own scripts
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": NO_PYTHON,
         }
@@ -131,7 +131,7 @@ def _account() -> int | None:
 
 @contextmanager
 def spark_cluster(java_home: str, settings: Mapping[str, str], workers: int = WORKERS) -> Iterator[SparkCluster]:
-    """A master and its workers, in a folder of their own: another account cannot enter the folders that pytest makes."""
+    """Start a master and workers in a separate folder, because another account cannot enter pytest's folders."""
     folder = Path(tempfile.mkdtemp(prefix="onefold-spark-"))
     cluster = None
     try:

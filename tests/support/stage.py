@@ -1,7 +1,7 @@
-"""A pipeline's whole result without a pipeline: topics and tables exactly as they should be, for the judge to pass.
+"""The complete result of a pipeline without a pipeline: correct topics and tables, which the verifier must accept.
 
-The tests then spoil one thing at a time and the judge must name it. What is put here comes from the judge's own model,
-so it says nothing about whether the model is right (its own tests do), only what the judge can see.
+A test then changes one thing, and the verifier must report the mismatch. The content comes from the verifier's own model.
+So these tests show what the verifier detects, not whether the model is right, which its own tests show.
 """
 
 import hashlib
@@ -33,27 +33,27 @@ from tests.support.waiting import eventually
 
 PARTITIONS = 2
 SQL = Path(__file__).resolve().parents[2] / "sql"
-# Larger than any input may be, so that the broker takes what the pipeline must refuse.
+# Larger than any allowed input, so that the broker accepts records that the pipeline must refuse.
 _MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What output records hold that no table has.
+# Fields of output records without a column in a table.
 _BESIDE = {"trades.deltas": {"messages": 1}, "averages.alarms": {"window_end": 0}}
 
 Header = tuple[str, bytes]
 
 
 class ChangedRule(campaigns.CampaignsModel):
-    """The rule of campaigns, until a test sets `changed`, as somebody changes a handler."""
+    """The rule of campaigns, until a test sets `changed`, as after a change of the handler."""
 
     changed: Callable[[dict[str, Any]], bool] | None = None
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take the record, if the changed rule has nothing against it."""
+        """Apply the record, unless the changed rule refuses."""
         return (self.changed is None or self.changed(value)) and super().apply(value, source)
 
 
 class Stage:
-    """Topics and tables of one domain. `place` names an output record by its topic and row key."""
+    """Topics and tables of one pipeline. `place`: partition and offset of an output record by topic and row key."""
 
     def __init__(self, bootstrap_servers: str, dsn: str, workload: Workload) -> None:
         self.client: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
@@ -63,7 +63,7 @@ class Stage:
         #: Tasks that write their progress.
         self.reporting: Sequence[int] = range(PARTITIONS)
         self.originals: dict[Source, ReadRecord] = {}
-        #: By input record the state key, as it was fed.
+        #: State key of each input record.
         self.keys: dict[Source, str] = {}
         #: Headers of each input.
         self.traced: list[Header] = [("traceparent", b"00-1-2-01")]
@@ -75,9 +75,7 @@ class Stage:
         self.oracle = Oracle(workload, PARTITIONS, owner=WriterIdentity(self.cluster_id, workload.name, life))
 
     def play(self, inputs: Iterable[Input]) -> None:
-        """Put the inputs into the topics, and everything that they ask for into topics and tables. Again: what comes then follows
-        what was there.
-        """
+        """Write the inputs, and all their results in topics and tables. A further call continues from there."""
         oracle = self.oracle
         buried = set(oracle.expected.dead)
         rows = {table.name: dict(oracle.expected.model.rows[table.name]) for table in self.workload.tables}
@@ -96,7 +94,7 @@ class Stage:
                 if rows[table.name].get(key) != row:
                     self.place.pop((table.name, key), None)
                     if table.summed:
-                        self.place[table.name, key] = 0, 0  # it has no record of its own
+                        self.place[table.name, key] = 0, 0  # a summed table's row has no single record
                     else:
                         self.write(table, key)
         self.flush()
@@ -120,8 +118,9 @@ class Stage:
         values: tuple[Any, ...] | None = None,
         kafka_key: bytes | None = None,
     ) -> str:
-        """Write the output record of a row; returns where it lies. The caller may say another source, another partition than
-        that of the source, other values, and another Kafka key.
+        """Write the output record of a row; returns its place.
+
+        The caller may choose a different source, partition, values and Kafka key.
         """
         right, right_source = self.expected.model.rows[table.name][key]
         values = values or right
@@ -142,7 +141,7 @@ class Stage:
         return f"{record.topic}/{record.partition}/{record.offset}"
 
     def bury(self, source: Source) -> str:
-        """Write the dead letter of a record; returns where it lies."""
+        """Write the dead letter of a record; returns its place."""
         original = self.originals[source]
         value = original.value or b""
         headers = [
@@ -158,7 +157,7 @@ class Stage:
     def copy(
         self, source: Source, partition: int, key: bytes, sent: bytes | None = None, traced: list[Header] | None = None
     ) -> ReadRecord:
-        """Write the copy of a repartitioned record. The caller may say another time, and other headers of the sender."""
+        """Write the copy of a repartitioned record, optionally with a different time and different sender headers."""
         name, original = self.workload.name, self.originals[source]
         by = f"{self.cluster_id}/{name}/{self._ids[f'{name}.changelog']}".encode()
         own = [
@@ -170,7 +169,7 @@ class Stage:
         return self._send(source.topic, partition, key, original.value, headers)
 
     def report_progress(self, **counts: int) -> None:
-        """Write that all so far is processed and landed. `counts` replaces the correct ones, by their stored names."""
+        """Write that all records so far are processed and written. `counts` replaces correct counts, by their stored names."""
         counted = {**self.expected.counts.as_stored(), **counts}
         for partition in self.reporting:
             inputs = {
@@ -207,7 +206,7 @@ class Stage:
         return ReadRecord(topic, partition, offset, key, value, list(headers), sent_ms)
 
     def flush(self) -> None:
-        """Wait until the broker has all of it."""
+        """Wait until the broker has all records."""
         assert self._producer.flush(30) == 0
 
     def _fill_tables(self) -> None:
@@ -225,17 +224,17 @@ class Stage:
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:
-        """Where each partition ends, as far as the stage has written it."""
+        """End of each partition, as far as the stage has written."""
         return self._ends
 
     @property
     def topics(self) -> list[str]:
-        """Those of the domain."""
+        """Topics of the pipeline."""
         reads, outputs = self.workload.reads, self.workload.outputs
         return [*reads, *outputs, *(f"{topic}.dead" for topic in reads), f"{self.workload.name}.changelog"]
 
     def _open(self) -> tuple[str, dict[str, str]]:
-        """Makes the topics anew, empty; the ids of the cluster and of each topic."""
+        """Recreate the topics; returns the ids of the cluster and of each topic."""
         admin, names = AdminClient(self.client), self.topics
         for deleted in admin.delete_topics(names, operation_timeout=30).values():
             deleted.exception()
@@ -243,7 +242,7 @@ class Stage:
         config = {"max.message.bytes": str(_MESSAGE_BYTES_MAX)}
         for name, made in admin.create_topics([NewTopic(name, PARTITIONS, config=config) for name in names]).items():
             assert made.exception() is None, f"{name}: {made.exception()}"
-        # Idempotent, so that a retry right after the topics were made changes neither order nor number.
+        # Idempotent, so that a retry right after the creation of topics changes neither order nor number of records.
         settings = {"message.max.bytes": _MESSAGE_BYTES_MAX, "enable.idempotence": True}
         self._producer = Producer({**self.client, **settings})
         ids = eventually(lambda: _ids(admin, names), 30, "the new topics can be described")
@@ -251,7 +250,7 @@ class Stage:
 
 
 def _written(kind: str, value: Any) -> Any:
-    """As an output record has it."""
+    """The value as in an output record."""
     if kind == "millionths":
         return int(value * 1_000_000)
     if kind in ("instant", "timestamp-micros"):

@@ -1,4 +1,4 @@
-"""A synchronous standby that is gone."""
+"""An unreachable synchronous standby."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _NAME = "gone"
 
 @contextmanager
 def standby_gone(dsn: str) -> Iterator[None]:
-    """Each COMMIT of the server waits for a standby, until the block ends."""
+    """Let each COMMIT of the server wait for a standby until the block ends."""
     _set(dsn, _NAME)
     try:
         eventually(lambda: _waits(dsn), 10, "a COMMIT waits")
@@ -35,7 +35,7 @@ def _shown(dsn: str) -> str:
 
 
 def _waits(dsn: str) -> bool:
-    """Whether a COMMIT waits by now. A session knows the setting before the checkpointer, which makes it true for all."""
+    """Whether a COMMIT waits. A session may see the setting before the checkpointer, which puts it into effect."""
     with closing(psycopg.connect(dsn, autocommit=True)) as probe, psycopg.connect(dsn, autocommit=True) as admin:
         pid = probe.info.backend_pid
         committing = threading.Thread(target=probe.execute, args=("SELECT pg_logical_emit_message(true, 'probe', '')",))

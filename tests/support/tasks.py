@@ -1,4 +1,4 @@
-"""Tasks that decide by Kafka transactions, as most tests have them."""
+"""Tasks that decide by Kafka transactions, for most tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +18,12 @@ def elastic_task(
     beat: Callable[[], None] = lambda: None,
     **others: Any,
 ) -> Task:
-    """`others` are those of a `Task`."""
+    """Build a task; `others`: arguments of `Task`."""
     return Task(topology, session, codec, TransactionDecider(topology, session, step), step, beat, **others)
 
 
 def log_decider(task: Task | None) -> LogDecider:
-    """What decides a task that has replicas."""
+    """The decider of a task with replicas."""
     assert task is not None
     assert isinstance(task.decider, LogDecider)
     return task.decider

@@ -1,4 +1,4 @@
-"""A command on a terminal of its own: what it writes is kept, and keys are pressed."""
+"""A command on a pseudo-terminal, whose output is recorded, and which gets key presses."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 CTRL_C = b"\x03"
-# The terminal becomes the one by which the command is controlled, or Ctrl-C would be a character as any other.
+# Make the terminal the controlling one, because otherwise Ctrl-C is an ordinary character.
 _STARTER = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.executable, [sys.executable, '-m', 'onefold.cli.main', *sys.argv[1:]])"
@@ -23,7 +23,7 @@ _STARTER = (
 
 
 class Terminal:
-    """`onefold` with these arguments on a terminal of that size; killed at the end when it still runs."""
+    """`onefold` on a terminal of that size; killed at the end if still running."""
 
     def __init__(
         self, environment: dict[str, str], cwd: Path, *arguments: str, size: tuple[int, int] = (24, 80)
@@ -50,7 +50,7 @@ class Terminal:
 
     @property
     def written(self) -> str:
-        """All that was written so far, with its escapes."""
+        """All output so far, with escape sequences."""
         while select.select([self._master], [], [], 0)[0]:
             try:
                 piece = os.read(self._master, 65_536)
@@ -62,11 +62,11 @@ class Terminal:
         return self._written.decode()
 
     def lines(self) -> list[str]:
-        """The same as lines of text."""
+        """Output as lines of text, without escape sequences."""
         return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", self.written).replace("\r", "").split("\n")
 
     def shows(self, text: str, deadline_s: float = 30) -> None:
-        """Wait until that was written."""
+        """Wait until the text was written."""
 
         def there() -> bool:
             assert text in self.written or self.process.poll() is None, f"it has ended: {self.written}"
@@ -75,12 +75,12 @@ class Terminal:
         eventually(there, deadline_s, f"{text!r} is on the terminal")
 
     def press(self, keys: bytes) -> None:
-        """As a person does."""
+        """Press keys."""
         os.write(self._master, keys)
 
     def ended(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for the end; returns the exit code."""
 
-        # What nobody reads would hold it up.
+        # Read the output meanwhile, because a full terminal would block the command.
         eventually(lambda: self.written is not None and self.process.poll() is not None, 30, "it has ended")
         return self.process.wait()

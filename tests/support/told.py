@@ -1,4 +1,4 @@
-"""What services tell: kept by a test itself, or asked over HTTP as Prometheus does."""
+"""Telemetry of services: recorded by a test, or read over HTTP like Prometheus."""
 
 import urllib.error
 import urllib.request
@@ -10,7 +10,7 @@ from onefold.telemetry import Telemetry
 
 
 class Kept(Telemetry):
-    """Keeps sums of counters, the last value of gauges, durations, and how parts stand."""
+    """Recorder of counters' sums, gauges' last values, durations, and the progress of parts."""
 
     listens = True
 
@@ -38,7 +38,7 @@ class Kept(Telemetry):
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
-    """(status, text); (0, "") while nobody answers."""
+    """(status, text); (0, "") without an answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -49,15 +49,15 @@ def asked(port: int, path: str) -> tuple[int, str]:
 
 
 def families(text: str) -> dict[str, str]:
-    """Of what is exposed, by name what kind it is; a counter's as its samples are called."""
+    """Type of each metric by name; counters by the names of their samples."""
     found = text_string_to_metric_families(text)
     return {f"{one.name}_total" if one.type == "counter" else one.name: one.type for one in found}
 
 
 def sums(port: int) -> dict[str, float]:
-    """By name of a sample the sum over all its labels."""
+    """Sum over all labels by name of the sample."""
     found: Counter[str] = Counter()
     for family in text_string_to_metric_families(asked(port, "/metrics")[1]):
         for sample in family.samples:
-            found[sample.name] += sample.value  # type: ignore[assignment]  # a Counter also counts what is no whole number
+            found[sample.name] += sample.value  # type: ignore[assignment]  # a Counter also adds fractions
     return dict(found)

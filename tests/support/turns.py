@@ -1,9 +1,8 @@
-"""Two processes may share the suite (`pytest -n 2`): who runs which, which tests come first, and what they must not do to
-each other.
+"""Sharing the suite between two processes (`pytest -n 2`): distribution and order of tests, and isolation.
 
-A test marked `alone` measures time, or fills the machine: while it runs, the other process waits. Every other test may run
-beside any. Within one process each test leaves Python's modules and its search path as it found them, or what one has
-imported from a project of its own would be *installed* for the next.
+A test marked `alone` measures time or needs the whole machine: the other process waits meanwhile. All other tests may run
+in parallel. Within a process, each test restores Python's modules and search path. Otherwise modules imported from a test's
+project would be *installed* for the next test.
 """
 
 import fcntl
@@ -20,9 +19,9 @@ from xdist.scheduler import LoadFileScheduling
 from tests.support.needs import ALONE, ON_SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The tests of its files share a stack, so a single process runs them all.
+#: The tests of these files share a stack, so a single process runs all of them.
 STACK = "tests/product/stack"
-#: The longest, in this order. The number of its tests says how long another file is.
+#: The longest files, in this order. Other files are ordered by their number of tests.
 FIRST = (
     "tests/product/test_fresh_clone.py",
     STACK,
@@ -34,33 +33,35 @@ FIRST = (
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """A process has the tests of a file, or of a folder whose files share more than a file has."""
+    """Assigns the tests of a file, or of a folder whose files share a stack, to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return together(nodeid)
 
 
 def together(nodeid: str) -> str:
-    """The file of a test, or the folder whose files share a stack: all that runs in one process."""
+    """Scope of a test in one process: the file, or the folder whose files share a stack."""
     return STACK if nodeid.startswith(f"{STACK}/") else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """For `--dist loadfile`, which `onefold test` asks for."""
+    """Scheduler for `--dist loadfile`, which `onefold test` requests."""
     return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled, and it is known what is left out
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled, and after deselection
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the longest, then files with a broker or Spark, and last files with small tests, which leave no process waiting for
-    the other one at the end. A single process has the same order, so that a seed means the same there.
+    """Sort: the longest files first, then files with a broker or Spark, and last the short ones, so that both processes end
+    together.
+
+    A single process has the same order, so that a seed has the same meaning.
     """
     items[:] = longest_first(items)
 
 
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """All that runs in one process stays together, in its order: the files of the folder with the stack start one stack."""
+    """Sort by scopes, and keep the order within: the files of the folder with the stack start one stack."""
     work: dict[str, list[pytest.Item]] = {}
     for item in items:
         work.setdefault(together(item.nodeid), []).append(item)
@@ -70,9 +71,9 @@ def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return [item for name in order for item in work[name]]
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit: waiting is no part of a test
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the time limit, because waiting is no part of a test
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test with its set-up and what is torn down after it."""
+    """Run a test with set-up and teardown in its turn."""
     run = getattr(item.config, "workerinput", {}).get("testrunuid")
     if run is None:
         return (yield)
@@ -82,8 +83,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def turn(place: Path, *, alone: bool) -> Iterator[None]:
-    """Beside others who are not alone, or with nobody. Who waits to be alone is waited for: there are two locks, and the
-    gate is held while one waits for the room."""
+    """Run beside tests that are not alone, or alone.
+
+    Two locks give priority to a test that waits to be alone: the waiting test holds the gate.
+    """
     with (
         place.with_suffix(".gate").open("a", encoding="utf-8") as gate,
         place.with_suffix(".room").open("a", encoding="utf-8") as room,
@@ -94,7 +97,7 @@ def turn(place: Path, *, alone: bool) -> Iterator[None]:
         try:
             yield
         finally:
-            # Not by closing alone: a child that was forked meanwhile would go on holding it.
+            # Unlock explicitly, because a child forked meanwhile would keep the lock after a close.
             fcntl.flock(room, fcntl.LOCK_UN)
 
 
@@ -106,7 +109,7 @@ def _projects_are_left() -> Iterator[None]:
 
 @contextmanager
 def left_projects() -> Iterator[None]:
-    """What is imported meanwhile from a project is gone afterwards, and so is the way to it."""
+    """Remove modules imported from a project during the block, and restore the search path."""
     path, modules = [*sys.path], set(sys.modules)
     try:
         yield
@@ -119,6 +122,6 @@ def left_projects() -> Iterator[None]:
 
 
 def _of_a_project(file: Path) -> bool:
-    """Whether it is an example, or neither of this checkout nor installed."""
+    """Whether the file is an example, or neither in this checkout nor installed."""
     others = not any(file.is_relative_to(place) for place in (ROOT, sys.prefix, sys.base_prefix))
     return others or file.is_relative_to(ROOT / "examples")

@@ -1,8 +1,8 @@
-"""Clients, a sweep and a worker over one uploaded object, step by step: a step is one call of the store or of Kafka.
+"""Clients, a garbage collection and a worker over one uploaded object, in steps: a step is one call of the store or of Kafka.
 
-What they run is the real code of `onefold.jobs.apps.sheets.uploads`, or a wrong version of it, which a test must catch. A step is
-made by running a program from its beginning with the answers that it was given before, one more call, and no further: so a
-state is plain data, and all orders of steps can be looked through.
+The programs are the real code of `onefold.jobs.apps.sheets.uploads`, or a wrong version that a test must detect. A step
+runs a program from the beginning with the answers so far, and makes one more call. So a state is plain data, and all orders
+of steps can be searched.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ Program = Callable[[Objects, Produce], object]
 
 
 def upload(objects: Objects, produce: Produce) -> None:
-    """The real client; what it is told is no business of the store's."""
+    """The real client; the error for the client does not matter to the store."""
     with suppress(UserError):
         import_payload(objects, produce, "sheet-1", "request-1", BytesIO(CONTENT))
 
@@ -40,7 +40,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class World:
-    """What outlives everybody: objects and marks, and what the fold has decided about the one upload."""
+    """Persistent state: objects, expiration markers, and the handler's decisions about the one upload."""
 
     objects: frozenset[tuple[str, bytes]] = frozenset()
     marks: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class World:
     jobs: tuple[Decision, ...] = ()
 
     def folded(self, action: bytes) -> "World":
-        """After one more record of `sheets.uploads`, by the words of the design."""
+        """State after one more record of `sheets.uploads`, by the design's rules."""
         if b'"complete"' in action:
             if self.decided == "completed":
                 return self
@@ -67,11 +67,11 @@ class World:
 
 
 class _Paused(BaseException):
-    """Here the next call would be made."""
+    """Raised instead of the next call."""
 
 
 class Calls:
-    """A store and a producer that give the answers of before, make so many calls more, and then stop whoever calls."""
+    """A store and a producer that repeat earlier answers, make some more calls, and then stop the caller."""
 
     def __init__(self, world: World, answers: tuple[Any, ...] = (), more: int = 1_000) -> None:
         self.world, self.answers, self._at, self._more = world, answers, 0, more
@@ -86,7 +86,7 @@ class Calls:
         return self.answers[self._at - 1]
 
     def produce(self, messages: Iterable[Message]) -> None:
-        """All of them, or none."""
+        """Produce all messages atomically."""
         given = tuple(messages)
 
         def make() -> None:
@@ -145,11 +145,11 @@ class Calls:
 
 @dataclass(frozen=True)
 class Actor:
-    """Somebody who runs a program.
+    """A process that runs a program.
 
     Attributes:
-        answers: to the calls that it has made in this run; None: it is not at it (any more).
-        runs: how often it may begin once more.
+        answers: answers to the calls of this run; None: no run.
+        runs: number of further runs.
     """
 
     answers: tuple[Any, ...] | None = None
@@ -158,7 +158,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Everybody:
-    """All that there is: the world, and how far each of them is. A worker has besides the number of its job."""
+    """Complete state: the persistent state, and the progress of each actor. `at`: number of the worker's job."""
 
     world: World
     clients: tuple[Actor, ...]
@@ -169,14 +169,14 @@ class Everybody:
 
 @dataclass(frozen=True)
 class Cast:
-    """Which programs they run; wrong ones are for a test to catch."""
+    """Programs of the actors; tests also use wrong ones."""
 
     client: Program = upload
     sweep: Program = lambda objects, produce: sweep(objects, produce, 0)
     effect: Callable[[Objects], Effect] = KeepOrDiscard
 
     def steps(self, now: Everybody) -> Iterator[tuple[str, Everybody]]:
-        """What may happen next. A crash is that a program begins again, or never."""
+        """Possible next steps. After a crash, a program begins again, or never."""
         for at, client in enumerate(now.clients):
             for word, world, actor in _steps(client, self.client, now.world):
                 clients = (*now.clients[:at], actor, *now.clients[at + 1 :])
@@ -187,7 +187,7 @@ class Cast:
 
     def _worker_steps(self, now: Everybody) -> Iterator[tuple[str, Everybody]]:
         if now.worker.answers is None:
-            # Any job that there ever was: late, again, or by a worker that had it long ago.
+            # Any job so far: late, repeated, or of a worker that received it long ago.
             for decision in now.world.jobs:
                 yield f"worker: takes {decision}", replace(now, worker=Actor(()), at=decision.number)
             return
@@ -207,7 +207,7 @@ class Cast:
         effect.finish(job, None)
 
     def fault(self, now: Everybody) -> str:
-        """What is wrong now, or would be when everybody died now."""
+        """Fault of the state now, or after a crash of all actors now."""
         world = now.world
         if world.decided == "completed" and dict(world.objects) != {NAME: CONTENT}:
             return "an entry names what is not there"
@@ -224,7 +224,7 @@ class Cast:
         return ""
 
     def in_the_end(self, world: World) -> World:
-        """When everybody has died: what is left to do is done, and a last sweep is made."""
+        """Final state after a crash of all actors: remaining jobs are done, and a last garbage collection runs."""
         for _ in range(2):
             for decision in world.jobs:
                 if not decision.done:
@@ -259,5 +259,5 @@ def _name() -> str:
     return create(Calls(World()), "sheet-1", "request-1", BytesIO(CONTENT)).object_id
 
 
-#: Of the one object that it is about.
+#: Name of the one object.
 NAME = _name()

@@ -1,4 +1,4 @@
-"""Every command that there is, as the words that a user writes."""
+"""All commands as typed words."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ from onefold.cli import main
 
 
 def commands(made: Any = None, *words: str) -> Iterator[tuple[str, ...]]:
-    """Groups and what is in them: ("up",), ("bench",), ("bench", "processor")."""
+    """Groups and their commands: ("up",), ("bench",), ("bench", "processor")."""
     made = made or main.build()
     for verb in made.commands:
         yield (*words, verb)
@@ -20,7 +20,7 @@ def commands(made: Any = None, *words: str) -> Iterator[tuple[str, ...]]:
 
 
 def loaded(words: tuple[str, ...]) -> Any:
-    """The command of these words, or the group."""
+    """The command or group of these words."""
     found, package = None, main.COMMANDS
     for word in words:
         found = main.load(package, word)
@@ -32,12 +32,12 @@ COMMANDS = tuple(commands())
 
 
 def example(words: tuple[str, ...]) -> str:
-    """The command line at the end of the help of a command."""
+    """Example at the end of a command's help."""
     return " ".join(str(loaded(words).help).partition("Example: ")[2].split())
 
 
 def parsed(line: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """The commands of Onefold in a command line, each with its arguments. Variables before it and other programs are left out."""
+    """Onefold commands in a command line, each with arguments, without leading variables and other programs."""
     for part in " ".join(shlex.quote(word) if word != "|" else word for word in shlex.split(line)).split(" | "):
         program, *rest = itertools.dropwhile(re.compile(r"[A-Z_]+=").match, shlex.split(part))
         if program == "onefold":

@@ -1,4 +1,4 @@
-"""Other versions of a program: the pipelines of the runner and of the bank with another rule."""
+"""Other versions of programs: the pipelines of the runner and of the bank with changed rules."""
 
 from dataclasses import replace
 from threading import Event as Never
@@ -10,54 +10,54 @@ from onefold.processor.core.topology import Topology
 from onefold.processor.core.values import Event
 from onefold.processor.loading import topology_of
 
-#: What a version with a bug fails at.
+#: Value at which the version with a bug fails.
 POISON_METERS = 666
 
-#: In the other version each step is so much longer.
+#: Factor of each step in the other version.
 TIMES = 10
 
 
 def longer(state: Any, event: Event) -> Any:
-    """The same run, counted as if each step were ten times as long."""
+    """The runner's rule, with each step ten times as long."""
     update = msgspec.structs.replace(event.value, distance_meters=TIMES * event.value.distance_meters)
     return topology_of("runner").handle(state, event._replace(value=update))
 
 
 def other_rule(topology: Topology) -> Topology:
-    """The pipeline as the other version has it."""
+    """The pipeline in the other version."""
     return replace(topology, handle=longer)
 
 
 def fails(state: Any, event: Event) -> Any:
-    """The runner's rule, but for a bug."""
+    """The runner's rule with a bug."""
     if event.value.distance_meters == POISON_METERS:
         raise ValueError("not that far")
     return topology_of("runner").handle(state, event)
 
 
 def with_bug(topology: Topology) -> Topology:
-    """The pipeline as a version has it whose handler has a bug."""
+    """The pipeline in a version with a bug in the handler."""
     return replace(topology, handle=fails)
 
 
 def hangs(state: Any, event: Event) -> Any:
-    """The runner's rule, which never comes to an end at one record."""
+    """The runner's rule, which hangs at one record."""
     if event.value.distance_meters == POISON_METERS:
         Never().wait()
     return topology_of("runner").handle(state, event)
 
 
 def with_hang(topology: Topology) -> Topology:
-    """The pipeline as a version has it whose handler hangs."""
+    """The pipeline in a version whose handler hangs."""
     return replace(topology, handle=hangs)
 
 
 def keeps(state: Any, event: Event) -> Any:
-    """The bank's rule, but what is withdrawn goes nowhere."""
+    """The bank's rule without deposits, so that withdrawn money is lost."""
     account, outputs = topology_of("bank").handle(state, event)
     return account, [output for output in outputs if output[0] != "bank.deposits"]
 
 
 def that_keeps(topology: Topology) -> Topology:
-    """The pipeline as a version has it that loses money on its way."""
+    """The pipeline in a version that loses money between accounts."""
     return replace(topology, handle=keeps)

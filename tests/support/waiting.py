@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline: what tests do instead of sleeping."""
+"""Waiting for a condition with a deadline, instead of sleeping."""
 
 import time
 from collections.abc import Callable
@@ -6,19 +6,21 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# The first looks follow closely, for what is a matter of milliseconds; a wait of seconds costs a look every 50 ms.
+# First look often, for waits of milliseconds; longer waits look every 50 ms.
 _LOOK_AGAIN_S = 0.002
 _LOOK_AGAIN_MAX_S = 0.05
-# A machine that others have too may stand still for that long, and no test is wrong for it. Who waits in vain waits longer, once.
+# Minimum deadline, because a shared machine may stall for this long without a fault of the test.
 PATIENCE_S = 60.0
 
 
 def eventually(
     predicate: Callable[[], T], deadline_s: float, why: str, look_again_max_s: float = _LOOK_AGAIN_MAX_S
 ) -> T:
-    """The first true value of `predicate`; fails with `why` when there is none in time: a state is asserted, and no bound in
-    seconds, so `deadline_s` counts only above PATIENCE_S. A look that costs much is taken less often, `look_again_max_s` after
-    the one before."""
+    """Return the first true value of `predicate`; fail with `why` after the deadline.
+
+    `deadline_s` counts only above PATIENCE_S, because the test asserts a state, not a time. `look_again_max_s`: longest
+    pause between looks, larger for an expensive predicate.
+    """
     deadline_s = max(deadline_s, PATIENCE_S)
     deadline = time.monotonic() + deadline_s
     pause_s = _LOOK_AGAIN_S

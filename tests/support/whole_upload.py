@@ -1,9 +1,9 @@
-"""An upload from the client's first call to the last sweep, with everybody who has a part in it, each dying at any step.
+"""An upload from the client's first call to the last garbage collection, with a crash of any actor at any step.
 
-The store is a real one, and so are the rows of jobs and the tables, in Postgres; the fold and its codec are the real ones, on a
-log in memory. A step is a place where somebody can be cut off: before and after each call of the store and each message, and the
-named steps of the fold's loop, of the sink's transaction, and of the worker. They are counted, not listed: what comes to be one
-is one for the tests as well. Who dies is started again, as a supervisor does; but a client may also never come back.
+The object store is real, job rows and tables are in a real PostgreSQL, and the real handler and codec run on a log in
+memory. Steps are the points before and after each call of the store and each message, and the named steps of the
+processor's loop, of the sink's transaction, and of the worker. Steps are counted, not listed, so new steps are covered
+automatically. A crashed actor is restarted, as by a supervisor, except that a client may never return.
 """
 
 import copy
@@ -35,25 +35,25 @@ from tests.support.uploads import CONTENT, NAME, Produce, World
 
 QUEUE = "sheets.objects"
 CALLS = ("create", "upload", "complete")
-#: Of everybody but the client, in the order in which one's work comes to the next one.
+#: Actors except the client, in the order of the data flow.
 OTHERS = ("fold", "land", "work")
-#: Patience of a sweep that takes all that it finds, whatever the clocks of two machines say.
+#: Minimum age for a garbage collection of all objects, whatever the clocks of two machines say.
 NO_PATIENCE = -5.0
-# More than any of these runs needs: who takes longer goes round in circles.
+# More rounds than any test needs, so that an endless loop fails.
 _ROUNDS_MAX = 50
-# Of a worker that is dead until another one takes its job, by the test's clock.
+# Time until another worker takes a dead worker's job, by the test's clock.
 _TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong. Steps are counted from 1, over everybody.
+    """Injected faults. Steps are counted from 1, over all actors.
 
     Attributes:
-        deadly: steps at which whoever takes them dies.
-        comes_back: whether a client that died begins again.
-        sleeps: steps at which the client sleeps, while a sweep is made and all that follows from it.
-        sleep_s: for how long.
+        deadly: steps at which the present actor crashes.
+        comes_back: whether a crashed client restarts.
+        sleeps: steps at which the client sleeps, during a garbage collection and its consequences.
+        sleep_s: duration of the sleep.
     """
 
     deadly: Collection[int] = ()
@@ -64,7 +64,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Parts:
-    """What client, sweep and worker run; wrong ones are for a test to catch."""
+    """Code of client, garbage collection and worker; tests also use wrong versions."""
 
     create: Callable[..., uploads.Upload] = uploads.create
     upload: Callable[..., None] = uploads.upload
@@ -75,13 +75,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class End:
-    """What is left when nothing is left to do.
+    """Final state.
 
     Attributes:
-        entries: of the upload.
-        told: whether the client heard that it has to upload again, by its call or by the table of refusals.
-        objects: in the store, their content.
-        marks: how many are there.
+        entries: number of entries of the upload.
+        told: whether the client was asked to upload again, by the call or by the table of refusals.
+        objects: content of the objects in the store.
+        marks: number of expiration markers.
     """
 
     entries: int
@@ -91,7 +91,7 @@ class End:
 
 
 class _Fold(TopologyDriver):
-    """The fold, whose steps are counted with those of the others."""
+    """The processor, with steps counted together with the others."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology, partitions=2)
@@ -99,7 +99,7 @@ class _Fold(TopologyDriver):
         self._told: Callable[[str], None] = lambda name: None
 
     def begin(self, step: Callable[[str], None]) -> None:
-        """With a log that has nothing in it. Contracts and codec stay: to make them takes longer than all of a run."""
+        """Begin with an empty log. Schemas and codec are reused, because building them takes longer than a run."""
         self.kill()
         self.log, self._told = copy.deepcopy(self._empty), step
 
@@ -108,7 +108,7 @@ class _Fold(TopologyDriver):
 
 
 class Servers:
-    """A store, a database and a fold, used by one run after the other; each begins with nothing in them."""
+    """A store, a database and a processor, reused by all runs; each run begins with empty ones."""
 
     def __init__(self, store: ObjectStore, dsn: str, topology: Topology = TOPOLOGY) -> None:
         self.store, self.fold = store, _Fold(topology)
@@ -118,12 +118,12 @@ class Servers:
         self.contract = contracts.load(pipelines.find()[topology.name].contracts)[QUEUE]
 
     def close(self) -> None:
-        """The connections."""
+        """Close the connections."""
         self.pending.close()
         self.database.close()
 
     def empty(self) -> None:
-        """As if nothing had been."""
+        """Delete all content."""
         self.database.execute(
             "DELETE FROM onefold.pending; DELETE FROM onefold.done; DELETE FROM onefold.ledger;"
             " DELETE FROM sheets.entries; DELETE FROM sheets.sheets; DELETE FROM sheets.refusals"
@@ -134,12 +134,12 @@ class Servers:
             self.store.unmark(mark.name)
 
     def rows(self, question: str) -> list[tuple[Any, ...]]:
-        """What the database answers."""
+        """Query the database."""
         return self.database.execute(question.encode()).fetchall()
 
 
 class _Watched:
-    """A store whose caller takes a step before and after each call, and by whose clock a client that sleeps gets old."""
+    """A store with a step before and after each call, and a clock that includes the client's sleep."""
 
     def __init__(self, run: "Upload", who: str) -> None:
         self._run, self._who = run, who
@@ -164,7 +164,7 @@ class _Watched:
 
 
 class Upload:
-    """One upload. `steps` are the names of those that were taken, `told` whether a call said to upload again."""
+    """One upload. `steps`: names of the steps taken. `told`: whether a call asked to upload again."""
 
     def __init__(
         self, servers: Servers, faults: Faults = Faults(), parts: Parts = Parts(), patience_s: float = NO_PATIENCE
@@ -179,8 +179,9 @@ class Upload:
         self.fold.begin(self.step)
 
     def run(self, order: Iterable[str]) -> End:
-        """These parts of it in this order, and then all that is left to do, up to a sweep that finds nothing. Raises
-        AssertionError: what is left then is wrong.
+        """Run these parts in this order, then all remaining work, until a garbage collection finds nothing.
+
+        Raises AssertionError if the final state is wrong.
         """
         self._do(order)
         self._patience_s = NO_PATIENCE
@@ -188,7 +189,7 @@ class Upload:
         return self._end()
 
     def step(self, name: str) -> None:
-        """Somebody is about to go on from there."""
+        """Step at which an actor may crash or sleep."""
         self.steps.append(name)
         number = len(self.steps)
         if number in self._faults.sleeps:
@@ -237,7 +238,7 @@ class Upload:
 
     def _produce(self, who: str) -> Produce:
         def produce(messages: Iterable[Message]) -> None:
-            # In one transaction, which happens or not.
+            # Atomic, as in one transaction.
             given = list(messages)
             self.step(f"{who}, before produce")
             for topic, key, value in given:
@@ -256,8 +257,8 @@ class Upload:
         self.servers.lander.land(self.fold.log, self.step)
 
     def _work(self) -> None:
-        """A worker that has just started, until there is nothing to do."""
-        records = self.fold.records(QUEUE)  # all of one object, so of one partition, in order
+        """Run a newly started worker until no job is left."""
+        records = self.fold.records(QUEUE)  # all records are of one object, so of one partition, in order
         for _, value, _ in records[self._delivered :]:
             self._queue.put(topics.decode(QUEUE, self.servers.contract, QUEUE, value))
         self._delivered = len(records)
@@ -285,7 +286,7 @@ class Upload:
     # --- the end
 
     def _end(self) -> End:
-        """Judged by the order in which the log has what was asked for: the model's words."""
+        """Check the final state by the model, which processes the uploads in the order of the log."""
         world, rows, store = World(), self.servers.rows, self.servers.store
         for _, value, _ in self.fold.records(uploads.UPLOADS):
             world = world.folded(value or b"")
@@ -312,7 +313,7 @@ class Upload:
 
 
 def _again_and_again(part: Callable[[], object]) -> None:
-    """Started anew whenever it dies."""
+    """Restart a part after each crash."""
     for _ in range(_ROUNDS_MAX):
         try:
             part()
@@ -323,9 +324,8 @@ def _again_and_again(part: Callable[[], object]) -> None:
 
 
 def orders() -> dict[str, Sequence[str]]:
-    """In which the parts of an upload come: a sweep after each of the calls, or a call that is made twice with a sweep in
-    between; and the others at once, or the worker late, or all of them late.
-    """
+    """Orders of an upload's parts: a garbage collection after each call, or a repeated call with a garbage collection in
+    between. Other actors run at once, with a late worker, or all late."""
     found = dict[str, Sequence[str]]()
     paces: dict[str, tuple[str, ...]] = {"at once": OTHERS, "worker late": OTHERS[:-1], "all late": ()}
     for pace, others in paces.items():

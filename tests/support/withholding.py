@@ -1,4 +1,4 @@
-"""A verifier's log that gives no records of some topics for now."""
+"""A verifier's log that withholds the records of some topics."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from onefold.verify.record import ReadRecord
 
 
 class Withholding(Log):
-    """Topics of a broker, of which the withheld ones give no records."""
+    """Topics of a broker, without records of the withheld ones."""
 
     def __init__(self, client: dict[str, Any], topics: Iterable[str], withheld: set[str]) -> None:
         super().__init__(client, topics)
@@ -19,7 +19,7 @@ class Withholding(Log):
     def read(
         self, ends: dict[Place, int], take: Callable[[ReadRecord], None], alive: Callable[[], object] = lambda: None
     ) -> None:
-        super().read({}, take)  # a consumer can pause what is assigned to it, and no other partition
+        super().read({}, take)  # a consumer can pause only assigned partitions
         wanted = {place for place in self.places if place[0] in self._withheld}
         for places, held in ((wanted - self._paused, True), (self._paused - wanted, False)):
             if places:
@@ -29,5 +29,5 @@ class Withholding(Log):
 
 
 def withholding(withheld: set[str]) -> Kafka:
-    """Kafka for a verifier. A test adds topics to `withheld` and removes them while the verifier runs."""
+    """Kafka for a verifier. A test adds topics to `withheld`, and removes them, while the verifier runs."""
     return Kafka(log=lambda client, topics: Withholding(client, topics, withheld))

@@ -1,4 +1,4 @@
-"""Two worlds that keep the same promises: the simulated log and a real broker. Protocol tests are written against both."""
+"""Two implementations with the same guarantees, the simulated log and a real broker, for protocol tests against both."""
 
 import uuid
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from tests.support.infrastructure import delete_topics, transactional
 
 
 def nothing_topology() -> Topology:
-    """Topics of their own for a test; the handler is never called."""
+    """A topology with unique topics; the handler is never called."""
     name = f"protocol-{uuid.uuid4().hex[:8]}"
     return Topology(name, (f"{name}.in",), str, object, lambda state, event: (state, ()), {f"{name}.out": None})
 
@@ -44,25 +44,25 @@ class World(ABC):
 
     @abstractmethod
     def committed(self, topic: str) -> list[bytes | None]:
-        """Values that a reader of committed records sees."""
+        """Values readable as committed."""
 
     @abstractmethod
     def append(
         self, topic: str, *values: bytes, commit: bool = True, headers: Headers = (), timestamp_ms: int = 0
     ) -> None:
-        """Write values in a transaction of somebody else; without a timestamp, with any."""
+        """Write values in another producer's transaction; without a timestamp, any will do."""
 
     @abstractmethod
     def leave_open(self, topic: str) -> Callable[[], None]:
-        """Somebody else's transaction that has written and does not end until the returned function is called."""
+        """Begin another producer's transaction with a write, and return the function that ends the transaction."""
 
     @abstractmethod
     def recreate(self, topic: str) -> None:
-        """Delete the topic and make it again."""
+        """Delete and create the topic."""
 
     @abstractmethod
     def limit(self, topic: str, bytes_max: int) -> None:
-        """The topic takes no larger records from now on."""
+        """Limit the size of the topic's records from now on."""
 
 
 class SimulatedWorld(World):

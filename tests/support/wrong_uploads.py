@@ -1,4 +1,4 @@
-"""Parts of an upload as they must not be, each without one of the rules of docs/objects.md: for tests to catch."""
+"""Wrong parts of an upload, each without one of the rules of docs/objects.md, which tests must detect."""
 
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -10,7 +10,7 @@ from tests.support.uploads import Produce
 
 
 class _Unmarked:
-    """A store whose marks are not set."""
+    """A store that sets no expiration markers."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -23,18 +23,18 @@ class _Unmarked:
 
 
 def create_unmarked(objects: Objects, sheet_id: str, request: str, file: BinaryIO) -> Upload:
-    """Leaves the mark for later."""
+    """Omit the expiration marker."""
     return uploads.create(_Unmarked(objects), sheet_id, request, file)
 
 
 def upload_then_mark(objects: Objects, made: Upload, file: BinaryIO) -> None:
-    """Writes first."""
+    """Write before setting the marker."""
     uploads.upload(_Unmarked(objects), made, file)
     objects.mark(made.object_id)
 
 
 def delete_at_once(objects: Objects, produce: Produce, older_than_s: float = 0) -> int:
-    """A sweep that asks nobody."""
+    """Delete directly, without a request to the pipeline."""
     found = list(uploads.unnamed(objects, older_than_s))
     for one in found:
         objects.delete(one.name)
@@ -43,7 +43,7 @@ def delete_at_once(objects: Objects, produce: Produce, older_than_s: float = 0) 
 
 
 class UnmarkAfterwards(KeepOrDiscard):
-    """An effect that forgets the mark of what it has deleted."""
+    """An effect that removes the marker after the deletion."""
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
         yield from super().steps(job, state, newest)
@@ -51,7 +51,7 @@ class UnmarkAfterwards(KeepOrDiscard):
 
 
 class UnmarkBefore(KeepOrDiscard):
-    """The same, the other way round."""
+    """An effect that removes the marker before the deletion."""
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
         self._objects.unmark(job.log_id)
@@ -59,7 +59,7 @@ class UnmarkBefore(KeepOrDiscard):
 
 
 class NeverUnmark(KeepOrDiscard):
-    """An effect that leaves the mark on what is kept."""
+    """An effect that keeps the marker of a kept object."""
 
     def steps(self, job: Job, state: Any, newest: Done | None) -> Iterator[Any]:
         if not job.value["keep"]:

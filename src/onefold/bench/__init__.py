@@ -1,13 +1,15 @@
-"""How fast Onefold is on this machine: figures, printed with what they were measured on. Never a test.
+"""Benchmarks of Onefold, printed with a description of the machine. Never tests.
 
-environment a broker and a database of their own, thrown away afterwards, and Onefold's own commands run on them
-machine     what this machine is
-cpu         processor time of processes over a stretch of time; percentiles
-workload    what a bench needs of a pipeline
-processor   events folded a second, from a prefilled input topic
-sink        output records landed a second, from prefilled output topics
-producing   producers, as fast as possible or at a steady rate
-follower    one who sends at a steady rate, and one who follows what comes true of it
-hot_hot     how long nothing is decided when one of two processes is killed, with replicas and elastic
-latency     from produce to visible in Postgres, event by event, at a steady rate
+- environment: a broker and a database of the benchmark, deleted afterwards, and Onefold's own commands
+- machine: description of the machine
+- cpu: CPU time of processes over an interval; percentiles
+- workload: generator and topics of a pipeline
+- processor: events processed per second, from a filled input topic
+- sink: output records written per second, from filled output topics
+- follower: times of accepted records
+- rows: times of rows in PostgreSQL
+- hot_hot: longest gap after the kill of one of two processes, active-active and partitioned
+- latency: from produce to visibility in PostgreSQL, event by event, at a steady rate
+- operate: verification, explained rows and rebuild
+- peers: comparison with Kafka Streams
 """

@@ -1,4 +1,4 @@
-"""Processor time of running processes, sampled, so that it can be asked for any stretch of time afterwards."""
+"""CPU time of running processes, sampled, so that the use in any past interval can be computed."""
 
 import threading
 import time
@@ -9,12 +9,12 @@ from contextlib import suppress
 import psutil
 
 _SAMPLE_S = 0.25
-# Finding the children means a walk through all processes, which costs more than a sample.
+# Finding the children walks through all processes, which costs more than a sample.
 _FAMILY_S = 2.0
 
 
 class CpuSampler:
-    """Samples processes with their children from creation until `stop`."""
+    """Sampler of processes and their children, from creation until `stop`."""
 
     def __init__(self, pids: Mapping[str, Sequence[int]]) -> None:
         self._processes = {name: [psutil.Process(pid) for pid in found] for name, found in pids.items()}
@@ -24,16 +24,16 @@ class CpuSampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take one last sample and end."""
+        """Take a last sample and stop."""
         self._done.set()
         self._thread.join()
 
     def since(self) -> float:
-        """The moment (unix time) from which on it knows everything."""
+        """Unix time from which the samples cover all processes."""
         return max(samples[0][0] for samples in self._samples.values())
 
     def seconds(self, name: str, start: float, end: float) -> float:
-        """Processor seconds used between two moments (unix time)."""
+        """CPU seconds used between two unix times."""
         samples = self._samples[name]
         return _at(samples, end) - _at(samples, start)
 
@@ -58,7 +58,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _used(process: psutil.Process) -> float:
-    """Of a process and of its children that have ended: their parent inherits what they used."""
+    """CPU seconds of a process and its ended children, whose time the parent inherits."""
     with suppress(psutil.NoSuchProcess):
         times = process.cpu_times()
         return float(times.user + times.system + times.children_user + times.children_system)
@@ -66,7 +66,7 @@ def _used(process: psutil.Process) -> float:
 
 
 def _at(samples: list[tuple[float, float]], moment: float) -> float:
-    """Between two samples, in proportion; 0 while there is none."""
+    """Interpolate between two samples; 0 without samples."""
     if not samples:
         return 0.0
     after = bisect_left(samples, (moment, 0.0))
@@ -77,5 +77,5 @@ def _at(samples: list[tuple[float, float]], moment: float) -> float:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of sorted values the one below which `share` of them lie."""
+    """Percentile of sorted values: the value below which `share` of the values lie."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -1,6 +1,6 @@
-"""Follow what comes true: in a decision log by the rule, else in the changelog.
+"""Follow the accepted records: in a decision log by the rule of `decide`, otherwise in the changelog.
 
-The follower shares the cores with what is measured. It reads what it can after the measurement.
+The follower shares the cores with the measured processes, so the inputs are read after the measurement.
 """
 
 import json
@@ -16,27 +16,27 @@ from onefold.processor.core.decision import Proposal, ProposalKind, TaskPosition
 from onefold.processor.io.proposals import MsgpackProposals
 from onefold.processor.io.range_reader import between
 
-# How soon it sees that it is to end.
+# Delay until the thread notices `stop`.
 _LOOK_S = 0.1
-# What is true counts from the moment at which it is read.
+# A record counts from the time of its reading, so fetches must not wait.
 _AT_ONCE = {"fetch.wait.max.ms": 20, "fetch.min.bytes": 1}
 
-#: Partition, and per input topic the offset to read next.
+#: Partition, and per input topic the next offset.
 Moment = tuple[int, dict[str, int]]
 
 
 class Follower:
-    """Follows what is true in a thread of its own.
+    """Follower of accepted records in a separate thread.
 
     Args:
         topic: the decision log, or the changelog.
-        starts: (topic, partition) of the inputs to where they begin.
-        partitions: how many the inputs, and the topic, have.
+        starts: first offset of each input, by (topic, partition).
+        partitions: number of partitions of the inputs, and of the topic.
 
     Attributes:
-        moments: by partition when something of it became true, in seconds since 1970.
-        reached: up to which offset the inputs are true.
-        winners: by the name of a replica how many decisions it has won.
+        moments: unix times of accepted records, by partition.
+        reached: next offset of each input after the accepted records.
+        winners: number of accepted proposals by replica.
     """
 
     def __init__(self, client: dict[str, str], topic: str, starts: dict[tuple[str, int], int], partitions: int) -> None:
@@ -48,25 +48,27 @@ class Follower:
         self._hot = topic.endswith(".decisions")
         self.moments: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.reached = dict(starts)
-        self._true: list[tuple[str, int, int, int, float]] = []  # topic, partition, from, to, when
+        self._true: list[tuple[str, int, int, int, float]] = []  # topic, partition, from, to, unix time
         self.winners: dict[str, int] = {}
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what was read is there."""
+        """Stop reading; the results remain."""
         self._done.set()
         self._thread.join(5.0)
 
     def latencies(self, since: float, until: float) -> list[float]:
-        """In order, of the events that became true between these moments. It has to have ended: only now the inputs are read, of
-        which nothing but their own timestamps matters, as beside what is measured that would take a part of its cores.
+        """Return the sorted latencies in seconds of the events accepted between two unix times. Call after `stop`.
+
+        The inputs, whose timestamps are needed, are read only now. During the measurement, the reading would take a share
+        of the cores.
 
         Raises:
-            ProcessorError: Kafka does not give them in time.
+            ProcessorError: Kafka does not return the inputs in time.
         """
         true = [one for one in self._true if since < one[-1] < until]
         made = self._timestamps(true)
@@ -78,7 +80,7 @@ class Follower:
         )
 
     def _timestamps(self, true: list[tuple[str, int, int, int, float]]) -> dict[tuple[str, int], dict[int, float]]:
-        """By partition and offset, in seconds since 1970, from the first to the last offset that became true."""
+        """Timestamps by partition and offset, in unix seconds, from the first to the last accepted offset."""
         begin: dict[tuple[str, int], int] = {}
         ends: dict[tuple[str, int], int] = {}
         for topic, partition, start, end, _ in true:
@@ -99,7 +101,8 @@ class Follower:
         whole = {(self._topic, partition): 0 for partition in self.moments}
         with closing(self._consumer(whole, _AT_ONCE)) as consumer:
             while not self._done.is_set():
-                # Whoever asks for many waits the whole time for them, and looks at the clock then.
+                # A request for many messages waits the full time, which would delay the timestamp. So wait for one, then take
+                # the rest.
                 messages = consumer.consume(1, _LOOK_S)
                 for message in messages + consumer.consume(1_000, 0):
                     if message.error() is not None:

@@ -1,12 +1,14 @@
-"""How long nothing is decided when one of two processes is killed: with replicas, and elastic, in the same run.
+"""Longest gap without accepted records when one of two processes is killed: active-active and partitioned, in one run.
 
-A producer sends at a steady rate. Processes are killed one after the other with kill -9, and started again; or stopped with
-SIGSTOP, and woken. For every input partition a reader follows what is true: the decided history in the decision log, by the
-rule; elastic, the progress in the changelog, as readers of committed records see it. The longest time between two of these
-moments is the gap; the time from an event's own timestamp to the moment at which it is part of what is true is the latency.
-The same gap of rows in Postgres, where a sink runs too, is that between two batches with rows of a partition.
+A producer sends at a steady rate. Processes are killed with SIGKILL in turn and started again, or paused with SIGSTOP and
+resumed. For every input partition a reader follows the accepted records. Active-active: the decision log, by the rule of
+`decide`. Partitioned: the progress in the changelog, read as committed.
 
-Each mode has a time without kills first, so that what the machine itself does is in both figures.
+- Gap: the longest time between two accepted records of a partition.
+- Latency: the time from an event's timestamp to the reading of the accepted record with that event.
+- Gap in rows, with a sink: the longest time between two batches with rows of a partition.
+
+Each mode begins with an interval without kills, so that both figures include the machine's own delays.
 """
 
 import gc
@@ -34,29 +36,29 @@ from onefold.processor.loading import topology_of
 from onefold.stack.child import Child
 from onefold.verify.verdict import VALID
 
-# Until every process has its tasks, and has folded something.
+# Until every process has tasks and has processed records.
 WARM_UP_S = 5.0
-# Spark's code is compiled while it runs (decision 10).
+# Spark compiles code while running (decision 10).
 WARM_UP_ROWS_S = 30.0
-# A killed process is started again after this time; the rest of the time between two kills both are there.
+# Delay before a killed process is started again. For the rest of the interval, both processes run.
 _DOWN_S = 1.0
-# A stopped one is woken after this time: longer than it takes to see that nobody publishes, and than a few batches of the sink.
+# Duration of a pause: longer than the detection of a missing publisher, and than several batches of the sink.
 _FROZEN_S = 3.0
-# Spark's first batch, in a JVM that has compiled nothing.
+# First batch of Spark, in a JVM without compiled code.
 _ROWS_S = 120.0
 _DRAIN_S = 60.0
-# All that a sink has not landed until then, where nobody but it has the cores.
+# Time limit of `verify`, with the sink alone on the cores.
 _JUDGED_S = 300
-# Shorter than that of other benches: a step counts in the time until an event is decided.
+# Shorter than in other benchmarks, because the sender's step adds to the latency.
 _STEP_S = 0.002
-# Inputs that are made before the first is sent: some 400 bytes each.
+# Inputs made before the first is sent; an input has some 400 bytes.
 _AHEAD_MAX = 3_000_000
-_MARGIN = 3  # starting processes takes time as well, and the sender goes on meanwhile
+_MARGIN = 3  # the sender continues while processes start
 
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """One among all that the readers keep would stop them for a third of a second, and look like a gap."""
+    """Disable the cycle collector, because a collection pauses the readers and would look like a gap."""
     gc.disable()
     try:
         yield
@@ -66,16 +68,16 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class KillPlan:
-    """What is done to the processes.
+    """Faults of a run.
 
     Attributes:
-        rate: events a second.
-        seconds: between two kills.
-        kills: how many there are, in each mode.
-        stop: a process is stopped for a while and woken, instead of killed and started again.
-        rows: a sink runs, and the gaps of rows are measured too.
-        warm_up: seconds before anything counts.
-        untouched: seconds without kills. None: as long as with them, as longest gaps of unequal times do not compare.
+        rate: events per second.
+        seconds: between two faults.
+        kills: number of faults in each mode.
+        stop: True: pause and resume a process; False: kill and start again.
+        rows: run a sink, and measure the gaps of rows too.
+        warm_up: seconds before the measurement.
+        untouched: seconds without faults. None: as long as with faults, because longest gaps compare only over equal times.
     """
 
     rate: int
@@ -88,23 +90,23 @@ class KillPlan:
 
     @property
     def events(self) -> int:
-        """More than are sent in all of this time."""
+        """Number of events, more than the run can send."""
         first = self.warm_up + self.untouched_s + (_ROWS_S if self.rows else 0)
         return round(_MARGIN * self.rate * (first + self.kills * self.one_s))
 
     @property
     def one_s(self) -> float:
-        """From one kill to the next."""
+        """Seconds from one fault to the next."""
         return (_FROZEN_S if self.stop else _DOWN_S) + self.seconds
 
     @property
     def untouched_s(self) -> float:
-        """How long nothing is done to a process at first."""
+        """Seconds of the interval without faults."""
         return max(1, self.kills) * self.one_s if self.untouched is None else self.untouched
 
     @property
     def what(self) -> str:
-        """What is done to a process."""
+        """Kind of fault: stop or kill."""
         return "stop" if self.stop else "kill"
 
 
@@ -112,10 +114,10 @@ class KillPlan:
 def measure(
     environment: BenchmarkEnvironment, workload: MeasuredPipeline, partitions: int, plan: KillPlan, seed: int
 ) -> dict[str, Any]:
-    """Replicas first, then the same pipeline elastic, with the same servers. The judge has the last word on both.
+    """Measure active-active replicas first, then the same pipeline partitioned, on the same servers. Verify both at the end.
 
     Raises:
-        RuntimeError: what was sent is not all folded in the end, or what came of it is not as it should be.
+        RuntimeError: not all events were processed in time, or the verification failed.
     """
     topology = topology_of(workload.name)
     figures: dict[str, Any] = {
@@ -133,7 +135,7 @@ def measure(
         follower = Follower(environment.client, topic, ends, partitions)
         rows = RowWatcher(environment.dsn, workload.name, partitions) if sink else None
         figures |= _of_mode(environment, workload, plan, mode, children, follower, rows, seed)
-        if sink is None and mode == "elastic":  # nothing was landed meanwhile, and all of it is
+        if sink is None and mode == "elastic":  # the rows of both modes are written and verified here
             sink = start_sink(environment, workload.name, mode)
         if sink is not None:
             figures |= _judged(environment, workload.name, mode)
@@ -143,20 +145,20 @@ def measure(
 
 
 def start_sink(environment: BenchmarkEnvironment, name: str, mode: str) -> Child:
-    """It runs when this returns."""
+    """Start the sink, and wait until the sink runs."""
     environment.say(f"{mode}: starting the sink")
     return environment.start("sink", "sink", name)
 
 
 def _judged(environment: BenchmarkEnvironment, name: str, mode: str) -> dict[str, str]:
-    """The outcome of `verify` when the sink has written everything. Raises RuntimeError when it is not *valid*."""
+    """Run `verify` until the sink has written everything. Raises RuntimeError unless the outcome is *valid*."""
     environment.say(f"{mode}: verifying")
     environment.run("verify", name, "--timeout", str(_JUDGED_S))
     return {f"{mode}_verify": VALID}
 
 
 def _declare(environment: BenchmarkEnvironment, name: str) -> None:
-    """Declare the pipeline with a decision log that keeps everything: the follower reads all of it."""
+    """Declare the pipeline with unlimited retention of the decision log, because the follower reads all of the log."""
     pipeline = found()[name]
     texts = {
         "topology": pipeline.topology,
@@ -187,7 +189,7 @@ def _of_mode(
 ) -> dict[str, Any]:
     inputs = workload.generate(seed, plan.events)
     ahead = [*islice(inputs, min(plan.events // _MARGIN, _AHEAD_MAX))]
-    # A producer that nobody has tuned: a record waits up to 5 ms for others.
+    # A producer without tuning: a record waits up to 5 ms for a batch.
     producer = kafka_client.producer({**environment.client, "partitioner": "murmur2_random"})
     follower.start()
     with Sender(producer, chain(ahead, inputs), plan.rate, _STEP_S):
@@ -230,7 +232,7 @@ def _of_mode(
 
 
 def _decided(follower: Follower) -> int:
-    """How many input offsets are, of all partitions. Nobody writes transactions there, so each is an event."""
+    """Number of accepted input offsets over all partitions. The producer uses no transactions, so each offset is an event."""
     return sum(follower.reached.copy().values())
 
 
@@ -251,7 +253,7 @@ def _of_rows(mode: str, what: str, rows: RowWatcher, began: float, calm_until: f
 
 
 def _process(pipeline: str, number: int) -> tuple[str, ...]:
-    """One process, as a name and the command that is started."""
+    """Name and command of one process."""
     return f"processor-{number}", "process", pipeline, "--processes", "1", "--instance", str(number)
 
 

@@ -1,11 +1,12 @@
-"""How long an event takes from the producer's hand to what another connection of Postgres sees.
+"""End-to-end latency: from the producer's call to visibility in another connection of PostgreSQL.
 
-Events are produced at a steady rate, each on its own (no transaction, no waiting for company). Every output record names the
-input record that caused it. A consumer reads the outputs, and with a connection of its own a reader watches the ledger, which
-moves in the same transaction as the rows: an event has arrived when the last of its outputs is below what is landed. An event
-without an output changes no row, and does not count. One clock, one process, so the differences are true. What is produced
-while the JVM still compiles Spark does not count, and is shown all the same: the median of every quarter of a minute, from
-the first event on.
+Events are produced at a steady rate, one by one and without transactions. Every output record names the input record that
+caused it. A consumer reads the outputs. A reader with a separate connection watches the ledger, which changes in the same
+transaction as the rows. An event has arrived when the offset in the ledger is beyond the event's last output. Events
+without output change no row, and are left out. All times come from one clock.
+
+Events produced while the JVM still compiles Spark do not count. The course of medians, one per quarter of a minute, shows
+them from the first event on.
 """
 
 import threading
@@ -32,12 +33,11 @@ from onefold.operate.pipelines import found
 from onefold.verify.record import Source, source_of
 from onefold.verify.writer_identity import SOURCE_HEADER
 
-# After the warm-up nothing counts until an event that arrives is younger than a second. What has not caught up so many
-# seconds later will not, and is counted as it is.
+# After the warm-up, counting begins when an arriving event is younger than a second, at the latest after this many seconds.
 _CATCH_UP_S = 60
 _COURSE_S = 15
 _ASK_EVERY_S = 0.004
-_ARRIVE_S = 120.0  # Spark's first batch, on a machine that has other things to do
+_ARRIVE_S = 120.0  # Spark's first batch, on a busy machine
 _LAG_ASK_EVERY_S = 0.5
 
 _READ_MAX = 5_000
@@ -46,7 +46,7 @@ _READ_MAX = 5_000
 def measure(
     environment: BenchmarkEnvironment, workload: MeasuredPipeline, rate: int, seconds: float, seed: int, warm_up: float
 ) -> dict[str, Any]:
-    """The distribution of latencies in seconds, at `rate` events a second for `seconds` after `warm_up` seconds."""
+    """Measure the latencies in seconds, at `rate` events per second for `seconds`, after `warm_up` seconds."""
     environment.say("starting processor and sink")
     replicas = environment.settings.replicas_of(found()[workload.name])
     for number in map(str, range(replicas)):
@@ -81,7 +81,7 @@ def measure(
 
 
 def course(ways: list[tuple[float, float]], step: float) -> list[float]:
-    """The median latency of each `step` seconds, from (moment of produce, latency) in order of the moments."""
+    """Median latency of each `step` seconds, from (unix time of produce, latency) in order of time."""
     began = ways[0][0]
     steps = groupby(ways, key=lambda way: int((way[0] - began) // step))
     return [round(percentile(sorted(latency for _, latency in group), 0.5), 3) for _, group in steps]
@@ -96,9 +96,7 @@ def _produce(
     reader: "_OutputReader",
     warm_up: float,
 ) -> tuple[dict[Source, float], float]:
-    """Produce at a steady rate. Per event the moment at which it was handed to the client, in order; the moment from which on
-    they count.
-    """
+    """Produce at a steady rate. Return the unix time of each event's produce call, in order, and the time when counting began."""
     settings = {"enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2}
     producer = kafka_client.producer({**environment.client, **settings})
     produced: dict[Source, float] = {}
@@ -126,7 +124,7 @@ def _produce(
 
 
 def _warm(reader: "_OutputReader", produced: Mapping[Source, float]) -> bool:
-    """Whether the last event that arrived was produced less than a second ago."""
+    """Whether the last arrived event was produced less than a second ago."""
     return time.time() - produced.get(reader.last_arrived, 0.0) < 1.0
 
 
@@ -135,10 +133,10 @@ def _source(message: Message) -> Source:
 
 
 class _OutputReader:
-    """Reads the outputs, and sees what is committed, with a connection of its own, in a thread.
+    """Reader of outputs and of the ledger in a thread, with a separate connection.
 
     Attributes:
-        last_arrived: the input record whose output was landed last.
+        last_arrived: input record whose output was written last.
     """
 
     def __init__(self, environment: BenchmarkEnvironment, workload: MeasuredPipeline) -> None:
@@ -148,12 +146,12 @@ class _OutputReader:
         self._workload = workload
         self._topics = (*workload.inputs, *workload.landed)
         self._kafka = kafka_client.admin({**self._client})
-        # Per partition that the ledger knows how far it was landed, and when.
+        # Per partition in the ledger: (offset, unix time) of each change.
         self._landed: dict[Place, list[tuple[int, float]]] = defaultdict(list)
-        # Per input record when the last of its outputs so far was landed; per repartitioned copy its original.
+        # Per input record: unix time of the last output so far. Per repartitioned record: its original.
         self._arrived: dict[Source, float] = {}
         self._originals: dict[Source, Source] = {}
-        # Per partition of an output: records that are not landed yet, in order.
+        # Per output partition: records not yet written, in order.
         self._pending: dict[Place, deque[tuple[int, Source]]] = defaultdict(deque)
         self._read_to: dict[Place, int] = {}
         self._failure: BaseException | None = None
@@ -161,16 +159,16 @@ class _OutputReader:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join()
 
     def done(self) -> bool:
-        """Whether every output so far was read, and seen landed. RuntimeError with what ended the thread too early."""
+        """Whether every output so far was read and is in the ledger. Raises RuntimeError with the error that ended the thread."""
         if self._failure is not None:
             raise RuntimeError(f"the reader failed: {self._failure}")
         ends = offsets.stable_ends(self._kafka, self._topics)
@@ -178,7 +176,7 @@ class _OutputReader:
         return read and not any(self._pending.values())
 
     def arrivals(self) -> Mapping[Source, float]:
-        """Of the input records those that have arrived, and the moment (unix time) at which all of each was visible."""
+        """Arrived input records, with the unix time at which all outputs of each were visible."""
         return {self._originals.get(source, source): at for source, at in self._arrived.items()}
 
     def _run(self) -> None:
@@ -208,7 +206,7 @@ class _OutputReader:
                 moves.append((offset, now))
 
     def _landed_at(self, place: Place, offset: int) -> float | None:
-        """When the ledger first said so; None: not yet."""
+        """Unix time at which the ledger first passed the offset; None: not yet."""
         moves = self._landed[place]
         at = bisect_right(moves, offset, key=lambda move: move[0])
         return moves[at][1] if at < len(moves) else None
@@ -221,7 +219,7 @@ class _OutputReader:
             return
         itself = _source(message)
         self._read_to[place] = itself.offset + 1
-        headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]  # it is never a dict here
+        headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]  # never a dict here
         source = source_of(dict(headers).get(SOURCE_HEADER))
         if source and itself.topic in self._workload.landed:
             self._pending[place].append((itself.offset, source))
@@ -229,7 +227,7 @@ class _OutputReader:
             self._originals[itself] = source
 
     def _settle(self) -> None:
-        """What is landed has arrived when the ledger first said so, however late its record was read here."""
+        """Settle arrived outputs. The time is the ledger's first passing of the offset, however late the record is read here."""
         for place, pending in self._pending.items():
             while pending and (at := self._landed_at(place, pending[0][0])) is not None:
                 _, source = pending.popleft()

@@ -1,4 +1,4 @@
-"""What a figure was measured on. A figure without it means nothing."""
+"""Description of the machine, without which a figure means nothing."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from onefold.stack.embedded import Infrastructure
 
 
 def describe(running: Infrastructure) -> dict[str, str]:
-    """Processor, memory, system and versions, ready to print."""
+    """Processor, memory, system and versions, for printing."""
     with postgres.connect(running.postgres_dsn, "onefold bench") as connection:
         (version,) = connection.execute("SHOW server_version").fetchone() or ("?",)
     return {

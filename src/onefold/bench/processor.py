@@ -1,13 +1,13 @@
-"""How many events a second the processor folds, transactions and all.
+"""Events per second of the processor, with transactions.
 
-The input topic is filled first (JSON, with duplicates and late ones), then the processors start. The clock is the
-processor's own progress records in the changelog, one a transaction, so this program's looking is not in the figure.
+The input topic is filled first (JSON, with duplicates and late events), then the processors start. The clock is the
+progress records in the changelog, one per transaction, so that the benchmark's own requests do not affect the figure.
 
-One processor: from its first committed transaction to the last, and only events committed after the first one count.
-Several: the first one folds alone until the group takes all tasks back and shares them out. The clock starts there, when
-nobody has anything in hand, so all that is committed later was folded later, and the restoring of every task is counted.
-
-With metrics every processor has a port for them and is asked as often as for the lag, which is more often than a Prometheus asks.
+With one processor, the measurement runs from the first committed transaction to the last, without the events of the first.
+With several, the first processor works alone until the group revokes all tasks and assigns them again. The clock starts
+there: no processor holds events then, so every later commit is later work, and the restore of every task is included. With
+metrics, every processor serves a metrics port. The benchmark reads each port as often as the lag, which is more often than
+a Prometheus server would.
 """
 
 import json
@@ -30,14 +30,14 @@ from onefold.stack.ports import free_ports
 from onefold.workloads.shaping import Input
 
 _DRAIN_S = 600.0
-# A heartbeat tells the first processor that another one joined: two seconds, and the transactions in hand.
+# A rebalance begins with a heartbeat of the first processor, and waits for open transactions.
 _SHARE_S = 60.0
-# A broker that is there answers in milliseconds; this one has been at work for seconds.
+# A running broker answers in milliseconds.
 _ANSWER_S = 10.0
-# Asking for the lag costs the broker a little; the figure does not come from it.
+# A request for the lag costs the broker a little; the figure does not depend on its times.
 _ASK_EVERY_S = 0.5
 
-#: (unix time, partition, events folded so far in that partition), one a transaction
+#: (unix time, partition, events processed so far in that partition), one per transaction
 Commit = tuple[float, int, int]
 
 
@@ -48,14 +48,13 @@ def fold(
     instances: int,
     metrics: bool = False,
 ) -> tuple[CpuSampler, float]:
-    """Fill the input topics of a pipeline and fold all of it; the processors are gone afterwards.
+    """Fill the input topics of a pipeline, and process all events. The processors have stopped on return.
 
     Args:
-        metrics: the processors have a port for them, and are asked.
+        metrics: serve and read metrics ports of the processors.
 
     Returns:
-        The processor time that was used, and the moment (unix time) from which on every processor had its tasks;
-        a single one has them all from the beginning, which is 0.
+        The CPU times, and the unix time from which every processor had its tasks; 0 with a single processor.
     """
     domain = workload.name
     environment.say(f"filling {', '.join(workload.inputs)}")
@@ -90,7 +89,7 @@ def fold(
 
 
 def _shared_out(admin: AdminClient, domain: str, instances: int) -> bool:
-    """Whether the group has all its members, and each of them was told its share, which may be nothing."""
+    """Whether the group has all members, each with an assignment, which may be empty."""
     group = f"onefold-{domain}"
     described = admin.describe_consumer_groups([group])[group].result(_ANSWER_S)
     return described.state == ConsumerGroupState.STABLE and len(described.members) == instances
@@ -105,7 +104,7 @@ def measure(
     *,
     metrics: bool = False,
 ) -> dict[str, Any]:
-    """The figures of folding `events` events of a pipeline; see `fold`."""
+    """Measure the processing of `events` events of a pipeline; see `fold`."""
     cpu, shared_at = fold(environment, workload, workload.generate(seed, events), instances, metrics)
     commits = _commits(environment, workload.name)
     if not commits:
@@ -136,17 +135,17 @@ def measure(
 
 
 def _folded_after(commits: list[Commit], moment: float) -> int:
-    """Events of the transactions that were committed later than `moment`."""
+    """Number of events committed later than `moment`."""
     return _folded(commits) - _folded([commit for commit in commits if commit[0] <= moment])
 
 
 def _folded(commits: list[Commit]) -> int:
-    """By the last of them in each partition."""
+    """Number of events by the last commit of each partition."""
     return sum({partition: folded for _, partition, folded in commits}.values())
 
 
 def _commits(environment: BenchmarkEnvironment, domain: str) -> list[Commit]:
-    """Every transaction that folded something, in order of time."""
+    """List every transaction that processed events, in order of time."""
     topic = f"{domain}.changelog"
     ends = offsets.stable_ends(kafka_client.admin({**environment.client}), [topic])
     commits: list[Commit] = []

@@ -1,4 +1,4 @@
-"""When rows land in Postgres: the ledger, which moves in the same transaction as the rows, is looked at again and again."""
+"""Times at which rows become visible in PostgreSQL, by polling the ledger, which changes in the same transaction as the rows."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ import psycopg
 from onefold import postgres
 from onefold.operate.offsets import Place, landed_over
 
-# The resolution of a gap in rows. A batch of the sink takes ten times as long.
+# Resolution of a gap in rows, well below the duration of a batch.
 _LOOK_EVERY_S = 0.01
 
 
 def gaps(moments: Mapping[int, Sequence[float]], since: float, until: float) -> list[float]:
-    """The longest first, in seconds: between two moments of a partition, or a moment and the end, between these times."""
+    """Gaps in seconds between two times, the longest first: between adjacent moments of a partition, and at both ends."""
     found: list[float] = []
     for every in moments.values():
         inside = [since, *(at for at in every if since < at < until), until]
@@ -24,11 +24,11 @@ def gaps(moments: Mapping[int, Sequence[float]], since: float, until: float) -> 
 
 
 class RowWatcher:
-    """Looks at the ledger in a thread of its own. `moments`: by partition when rows of it were seen to have landed.
+    """Poller of the ledger in a thread. `moments`: unix times of new rows, by partition.
 
     Args:
-        dsn: of the database.
-        sink: the pipeline whose tables are landed.
+        dsn: connection string of the database.
+        sink: pipeline whose tables are watched.
     """
 
     def __init__(self, dsn: str, sink: str, partitions: int) -> None:
@@ -41,11 +41,11 @@ class RowWatcher:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin. The ledger has to be there."""
+        """Start polling. The ledger must exist."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End. Raises RuntimeError when it could not look."""
+        """Stop polling. Raises RuntimeError if the ledger could not be read."""
         self._done.set()
         self._thread.join(5.0)
         if self._failure is not None:

@@ -1,10 +1,11 @@
-"""How many output records a second the sink lands, each batch with its offsets in one Postgres transaction.
+"""Output records per second of the sink, each batch with its offsets in one PostgreSQL transaction.
 
-The output topics are filled first, by the processor from generated input; then the sink starts on empty tables. Its
-first batch is its warm-up: the JVM loads and compiles what it needs in it. So there are events for it beyond those that
-were asked for. Two figures: from the first commit to the last one, which is how a sink lands that runs; and from the
-moment its queries run, the cold first batch included. And what the stages of a batch took, by the sink's own metrics: one
-batch is read while another is landed, so that these may add up to more than the time that passed.
+A processor first fills the output topics from generated input; then the sink starts on empty tables. The first batch is the
+warm-up, in which the JVM loads and compiles code, so extra events are generated for it. There are two rates: from the first
+commit to the last, which is the rate of a warm sink; and from the start of the queries, with the cold first batch.
+
+The times of the stages of a batch come from the sink's own metrics. The sink reads one batch while writing another, so
+these times may add up to more than the elapsed time.
 """
 
 import re
@@ -24,20 +25,20 @@ from onefold.telemetry import STAGE_S
 from onefold.workloads.shaping import Input
 
 _DRAIN_S = 600.0
-# A batch takes a second or so; the moment of its commit is known this well.
+# Resolution of a commit's time, small against the duration of a batch.
 _ASK_EVERY_S = 0.02
 _ANSWER_S = 5.0
-# As Prometheus reads it; of one pipeline.
+# In the Prometheus text format, of one pipeline.
 _STAGE = re.compile(rf'^{STAGE_S}{{.*stage="(\w+)".*}} (\S+)$', re.MULTILINE)
 
-# How many output records an event has, only its pipeline knows: after so many events there is a first answer.
+# The number of output records per event depends on the pipeline; this many events give a first estimate.
 _SAMPLE_EVENTS = 20_000
-# What does not fill the first batch with so many events is not worth waiting for.
+# A pipeline whose outputs do not fill the first batch with this many events is not measured.
 _WARM_UP_EVENTS_MAX = 20 * MAX_OFFSETS_PER_BATCH
 
 
 def measure(environment: BenchmarkEnvironment, workload: MeasuredPipeline, events: int, seed: int) -> dict[str, Any]:
-    """The figures of landing the outputs of `events` events, after those of a warm-up."""
+    """Measure the writing of the outputs of `events` events, after a warm-up."""
     inputs = iter(workload.generate(seed, _WARM_UP_EVENTS_MAX + events))
     _fill_first_batch(environment, workload, inputs)
     fold(environment, workload, islice(inputs, events), 1)
@@ -61,7 +62,7 @@ def measure(environment: BenchmarkEnvironment, workload: MeasuredPipeline, event
     environment.wait(landed, _DRAIN_S, "all output records are written to PostgreSQL", _ASK_EVERY_S)
     cpu.stop()
     sink.stop()
-    if len(commits) < 3:  # the beginning, the first batch, and nothing after it
+    if len(commits) < 3:  # the start, the first batch, and nothing else
         raise RuntimeError("the sink wrote all records in one batch, its first: give more --events")
     (first_at, first), (last_at, _) = commits[1], commits[-1]
     rows = total - first
@@ -89,7 +90,7 @@ def _stages(port: int) -> dict[str, float]:
 
 
 def _fill_first_batch(environment: BenchmarkEnvironment, workload: MeasuredPipeline, inputs: Iterator[Input]) -> None:
-    """Fold events until their outputs are more than the first batch takes."""
+    """Process events until their outputs fill the first batch."""
     folded, step = 0, _SAMPLE_EVENTS
     while folded < _WARM_UP_EVENTS_MAX:
         fold(environment, workload, islice(inputs, step), 1)

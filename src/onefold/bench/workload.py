@@ -1,4 +1,4 @@
-"""What a bench needs of a pipeline: its generator, and the topics that it reads and lands."""
+"""A pipeline as a benchmark uses it: the generator, and the topics that the pipeline reads and writes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from onefold.workloads.shaping import Input
 
 @dataclass(frozen=True)
 class MeasuredPipeline:
-    """A pipeline that can be measured.
+    """A pipeline with a generator.
 
     Attributes:
-        inputs: the topics that it reads.
-        landed: those of its output topics that become tables.
-        generate: (seed, count) to `count` inputs, the same for a seed.
+        inputs: input topics.
+        landed: output topics that the sink writes to tables.
+        generate: (seed, count) to `count` inputs, reproducible by the seed.
     """
 
     name: str
@@ -25,8 +25,10 @@ class MeasuredPipeline:
 
 
 def workload(name: str) -> MeasuredPipeline:
-    """Of a pipeline. Raises UserError (exit code 2) where there is no such pipeline or it has no workload, `Refused` where its
-    topology does not load.
+    """Find a pipeline with its generator.
+
+    Raises UserError (exit code 2) if there is no such pipeline or no generator, InvalidDeclaration if the topology does not
+    load.
     """
     (name,) = pipelines.checked([name])
     generate = pipelines.workload(name).generate

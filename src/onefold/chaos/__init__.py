@@ -1,1 +1,1 @@
-"""Breaks a running stack on purpose: faults as a table, load, failpoints, failures injected at a rate, and the containers."""
+"""Fault injection for a running stack: a table of faults, load, failpoints, failures at a rate, and access to containers."""

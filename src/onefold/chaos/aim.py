@@ -1,4 +1,4 @@
-"""Which of a pipeline's replicas a fault hits: the one that publishes, for it costs more than any other."""
+"""Choice of the replica that a fault hits: the publisher, whose failure costs most."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from onefold.waiting import until
 KNOWN_WITHIN_S = 10
 ASK_EVERY_S = 1.0
 
-# Returns the name of the replica that publishes; None: no replica is known to publish.
+# Returns the name of the publishing replica; None: not known.
 Publisher = Callable[[], str | None]
 T = TypeVar("T")
 
 
 def publisher_in(domain: str, settings: Settings) -> Publisher | None:
-    """Who says which replica of the pipeline publishes. None: it has no replicas, by the settings of the stack."""
+    """Return a function that names the publishing replica. None: the pipeline has no replicas, by the settings of the stack."""
     if settings.replicas_of(pipelines.found()[domain]) == 1:
         return None
     return partial(publisher_of, domain, settings)
 
 
 def known(found: Callable[[], T | None]) -> T:
-    """What was found of the replica that publishes, as soon as it is known: to hit another one would show nothing. Raises
-    UserError when it is not known in time.
+    """Wait until `found` knows the publishing replica, because a fault in another replica would show nothing.
+
+    Raises UserError if no publisher is known in time.
     """
     if (one := until(found, KNOWN_WITHIN_S, ASK_EVERY_S)) is not None:
         return one

@@ -1,4 +1,4 @@
-"""The stack in containers, as nemeses and commands see it: through the docker command, found by compose's own labels."""
+"""Access to a stack in containers for faults and commands: through the docker command, by the labels of compose."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from onefold.waiting import until
 PROJECT = "onefold"  # the name in docker-compose.yml; COMPOSE_PROJECT_NAME overrides it
 FILE = TOP / "docker-compose.yml"
 NETFAULT = "onefold/netfault:dev"
-COMMAND_S = 120.0  # a command of docker; the slowest stops a service that finishes its batch
-HEALTHY_S = 120.0  # until a new instance is healthy; the slowest is Spark, on a busy machine
-DEATH_S = 10.0  # until Docker has noticed that a killed container ended
+COMMAND_S = 120.0  # limit of a docker command; the slowest stops a service that finishes a batch
+HEALTHY_S = 120.0  # until a new instance is healthy; Spark on a busy machine is slowest
+DEATH_S = 10.0  # until Docker detects the end of a killed container
 ASK_AGAIN_S = 0.5
 REPLICAS = "ONEFOLD_REPLICAS"
-KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # the ports that docker-compose.yml publishes
+KAFKA_INSIDE, POSTGRES_INSIDE = "29092", "5432"  # ports that docker-compose.yml publishes
 
-# Everything but the container's own loopback, both ways: its peers get nothing, not even a refusal.
+# Drop all packets both ways except on the container's own loopback, so that peers get no refusal either.
 CUT = "iptables -A INPUT ! -i lo -j DROP && iptables -A OUTPUT ! -o lo -j DROP"
 MEND = "iptables -F INPUT && iptables -F OUTPUT"
-# A sink's scratch: its volume, and the file system in memory that its checkpoints are on.
+# Scratch files of a sink: the volume, and the file system in memory with the checkpoints.
 FORGET = "rm -rf /var/lib/onefold/* /dev/shm/*"
 
 
 def missing() -> str:
-    """Why Docker cannot be used, in one sentence; nothing when it can."""
+    """Reason why Docker cannot be used, in one sentence; "" if usable."""
     if shutil.which("docker") is None:
         return "there is no docker command"
     if _ask("docker", "info", "--format", "{{.ServerVersion}}").returncode != 0:
@@ -47,8 +47,10 @@ def missing() -> str:
 
 
 class Containers:
-    """A running stack of docker-compose.yml. It is what `onefold.chaos.nemeses.Stack` asks for. A fault hits the oldest
-    container of a service; of replicas, once it is known which pipeline is `under` load, the one that publishes.
+    """A running stack of docker-compose.yml, as a `onefold.chaos.nemeses.Stack`.
+
+    A fault hits the oldest container of a service. Of replicas, a fault hits the publisher, once `under` names the
+    pipeline.
 
     Raises UserError when Docker is missing or the stack is not running.
     """
@@ -66,20 +68,21 @@ class Containers:
                 "Start it with: docker compose up --detach --wait",
             )
         self._publisher: Publisher | None = None
-        self._held: dict[str, str] = {}  # by service the container that is frozen, or cut off
+        self._held: dict[str, str] = {}  # by service the container that is paused or cut off
 
     def under(self, domain: str, settings: Settings) -> Containers:
-        """The same stack with this pipeline under load.
+        """Return the same stack with this pipeline under load.
 
         Args:
-            settings: of the stack, as `settings` gives them.
+            settings: of the stack, from `settings`.
         """
         stack = copy.copy(self)
         stack._publisher, stack._held = aim.publisher_in(domain, settings), {}
         return stack
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings with the stack's own Kafka and PostgreSQL, as this machine reaches them, and its replicas."""
+        """Return the settings with the stack's own Kafka and PostgreSQL, by addresses of this machine, and the number of
+        replicas."""
         kafka = self._published("kafka", KAFKA_INSIDE)
         password = _run("docker", "exec", self.of("postgres")[0], "printenv", "POSTGRES_OWNER_PASSWORD").strip()
         dsn = f"postgresql://onefold_owner:{quote(password, safe='')}@{self._published('postgres', POSTGRES_INSIDE)}/onefold"
@@ -87,17 +90,17 @@ class Containers:
         return settings.model_copy(update=stack)
 
     def of(self, service: str) -> list[str]:
-        """The ids of a service's containers, the oldest first, whatever state they are in."""
+        """Container ids of a service in any state, the oldest first."""
         listed = self._list(service, "{{.CreatedAt}} {{.ID}}")
         return [line.split()[-1] for line in sorted(listed.splitlines())]
 
     def healthy(self, service: str) -> bool:
-        """Whether every instance of the service is, by its own health check."""
+        """Whether every instance of the service is healthy by its health check."""
         statuses = self._list(service, "{{.Status}}").splitlines()
         return bool(statuses) and all(each.startswith("Up ") and each.endswith("(healthy)") for each in statuses)
 
     def wait_healthy(self, service: str) -> None:
-        """Returns when `healthy`. Raises UserError when that takes too long."""
+        """Wait until `healthy`. Raises UserError after the limit."""
         if not until(lambda: self.healthy(service), HEALTHY_S, ASK_AGAIN_S):
             raise UserError(
                 Code.CONTAINERS,
@@ -106,12 +109,12 @@ class Containers:
             )
 
     def told_by_judge(self, *arguments: str, patience_s: float) -> str:
-        """What `onefold verify` prints in a container of its own, where the objects are; whatever it ends with.
+        """Run `onefold verify` in a container, which has access to the objects. Return the output for any exit code.
 
         Args:
-            patience_s: how long it may take, beside what any command of docker may.
+            patience_s: limit of the run, beyond the limit of any docker command.
 
-        Raises UserError when it takes longer.
+        Raises UserError after the limit.
         """
         try:
             ran = subprocess.run(
@@ -126,67 +129,69 @@ class Containers:
         return ran.stdout or ran.stderr
 
     def kill(self, service: str) -> None:
-        """kill -9 of all that runs in the container but its first process, which then ends: Docker starts it again.
-        After a `docker kill` it would not.
+        """Kill all processes in the container with SIGKILL except the first, which then ends, so that Docker starts the
+        container again.
 
-        Raises UserError when it did not end: a fault that does nothing would be survived by everything.
+        After `docker kill`, Docker would not start the container. Raises UserError if the container does not end, because
+        every test survives a fault without effect.
         """
         container = self._hit(service)
         lives = self._lives(container)
-        killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # which may be reported as a failure
+        killed = _ask("docker", "exec", container, "sh", "-c", "kill -9 -1")  # docker may report a failure
         if not until(lambda: self._lives(container) != lives, DEATH_S, ASK_AGAIN_S):
             raise UserError(
                 Code.CONTAINERS, f"{service} was not killed: {killed.stderr.strip() or 'its container runs on'}"
             )
 
     def _lives(self, container: str) -> str:
-        """What changes when the container ends or starts."""
+        """Times of start and end, which change when the container ends or starts."""
         return _run("docker", "inspect", "--format", "{{.State.StartedAt}} {{.State.FinishedAt}}", container)
 
     def leave_dead(self, service: str) -> None:
-        """kill -9 of the container; Docker takes that for our wish, and does not start it again."""
+        """Kill the container with `docker kill`, after which Docker does not start the container again."""
         _run("docker", "kill", self._hit(service))
 
     def revive(self, service: str) -> None:
-        """Start what was left dead, and wait until it is healthy: its stand-in may be stopped then."""
+        """Start the killed container, and wait until the service is healthy, so that the other instance may be stopped."""
         _run("docker", "start", *self.of(service))
         self.wait_healthy(service)
 
     def restart(self, service: str) -> None:
-        """Ask it to end, and start it again."""
+        """Stop the container gracefully, and start the container again."""
         _run("docker", "restart", "--time", "40", self._hit(service))
 
     def pause(self, service: str) -> None:
-        """Freeze it."""
+        """Pause the container."""
         _run("docker", "pause", self._hold(service))
 
     def resume(self, service: str) -> None:
-        """Let it go on, if it was frozen."""
+        """Resume the container, if paused."""
         if container := self._held.pop(service, None):
             _run("docker", "unpause", container)
 
     def cut(self, service: str) -> None:
-        """Drop all packets from and to it, inside its own network, so that no side is notified."""
+        """Drop all packets from and to the container, inside the container's network, so that no side gets a notice."""
         self._in_network(self._hold(service), CUT)
 
     def mend(self, service: str) -> None:
-        """Let packets pass again, if they were dropped."""
+        """Accept packets again, if they were dropped."""
         if container := self._held.pop(service, None):
             self._in_network(container, MEND)
 
     def scale(self, service: str, instances: int) -> None:
-        """Have so many instances of it, and wait until all are healthy. A new one is told what the others were of replicas."""
+        """Scale the service, and wait until all instances are healthy. New instances get ONEFOLD_REPLICAS of the existing
+        ones."""
         scale = ("--scale", f"{service}={instances}")
         command = self._compose("up", "--detach", "--no-deps", "--no-recreate", "--no-build", *scale, service)
         _run(*command, environment={REPLICAS: self._replicas()})
         self.wait_healthy(service)
 
     def forget(self, service: str) -> None:
-        """Delete its scratch files while it runs."""
+        """Delete the scratch files of the running service."""
         _run("docker", "exec", self.of(service)[0], "sh", "-c", FORGET)
 
     def instances(self, service: str) -> int:
-        """How many containers of it there are."""
+        """Number of containers of the service."""
         return len(self.of(service))
 
     def _hit(self, service: str) -> str:
@@ -196,20 +201,22 @@ class Containers:
             return containers[0]
 
         def publishes() -> str | None:
-            # A container's own name, which its replica goes by, is the beginning of its id. One that is gone may be named still.
+            # A replica's name is its container's host name, a prefix of the container id. The publisher may be gone, but still
+            # named.
             name = publisher()
             return next((each for each in containers if name and each.startswith(name)), None)
 
         return aim.known(publishes)
 
     def _hold(self, service: str) -> str:
-        """Likewise, and whoever heals it finds it again: somebody else publishes meanwhile."""
+        """Choose the container for a fault, and keep the choice for healing, because the publisher changes meanwhile."""
         self._held[service] = self._hit(service)
         return self._held[service]
 
     def _replicas(self) -> str:
-        """ONEFOLD_REPLICAS of the stack's processors; "" if they have none: each pipeline has what it declares. Raises UserError
-        when they differ.
+        """Value of ONEFOLD_REPLICAS of the stack's processors; "" if unset, so that each pipeline's declaration counts.
+
+        Raises UserError if the values differ.
         """
         told = {_given(each, REPLICAS) for each in self.of(PROCESSOR)}
         if len(told) > 1:
@@ -253,7 +260,7 @@ class Containers:
 
 
 def _given(container: str, variable: str) -> str:
-    """What a container has in a variable of its environment, whether it runs or not; "" when it has none of that name."""
+    """Value of an environment variable of a container in any state; "" if unset."""
     listed = _run("docker", "inspect", "--format", "{{range .Config.Env}}{{println .}}{{end}}", container)
     return dict(line.partition("=")[::2] for line in listed.splitlines()).get(variable, "")
 
@@ -267,7 +274,7 @@ def _ask(*command: str, environment: Mapping[str, str] | None = None) -> subproc
 
 
 def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    """What a command printed. Raises UserError when it fails."""
+    """Run a command, and return the output. Raises UserError on failure."""
     ran = _ask(*command, environment=environment)
     if ran.returncode != 0:
         printed = (ran.stderr or ran.stdout).strip().splitlines()

@@ -1,7 +1,7 @@
-"""The embedded stack, as nemeses see it: processes of this machine, found by the pid and birth time that the supervisor wrote.
+"""Access to the embedded stack for faults: processes of this machine, by the pid and creation time in the supervisor's file.
 
-Only what can be done to a process: it is killed, asked to end, frozen and let go on. The supervisor starts it again, as it
-does with every service that ends. Nothing is ever ended by its name.
+Possible faults are those of processes: kill, terminate, pause and resume. The supervisor starts ended services again. No
+process is ended by name.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from onefold.config.errors import UserError
 from onefold.config.settings import Settings
 from onefold.error_codes import Code
 
-# What can be done to a process, by the words with which a nemesis begins.
+# Prefixes of faults that are possible for a process.
 _POSSIBLE = ("kill-", "restart-", "pause-")
 
 
 def possible(nemeses: Mapping[str, Nemesis]) -> dict[str, Nemesis]:
-    """Those that this stack can suffer, the control among them."""
+    """Select the faults that this stack supports, and the baseline."""
     names = {f"{word}{service}" for word in _POSSIBLE for service in SERVICES} | {"none"}
     return {name: nemesis for name, nemesis in nemeses.items() if name in names}
 
 
 class Embedded:
-    """The running stack of a home. It is what `chaos.nemeses.Stack` asks for, as far as that can be done to processes.
+    """The running stack of a data directory, as a `chaos.nemeses.Stack` with the faults of processes only.
 
     Args:
-        settings: of the home.
-        domain: the pipeline under load; a fault of the processor hits its own.
-        publisher: says which of its replicas publishes; that one is hit. Not given: the pipeline has no replicas.
+        settings: of the data directory.
+        domain: pipeline under load, whose processor a fault hits.
+        publisher: names the publishing replica, which a fault hits. None: the pipeline has no replicas.
     """
 
     def __init__(self, settings: Settings, domain: str, publisher: Publisher | None = None) -> None:
@@ -49,34 +49,34 @@ class Embedded:
         self._frozen: list[psutil.Process] = []
 
     def kill(self, service: str) -> None:
-        """kill -9. The supervisor starts it again."""
+        """Kill with SIGKILL; the supervisor starts the service again."""
         os.kill(self._process(service).pid, signal.SIGKILL)
 
     def restart(self, service: str) -> None:
-        """Ask it to end; the supervisor starts it again."""
+        """Terminate with SIGTERM; the supervisor starts the service again."""
         os.kill(self._process(service).pid, signal.SIGTERM)
 
     def pause(self, service: str) -> None:
-        """Freeze it and all that it has started."""
+        """Pause the process and all its children."""
         process = self._process(service)
         self._frozen = [process, *process.children(recursive=True)]
         for each in self._frozen:
-            with suppress(psutil.NoSuchProcess):  # a worker that has just ended
+            with suppress(psutil.NoSuchProcess):  # a child that has just ended
                 each.suspend()
 
     def resume(self, service: str) -> None:
-        """Let it go on where it was; one that was ended meanwhile is no reason to stop here."""
+        """Resume the paused processes, without those that have ended meanwhile."""
         for each in self._frozen:
             with suppress(psutil.NoSuchProcess):
                 each.resume()
         self._frozen = []
 
     def leave_dead(self, service: str) -> None:
-        """Not possible: the supervisor starts again what ends."""
+        """Not possible: the supervisor starts ended services again."""
         self._impossible("keep a service dead")
 
     def revive(self, service: str) -> None:
-        """Not possible, as `leave_dead` is not."""
+        """Not possible, as `leave_dead`."""
         self._impossible("revive a service")
 
     def cut(self, service: str) -> None:
@@ -84,19 +84,19 @@ class Embedded:
         self._impossible("cut a service off")
 
     def mend(self, service: str) -> None:
-        """Not possible, as `cut` is not."""
+        """Not possible, as `cut`."""
         self._impossible("mend a connection")
 
     def scale(self, service: str, instances: int) -> None:
-        """Not possible while it runs."""
+        """Not possible while the stack runs."""
         self._impossible("scale a service")
 
     def forget(self, service: str) -> None:
-        """Not possible: the scratch files are in the home, with everything else."""
+        """Not possible: the data directory holds the scratch files together with all other data."""
         self._impossible("delete a service's files")
 
     def instances(self, service: str) -> int:
-        """How many processes of it there are: of the processor, those of the pipeline under load."""
+        """Number of processes of a service; for the processor, those of the pipeline under load."""
         running: Iterable[str] = stack_state.read_running(self._home).get("services", {})
         return sum(_kind(name) == _kind(self._names[service]) for name in running)
 
@@ -122,5 +122,5 @@ class Embedded:
 
 
 def _kind(name: str) -> str:
-    """The name of a service without its number."""
+    """Name of a service without the number."""
     return name.rstrip("0123456789")

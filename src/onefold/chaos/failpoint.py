@@ -1,4 +1,4 @@
-"""Kills this very process at a named point, for tests and demonstrations of crashes: ONEFOLD_FAILPOINT="<name>:<n>"."""
+"""Kill the own process at a named point, for tests and demonstrations of crashes: ONEFOLD_FAILPOINT="<name>:<n>"."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Step = Callable[[str], None]
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Step:
-    """The step function for long-running code: does nothing, or ends the process with kill -9 at the n-th hit of one
-    name.
+    """Return the step function for long-running code. The function kills the process with SIGKILL at the n-th hit of the named
+    step, or does nothing without the variable.
 
-    Raises UserError (exit code 2) for a value that is not "<name>:<n>", and for a name that no code ever reaches. Every
-    process knows the names of all, since all that `up` starts are given the same one.
+    Raises UserError (exit code 2) for a value that is not "<name>:<n>", and for an unknown step. Every process accepts the
+    steps of all processes, because `up` passes the same value to all.
     """
     wanted = environ.get(VARIABLE, "")
     if not wanted:
@@ -41,7 +41,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Step:
 
 
 def steps() -> tuple[str, ...]:
-    """The names of all steps: a task's, what states on disk and a replica have besides, then the sink's."""
+    """Names of all steps: of a task, of state on disk, of a replica, and of the sink."""
     replicas = [step for step in processor_steps.REPLICA_STEPS if step not in processor_steps.STEPS]
     return (*processor_steps.STEPS, *processor_steps.DISK_STEPS, *replicas, *sink_steps.STEPS)
 

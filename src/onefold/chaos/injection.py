@@ -1,11 +1,14 @@
-"""Failures on purpose, in a stated share of all batches: what the seed does to its functions, for the same reason.
+"""Injected failures in a set share of all batches, as tests of the recovery.
 
-state    a processor's transaction fails right before its commit: it is aborted, and the same records are folded again
-map      a task of the sink's Spark job fails: the batch is read again, from what Postgres holds
-reduce   the sink's transaction fails right before its commit: everything is rolled back, and landed again
+state: a processor's transaction fails right before the commit. The processor aborts the transaction, and processes the same
+records again.
 
-Off unless ONEFOLD_FAIL_STATE_PCT, _MAP_PCT or _REDUCE_PCT is set. A process that injects logs it when it starts and at each
-failure, and counts them in onefold.injected.
+map: a task of the sink's Spark job fails. The sink reads the batch again, from the offsets in PostgreSQL.
+
+reduce: the sink's transaction fails right before the commit. PostgreSQL rolls back, and the sink writes the batch again.
+
+Off unless ONEFOLD_FAIL_STATE_PCT, _MAP_PCT or _REDUCE_PCT is set. A process with injection logs a warning at the start and
+at each failure, and counts the failures in onefold.injected.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# A count that does not get through must not hold up what is being tested for long.
+# Short, so that an unreachable database does not delay the tested process.
 _CONNECT_S = 3
 
 _COUNT = """
@@ -36,18 +39,18 @@ ON CONFLICT (stage) DO UPDATE SET percent = excluded.percent, failures = i.failu
 
 
 class Injected(Exception):
-    """A failure that was asked for."""
+    """An injected failure."""
 
 
 class Dice:
-    """Decides, batch by batch, whether a stage fails."""
+    """Random decision, batch by batch, whether a stage fails."""
 
     def __init__(
         self,
         stage: str,
         percent: float,
         settings: Settings,
-        draw: Callable[[], float] = random.random,  # noqa: S311 - which record a fault hits is no secret
+        draw: Callable[[], float] = random.random,  # noqa: S311 - the choice of failing batches is no secret
     ) -> None:
         self._stage, self._percent, self._settings, self._draw = stage, percent, settings, draw
         if percent:
@@ -55,7 +58,7 @@ class Dice:
             self._count(0)
 
     def fails(self) -> bool:
-        """Should this one fail? Counted and logged when it should."""
+        """Decide whether this batch fails; count and log a failure."""
         if not self._percent or self._draw() * 100 >= self._percent:
             return False
         log.warning("a failure is injected", stage=self._stage)
@@ -63,7 +66,7 @@ class Dice:
         return True
 
     def at(self, name: str, step: Step, failure: Callable[[str], Exception] = Injected) -> Step:
-        """`step`, which at the point called `name` also raises a `failure` when the dice decide so."""
+        """Wrap `step`, so that a random `failure` is raised at the point called `name`."""
         if not self._percent:
             return step
 

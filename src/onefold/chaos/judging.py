@@ -1,4 +1,4 @@
-"""The verdict on a domain of a stack: of the judge here, or, where objects lie in a container, of the one in there."""
+"""Verification of a pipeline in a stack: on this machine, or in a container if the objects are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.verify.verdict import Check, Finding, Verdict
 
 
 def judge(stack: Stack, domain: str, settings: Settings, timeout_s: float) -> Verdict:
-    """Raises UserError: the judge in the container does not answer."""
+    """Verify a pipeline. Raises UserError if the verifier in the container gives no verdict."""
     if isinstance(stack, Containers) and workload(domain).made:
         told = stack.told_by_judge(domain, "--json", "--timeout", str(timeout_s), patience_s=timeout_s)
         try:
@@ -29,7 +29,7 @@ def judge(stack: Stack, domain: str, settings: Settings, timeout_s: float) -> Ve
 
 
 def _read(data: dict[str, Any]) -> Verdict:
-    """A verdict of its own data."""
+    """Rebuild a verdict from JSON data."""
     return Verdict(
         data["domain"],
         data["outcome"],

@@ -1,4 +1,4 @@
-"""Events at a steady rate while servers come and go."""
+"""Load at a steady rate while servers fail and recover."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from onefold.processor.io.topics import RECORD_BYTES_MAX
 from onefold.verify import loading
 from onefold.workloads.shaping import StreamShape
 
-RATE = 200.0  # events a second: each partition gets some every moment, and a small machine is not busy with them
-# The stream that all runs are parts of. Large, so that keys come back seldom within a run and often within a day of runs.
+RATE = 200.0  # events per second: frequent events in each partition, without a high load on a small machine
+# Length of the stream that all runs share. A key seldom returns within a run, and often within a day of runs.
 EVENTS = 1_000_000
-# Some records in the wrong partition, and some that nobody can read: faults hit repartitioning and dead letters as well.
+# Some records in the wrong partition, and some undecodable, so that faults hit repartitioning and dead letters too.
 SHAPE = StreamShape(keyless=0.02, hostile=0.005)
 STEP_S = 0.02
 CALL_S = 10.0
 
 
 class Load(Sender):
-    """Sends a workload's events in the background, as a context.
+    """Sender of generated events in the background, as a context manager.
 
-    The events go on where the topic ends: a second run with the same seed sends what comes after the first one's, and not
-    the same again, which would change nothing and prove nothing.
+    Events continue where the topic ends. A second run with the same seed sends the following events, because repeated ones
+    would change no row.
     """
 
     def __init__(self, domain: str, settings: Settings, seed: int) -> None:
@@ -42,15 +42,15 @@ class Load(Sender):
 def _events(domain: str, settings: Settings, seed: int) -> Iterator[Any]:
     workload: Any = find()[domain].load_workload()
     told = loading.workload(domain)
-    # What the pipeline feeds itself did not come from here.
+    # Feedback topics are written by the pipeline, not by this sender.
     already = _records(tuple(topic for topic in told.inputs if topic not in told.fed), settings)
-    # A workload may know nothing of shapes; its events come as it makes them.
+    # A generator without the parameter `shape` makes its own kind of events.
     shape = {"shape": SHAPE} if "shape" in inspect.signature(workload.generate).parameters else {}
     return islice(workload.generate(seed, EVENTS, **shape), already % EVENTS, None)
 
 
 def _records(topics: tuple[str, ...], settings: Settings) -> int:
-    """How many have ever been written there. Raises UserError when Kafka does not say."""
+    """Number of records ever written to the topics. Raises UserError if Kafka does not answer."""
     admin = kafka_client.admin(settings.client())
     try:
         places = kafka_offsets.partitions(admin, topics, CALL_S)
@@ -66,8 +66,8 @@ def _client(settings: Settings) -> dict[str, str | int | bool]:
     return {
         **settings.client(),
         "enable.idempotence": True,
-        "partitioner": "murmur2_random",  # Java's, so that a key lives where every other producer puts it
+        "partitioner": "murmur2_random",  # Java's partitioner, so that a key has the same partition for every producer
         "message.max.bytes": RECORD_BYTES_MAX,
         "linger.ms": 5,
-        "reconnect.backoff.max.ms": 1000,  # what is measured is how soon the stack is back, not how soon we ask again
+        "reconnect.backoff.max.ms": 1000,  # the recovery of the stack is measured, not the producer's retry interval
     }

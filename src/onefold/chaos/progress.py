@@ -1,4 +1,4 @@
-"""When each partition last progressed: through the processor, by the ends of its changelog; into PostgreSQL, by the ledger."""
+"""Times of the last progress of each partition: in the processor by the end of the changelog, in PostgreSQL by the ledger."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from onefold.operate.offsets import Place
 from onefold.processor import loading
 from onefold.verify.loading import workload
 
-ASK_EVERY_S = 0.2  # between two questions; what is measured is seconds
-CALL_S = 2  # a server that is away is asked again; psycopg knows no shorter patience
+ASK_EVERY_S = 0.2  # between two requests; stalls are measured in seconds
+CALL_S = 2  # a request to an absent server is repeated; psycopg has no shorter timeout
 
 
 class StageTimes:
-    """When each partition progressed in one stage: the processor, or the sink."""
+    """Times of progress of each partition in one stage, the processor or the sink."""
 
     def __init__(self) -> None:
         self._at: dict[Place, int] = {}
         self._progressed: dict[Place, list[float]] = {}
 
     def note(self, offsets: Mapping[Place, int], now: float, ends: Mapping[Place, int] | None = None) -> None:
-        """The offsets of the partitions at this moment.
+        """Record the present offsets of the partitions.
 
         Args:
-            offsets: how far each is.
+            offsets: offset of each partition.
             now: seconds of the monotonic clock.
-            ends: where each ended before that. A partition that is at its end has nothing to do, and does not stall.
+            ends: end of each partition, read before `offsets`. A partition at its end has no work, and does not stall.
         """
         ends = ends or {}
         for place, offset in offsets.items():
@@ -52,7 +52,7 @@ class StageTimes:
         )
 
     def longest_stall(self, since: float, until: float) -> float:
-        """The longest time in seconds, between these moments, in which some partition did not progress."""
+        """Longest time in seconds, between these times, without progress of some partition."""
         longest = 0.0 if self._progressed else until - since
         for moments in self._progressed.values():
             inside = [since, *(moment for moment in moments if since < moment < until), until]
@@ -61,7 +61,7 @@ class StageTimes:
 
 
 class ProgressMonitor:
-    """Watches a domain's progress in the background, as a context."""
+    """Monitor of a pipeline's progress in the background, as a context manager."""
 
     def __init__(self, domain: str, settings: Settings) -> None:
         topology = loading.topology_of(domain)
@@ -73,7 +73,7 @@ class ProgressMonitor:
             "processor": lambda: (offsets.stable_ends(self._admin, [topology.changelog], CALL_S), {}),
             "sink": lambda: self._landed(settings.postgres(), domain, outputs),
         }
-        # A thread each: one server that is away must not hide what the other one does.
+        # One thread per server, so that an absent server does not hide the progress on the other.
         self._threads = [threading.Thread(target=self._run, args=(stage, ask[stage]), daemon=True) for stage in ask]
 
     def __enter__(self) -> ProgressMonitor:
@@ -92,7 +92,7 @@ class ProgressMonitor:
         return all(stage.progressing(within_s, now) for stage in self._stages.values())
 
     def stalls(self, since: float, until: float) -> dict[str, float]:
-        """By stage, the longest time in seconds in which some partition did not progress."""
+        """Longest time in seconds without progress of some partition, by stage."""
         return {name: round(stage.longest_stall(since, until), 1) for name, stage in self._stages.items()}
 
     def _run(self, name: str, ask: Callable[[], tuple[dict[Place, int], dict[Place, int]]]) -> None:
@@ -102,7 +102,8 @@ class ProgressMonitor:
                 self._stages[name].note(offsets, time.monotonic(), ends)
 
     def _landed(self, dsn: str, domain: str, topics: set[str]) -> tuple[dict[Place, int], dict[Place, int]]:
-        """The ends first: what comes meanwhile is not there yet. Without Kafka nothing is landed either."""
+        """Offsets in the ledger, and ends of the topics. The ends are read first, so that later records do not count as a
+        backlog."""
         ends = offsets.stable_ends(self._admin, topics, CALL_S)
         landed = offsets.landed(dsn, domain, CALL_S)
         return {place: offset for place, offset in landed.items() if place[0] in topics}, ends

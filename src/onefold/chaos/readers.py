@@ -1,7 +1,7 @@
-"""Readers while servers come and go: they ask for a pipeline's invariants all the time, as its users would read its tables.
+"""Readers that query a pipeline's invariants continuously, as users would read the tables, while servers fail and recover.
 
-What is asked is `sql/invariant/<pipeline>.<name>.sql`, of which no snapshot may ever give a row: that the bank has all its money,
-for one, whatever is on its way. What the judge says at the end of a run does not tell whether that held in between.
+The queries are `sql/invariant/<pipeline>.<name>.sql`, which must return no row in any snapshot: for example, that the bank
+has all its money at every moment. The verification at the end of a run cannot show whether an invariant held in between.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from onefold.verify.invariants import broken, invariants
 
 READERS = 2
 LOOK_S = 0.1
-CONNECT_SECONDS = 2  # a database that is away is asked again; psycopg knows no shorter patience
+CONNECT_SECONDS = 2  # a query to an absent database is repeated; psycopg has no shorter timeout
 STATEMENT_MS = 10_000
-# One snapshot that breaks a rule is one too many, and a rule that is broken for good would fill the memory.
+# A few broken snapshots are enough, and a permanently broken invariant would fill the memory.
 TOLD_MAX = 20
 
 
 class Readers:
-    """Some of them in the background, as a context.
+    """Readers in the background, as a context manager.
 
     Attributes:
-        looks: how often all rules were asked for, and answered.
-        broken: what was found, in words, each thing once.
+        looks: number of times that all invariants were queried.
+        broken: distinct broken rows, in words.
     """
 
     def __init__(self, domain: str, settings: Settings) -> None:
@@ -53,7 +53,7 @@ class Readers:
 
     @property
     def said(self) -> list[str]:
-        """What was found, for the end; that nobody could look proves nothing, and is said as well."""
+        """Findings at the end; also a sentence if no query was answered, because the run then proves nothing."""
         if self._rules and not self.looks:
             return [*self.broken, "the invariants were never asked for: the database did not answer"]
         return list(self.broken)
@@ -63,10 +63,11 @@ class Readers:
             try:
                 self._read(self._stop.is_set)
             except (psycopg.OperationalError, psycopg.InterfaceError):
-                continue  # it was killed, or cut off, or asked to end
+                continue  # the database was killed, cut off or stopped
 
     def _read(self, ends: Callable[[], bool]) -> None:
-        """Look over one connection until it breaks. A server that is silent ends it as well, within some seconds."""
+        """Query over one connection until the connection breaks. An unresponsive server breaks the connection after some
+        seconds."""
         with _connected(self._settings.postgres()) as connection:
             while not ends():
                 found = [str(each) for each in broken(connection, self._rules)]

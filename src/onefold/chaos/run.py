@@ -1,8 +1,10 @@
-"""One run of a workload under a nemesis: load flows, the fault comes and goes, everything drains, and the judge decides.
+"""Run a pipeline under load with one fault, drain, and verify.
 
-Three questions are answered. Are the numbers right? `verify.verifier` decides, which shares no code with what it judges. Were
-they right all the time? The readers decide, who ask for the pipeline's invariants while it happens. Did work go on soon? The
-longest stall of a partition decides: in the processor (no transaction was committed) and in the sink (no batch was).
+A run answers three questions:
+
+- Are the tables correct? `verify.verifier` decides, which shares no code with the verified components.
+- Were the tables correct at all times? The readers decide, who query the pipeline's invariants during the run.
+- Did work continue in time? The longest stall of a partition decides, without a commit in the processor or in the sink.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from onefold.verify.verdict import VALID
 from onefold.waiting import until
 
 WARM_S = 3.0  # of load before the fault
-WARM_MAX_S = 60.0  # and until every partition progresses: a sink that has just started compiles its queries first
+WARM_MAX_S = 60.0  # until every partition progresses, because a starting sink first compiles queries
 AFTER_S = 10.0  # of load after the fault, at least
-CALM_S = 2.0  # when every partition has progressed within so long, work goes on
-GIVE_UP_S = 30.0  # beyond the bound: then it will not go on in time any more, and the verdict gives the reason
+CALM_S = 2.0  # work has resumed when every partition has progressed within this time
+GIVE_UP_S = 30.0  # beyond the bound: later progress is late anyway, and the verdict gives the reason
 DRAIN_S = 120.0
 ASK_EVERY_S = 0.1
 
@@ -38,17 +40,17 @@ _PRINTED = {"stall_while_held_s": "held_still", "stall_s": "stood_still"}
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What came of a run.
+    """Outcome of a run.
 
     Attributes:
-        events: how many were sent.
-        stalls_while_held: by stage, the longest stall of a partition in seconds while the fault was held.
-        stalls: the same from the moment on from which work should go on.
-        bounds: by stage, the longest stall in seconds that is in time.
-        looks: how often readers asked for the invariants.
-        broken: what they found.
-        verdict: `verify.verdict.VALID` or another outcome, for this `reason`.
-        seconds: of the whole run.
+        events: number of events sent.
+        stalls_while_held: by stage, the longest stall of a partition in seconds during the fault.
+        stalls: by stage, the longest stall from the time when work should continue.
+        bounds: by stage, the longest accepted stall in seconds.
+        looks: number of the readers' queries of all invariants.
+        broken: findings of the readers.
+        verdict: `verify.verdict.VALID` or another outcome, with its `reason`.
+        seconds: duration of the run.
     """
 
     workload: str
@@ -66,16 +68,16 @@ class RunOutcome:
 
     @property
     def in_time(self) -> bool:
-        """Whether no stall was longer than its bound."""
+        """Whether no stall exceeded its bound."""
         return all(self.stalls[stage] <= bound for stage, bound in self.bounds.items())
 
     @property
     def passed(self) -> bool:
-        """Whether every number is right, and was so in every snapshot, and work went on in time."""
+        """Whether the tables are correct, no snapshot broke an invariant, and work continued in time."""
         return self.verdict == VALID and not self.broken and self.in_time
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """All attributes as plain data."""
         return {**asdict(self), "in_time": self.in_time, "passed": self.passed}
 
 
@@ -83,19 +85,19 @@ def run(
     stack: Stack, settings: Settings, workload: str, nemesis: Nemesis, *, seed: int, seconds: float = AFTER_S,
     say: Say = lambda text: None,
 ) -> RunOutcome:  # fmt: skip
-    """One run. Whatever happens, the fault is healed in the end.
+    """Run once. The fault is healed at the end in every case.
 
     Args:
-        stack: what the fault is done to.
-        settings: with the servers of the stack, and how much later than on a quiet machine is in time.
-        workload: the domain under load.
+        stack: the stack with the fault.
+        settings: servers of the stack, and the factor for the bounds on a slow machine.
+        workload: pipeline under load.
         nemesis: the fault.
-        seed: of the events.
+        seed: of the generated events.
         seconds: of load after the fault, at least.
-        say: called with what is going on.
+        say: called with progress messages.
 
     Raises:
-        UserError: something cannot be done to the stack.
+        UserError: an operation on the stack failed.
     """
     began = time.monotonic()
     nemesis = as_it_hits(stack, settings, workload, nemesis)
@@ -128,7 +130,7 @@ def run(
 
 
 def as_it_hits(stack: Stack, settings: Settings, workload: str, nemesis: Nemesis) -> Nemesis:
-    """The nemesis as this pipeline has to bear it: one of several replicas may be missing at no time."""
+    """Adapt the bounds of a fault to the pipeline: with several replicas, one replica may fail without a wait for the group."""
     replicated = settings.replicas_of(pipelines.found()[workload]) > 1
     if (
         replicated
@@ -140,13 +142,13 @@ def as_it_hits(stack: Stack, settings: Settings, workload: str, nemesis: Nemesis
 
 
 def bounds_of(nemesis: Nemesis, settings: Settings) -> dict[str, float]:
-    """By stage the seconds that are in time."""
+    """Longest accepted stalls in seconds, by stage."""
     bounds = {"processor": nemesis.processor_s, "sink": nemesis.sink_s}
     return {stage: settings.chaos_patience * seconds for stage, seconds in bounds.items()}
 
 
 def inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
-    """Injects, holds and heals. Returns the moment of the injection, and that from which on work should go on."""
+    """Inject, hold and heal. Return the time of the injection, and the time from which work should continue."""
     before = stack.instances(PROCESSOR)
     injected = since = time.monotonic()
     try:
@@ -159,13 +161,13 @@ def inflict(stack: Stack, nemesis: Nemesis, say: Say) -> tuple[float, float]:
         if nemesis.held:
             since = time.monotonic()
         nemesis.heal(stack)
-        # A nemesis that has added some leaves one; of replicas that would be one too few.
+        # A fault that scales may leave one instance, which is too few for replicas.
         if stack.instances(PROCESSOR) < before:
             stack.scale(PROCESSOR, before)
     return injected, since
 
 
 def _wait(reached: Callable[[], bool], at_least_s: float, at_most_s: float) -> None:
-    """Until it is so, within two limits. Who needs to know asks again."""
+    """Wait until `reached`, or until the upper limit, and at least for the lower limit. The caller checks the result."""
     least = time.monotonic() + at_least_s
     until(lambda: time.monotonic() >= least and reached(), at_most_s, ASK_EVERY_S)

@@ -1,1 +1,1 @@
-"""The dashboard: a page that shows, live and read-only, what is in the tables and how it got there."""
+"""The dashboard: live, read-only web pages about the tables and the origin of each row."""

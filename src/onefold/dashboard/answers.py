@@ -1,4 +1,4 @@
-"""What the page answers with: its templates, filled, under headers that let nothing in from elsewhere."""
+"""Render the templates, under headers that forbid content from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from onefold.dashboard import words
 from onefold.dashboard.explained import filters
 from onefold.operate import pipelines
 
-VIEWERS_MAX = (
-    50  # each costs a rendering a second; above it the page answers with a sentence instead of slowing the machine
-)
-ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: more is nobody's drill-down
-PING_S = 15  # keeps proxies from closing a stream that has nothing to say
+VIEWERS_MAX = 50  # each viewer costs a rendering per second; above the limit the page refuses with a message
+ITEMS_MAX, TEXT_MAX = 16, 500  # of an address: no link of the page has more
+PING_S = 15  # keeps proxies from closing an idle stream
 
 HEADERS = {
-    # Nothing from elsewhere, nothing inline: a name that got into a table cannot become a program here.
+    # No foreign and no inline content, so that a name in a table cannot run as a script.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",  # the numbers of a moment ago are wrong
+    "Cache-Control": "no-store",  # a cached page would show old numbers
 }
 
 
 class Answers:
-    """Fills templates. Every page has a link to the view of each pipeline that brings one."""
+    """Renderer of templates. Every page links to the view of each pipeline that has a view."""
 
     def __init__(self) -> None:
         self.templates = words.templates()
@@ -38,23 +36,23 @@ class Answers:
         self.templates.globals["views"] = [name for name, one in pipelines.found().pipelines.items() if one.view]
 
     def text(self, template: str, **names: Any) -> str:
-        """A template, filled."""
+        """Render a template."""
         return self.templates.get_template(template).render(names)
 
     def page(self, template: str, status: int = 200, **names: Any) -> Response:
-        """A page."""
+        """Render a template as a response."""
         return HTMLResponse(self.text(template, **names), status, headers=HEADERS)
 
     def problem(self, status: int, sentence: str) -> Response:
-        """What could not be done, in one sentence."""
+        """Render an error page with one sentence."""
         return self.page("problem.html", status, title="Onefold", sentence=sentence)
 
     def crowded(self) -> Response:
-        """No stream for one more viewer."""
+        """Refuse a stream, because too many are open."""
         return Response("Too many people have this page open.", status_code=503, headers=HEADERS)
 
 
 def items_of(request: Request) -> tuple[tuple[str, str], ...]:
-    """What the address asks for; parts of it that are too much to be meant are left out."""
+    """Parse the query of an address, without overlong and surplus parts."""
     items = request.query_params.multi_items()[:ITEMS_MAX]
     return tuple((name, value) for name, value in items if len(name) + len(value) <= TEXT_MAX and "\0" not in value)

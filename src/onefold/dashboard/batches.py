@@ -1,4 +1,4 @@
-"""What the sink noted of its batches in `onefold.batch`: the last day of a pipeline, and the newest batches."""
+"""Batches that the sink recorded in `onefold.batch`: the last day of a pipeline, and the newest batches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from psycopg import sql
 from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.reader import Bounded, Connection
 
-#: Of a point of the day's charts: a page that is sent each second holds no more than it shows.
+#: Seconds per point of the day's charts. The page is sent each second, so the number of points is small.
 SLOT_S = 600
 NEWEST_MAX = 20
-# A database that no sink of this version was at does not have it.
+# A database that no sink of this version has used lacks the table.
 _READABLE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.batch'), 'SELECT'), false)"
-#: Of a batch without a count its offsets, which are at least as many as its records were.
+#: Without a count, the range of offsets is an upper bound of the records.
 RECORDS = sql.SQL("coalesce(records, next_offset - first_offset)")
-#: How long the oldest record of a batch took. Two clocks may differ by some milliseconds.
+#: Age of the oldest record at the commit. Two clocks may differ by some milliseconds, hence the lower bound 0.
 SECONDS = sql.SQL(
     "CASE WHEN oldest_ms > 0 THEN greatest(0, extract(epoch FROM landed_at) - oldest_ms / 1000.0)::double precision END"
 )
@@ -38,8 +38,8 @@ class Slot(NamedTuple):
 
     Attributes:
         until: unix seconds.
-        rate: records written a second.
-        oldest_s: how long the oldest record of the worst batch took from written by the processor to committed; None: unknown.
+        rate: records written per second.
+        oldest_s: greatest age of a record in this slot, from the processor's write to the commit; None: unknown.
     """
 
     until: int
@@ -48,7 +48,7 @@ class Slot(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a batch wrote of a partition. seconds: as `Slot.oldest_s`."""
+    """Range of a partition in one batch. `seconds`: as `Slot.oldest_s`."""
 
     landed_at: datetime
     topic: str
@@ -61,12 +61,12 @@ class Batch(NamedTuple):
 
 
 async def readable(connection: Connection) -> bool:
-    """Whether the table is there and may be read. Raises psycopg.Error."""
+    """Whether the table exists and may be read. Raises psycopg.Error."""
     return await (await connection.execute(_READABLE)).fetchone() == (True,)
 
 
 async def newest(connection: Connection, sink: str, span_s: int) -> Sequence[Batch]:
-    """The newest batches of that time, the newest first. Raises psycopg.Error."""
+    """Fetch the batches of the last `span_s` seconds, the newest first, at most NEWEST_MAX. Raises psycopg.Error."""
     if not await readable(connection):
         return []
     query = _NEWEST.format(seconds=SECONDS, sink=sink, span=span_s, most=NEWEST_MAX)
@@ -76,8 +76,10 @@ async def newest(connection: Connection, sink: str, span_s: int) -> Sequence[Bat
 async def day(
     connection: Connection, sink: str, reading: PanelReader, taken_at: datetime, ends: float
 ) -> tuple[Sequence[Slot], str]:
-    """The last day of a pipeline, the oldest ten minutes first, without the present ones; and why it is unknown, or "". The
-    query rests as those of panels do. Raises psycopg.Error.
+    """Fetch the last day of a pipeline in slots of ten minutes, the oldest first, without the present slot.
+
+    Returns the slots, and the reason why the slots are unknown or "". The result is cached like a panel's. Raises
+    psycopg.Error.
     """
 
     async def read(limited: Bounded) -> list[Slot]:

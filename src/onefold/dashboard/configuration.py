@@ -1,4 +1,4 @@
-"""How a pipeline is declared, and which settings of Onefold are not the defaults: no secret is in it."""
+"""The declaration of a pipeline, and the settings that differ from the defaults. Secrets are left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onefold.processor import loading
 
 
 class Line(NamedTuple):
-    """A thing, its value, and where the value is from, or ""."""
+    """A name, a value, and the source of the value or ""."""
 
     name: str
     value: str
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 def declared(name: str, settings: Settings) -> Sequence[Line]:
-    """The declaration of a pipeline, and what its topology says, without what it leaves out; none where it does not load."""
+    """List the declaration and topology of a pipeline, without empty entries. An invalid declaration gives none."""
     pipeline = pipelines.found()[name]
     try:
         topology = loading.load_topology(pipeline)
@@ -57,7 +57,7 @@ def declared(name: str, settings: Settings) -> Sequence[Line]:
 
 
 def changed(settings: Settings) -> Sequence[Line]:
-    """The settings that somebody made, without their secrets."""
+    """List the settings that differ from the defaults, with secrets masked."""
     found = origins(settings, settings.running, files())
     return [
         Line(PREFIX + name.upper(), _text(one.value), one.where) for name, one in found.items() if one.where != DEFAULT

@@ -1,5 +1,7 @@
-"""How many dead letters each pipeline has that nobody has replayed or dropped. Kafka's ends of topics are asked for now and then,
-all in one question; dead letters are read only where something has come since, and seldom where they are many.
+"""Count the open dead letters of each pipeline: neither replayed nor dropped.
+
+One request at intervals asks Kafka for the end offsets of all topics. Dead letters are read only for pipelines with new
+offsets, and seldom where there are many.
 """
 
 from __future__ import annotations
@@ -23,26 +25,26 @@ from onefold.processor import loading
 if TYPE_CHECKING:
     from onefold.processor.core.topology import Topology
 
-# Each is up to 64 KiB, and those of a bad hour come faster than they are read: of more than so many offsets it is said that there
-# are at most so many, and they are counted now and then, as they may all have been put back.
+# A dead letter has up to 64 KiB, and in an incident more arrive than can be read. Above READ_MAX offsets, the page shows the
+# number of offsets as an upper bound. A count every SELDOM_S finds out whether the letters were replayed.
 READ_MAX = 1_000
 SELDOM_S = 300.0
-# At most some hundred MB, which the page's figures of Kafka wait for; of more it is never known how many are put back.
+# This many letters are several hundred MB, and the page's Kafka figures wait for them. Above, the upper bound stays.
 SELDOM_MAX = 10_000
 
 
 class DeadCounts:
-    """Keeps what was counted, and between which offsets. Blocks while it asks: for a thread."""
+    """Cache of the counts, with the offsets of each. Its calls block: use a thread."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds."""
         self._settings = settings
         self._clock = clock
         self._counted: dict[str, tuple[Ranges, Dead]] = {}
-        self._read_at: dict[str, float] = {}  # where they are many
+        self._read_at: dict[str, float] = {}  # only for counts above READ_MAX
 
     def look(self) -> Mapping[str, Dead]:
-        """By pipeline. One whose topics are missing, or cannot be read, is left out; all are as before when Kafka is silent."""
+        """Count by pipeline, without pipelines whose topics are missing. Without an answer from Kafka, the last count stays."""
         topologies = dict(_topologies())
         wanted = [topic for one in topologies.values() for topic in (*one.dead.values(), one.replays)]
         ranges = offsets.readable(wanted, self._settings)
@@ -66,7 +68,7 @@ class DeadCounts:
             self._counted[name] = mine, found
 
     def _count(self, name: str, offsets: int) -> Dead | None:
-        """offsets: records, markers and what was aborted."""
+        """`offsets`: number of offsets, with transaction markers and aborted records."""
         if not offsets:
             return Dead(0)
         if offsets > READ_MAX and not self._may_read(name, offsets):
@@ -88,7 +90,7 @@ class DeadCounts:
         return Dead(len(found), failures=by_reason(found, datetime.now(UTC)))
 
     def _may_read(self, name: str, offsets: int) -> bool:
-        """Whether so many are counted now."""
+        """Whether a count of this many letters is due."""
         before = self._read_at.get(name)
         return offsets <= SELDOM_MAX and (before is None or self._clock() - before >= SELDOM_S)
 
@@ -102,6 +104,6 @@ def _topologies() -> Mapping[str, Topology]:
     for name, pipeline in pipelines.found().pipelines.items():
         try:
             found[name] = loading.load_topology(pipeline)
-        except InvalidDeclaration:  # `check` says why
+        except InvalidDeclaration:  # `onefold check` reports the reason
             continue
     return found

@@ -1,4 +1,4 @@
-"""What the page of one pipeline shows of the database and the list of pipelines does not: its rows, and what the judge found."""
+"""Details for the page of one pipeline: tables, and mismatches of the last verification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onefold.dashboard.reader import Connection
 
 
 class Filled(NamedTuple):
-    """A table that a pipeline writes to. rows: about so many, as Postgres has counted."""
+    """A table of a pipeline. `rows`: PostgreSQL's estimate."""
 
     schema: str
     name: str
@@ -18,12 +18,12 @@ class Filled(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its name with its schema's."""
+        """Qualified name."""
         return f"{self.schema}.{self.name}"
 
 
 class ShownFinding(NamedTuple):
-    """One finding of the judge, as texts; "" where there is nothing to say."""
+    """One mismatch of the verifier, as texts; "" for an empty field."""
 
     kind: str
     where: str
@@ -35,16 +35,16 @@ class ShownFinding(NamedTuple):
 
 @dataclass(frozen=True)
 class Detail:
-    """Of one pipeline.
+    """Details of one pipeline.
 
     Attributes:
-        tables: those that may be read.
-        kinds: what the last verify found, and how often, the worst first.
-        findings: the first of them.
-        compared: how many output records and rows; None: an earlier version kept the verdict.
-        uncompared: how many output records could not be compared.
-        begins: partitions that were not read from offset 0, each with the first offset that was read.
-        not_judged: what nobody compares, each with the reason that the model gives, or "".
+        tables: tables that the page may read.
+        kinds: kinds of mismatch in the last verification with their counts, the worst first.
+        findings: the first mismatches.
+        compared: number of compared output records and rows; None: an earlier version stored the verdict.
+        uncompared: number of output records that could not be compared.
+        begins: partitions that were not read from offset 0, each with the first offset read.
+        not_judged: objects that the model leaves out, each with the model's reason or "".
     """
 
     tables: Sequence[Filled] = ()
@@ -57,7 +57,7 @@ class Detail:
 
 
 async def fetch(connection: Connection, name: str, tables: Sequence[tuple[str, str]]) -> Detail:
-    """The detail of a pipeline that writes to `tables`, each (schema, name). Raises psycopg.Error."""
+    """Fetch the details of a pipeline that writes to `tables`, each (schema, name). Raises psycopg.Error."""
     rows = await connection.execute(_TABLES, ([schema for schema, _ in tables], [table for _, table in tables]))
     filled = [Filled(*row) for row in await rows.fetchall()]
     kept: dict[str, Any] = {}
@@ -81,8 +81,8 @@ async def fetch(connection: Connection, name: str, tables: Sequence[tuple[str, s
     return Detail(filled, kinds, first, compared, covered.get("uncompared", 0), begins, not_judged)
 
 
-# Of what the catalogue counts, because a page that counts rows each second would be the database's largest reader. What was
-# never analyzed has -1 there, and what was counted is gone after a crash.
+# Estimates, because counting rows each second would make the page the database's largest reader. A table that was never
+# analyzed has `reltuples` -1, and a crash resets `n_live_tup`.
 _TABLES = """
 SELECT space.nspname, class.relname, greatest(counted.n_live_tup, class.reltuples, 0)::bigint
 FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS wanted (space, name, place)
@@ -93,7 +93,7 @@ WHERE has_schema_privilege(space.oid, 'USAGE') AND has_table_privilege(class.oid
 ORDER BY wanted.place
 """
 _THERE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.verdict'), 'SELECT'), false)"
-# A database of an older Onefold has no such columns.
+# A database of an older version lacks these columns, hence `to_jsonb`.
 _STORED = """
 SELECT to_jsonb(verdict) -> 'findings', to_jsonb(verdict) -> 'coverage' FROM onefold.verdict AS verdict WHERE domain = %s
 """

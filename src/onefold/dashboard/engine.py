@@ -1,4 +1,4 @@
-"""What the engine itself knows of every domain: how far it has landed, the judge's last verdict, what was refused."""
+"""Onefold's own tables by pipeline: the sink's offsets, the last verdict, and refused records."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from onefold.dashboard.reader import Connection
 from onefold.operate.offsets import LEDGER, Landed
 
-# Older databases lack the newer of them; then there is nothing to show.
+# A database of an older version lacks some of these tables; the page then shows none of their values.
 _TABLES = ("ledger", "verdict", "rejected", "injected")
 
 
 @dataclass(frozen=True)
 class LastVerdict:
-    """The last verdict of `onefold verify` on a domain.
+    """The last verdict of `onefold verify` on a pipeline.
 
     Attributes:
-        since: records and markers that have landed after what it judged.
-        outputs: output records that it compared, from the beginning of the log; None: an older release wrote the verdict.
-        left_out: how many topics, tables and columns, and how many output records, nobody compared.
+        since: records and markers written after the verified offsets.
+        outputs: output records compared, from the beginning of the log; None: an older version wrote the verdict.
+        left_out: number of objects (topics, tables and columns), and of output records, that were not compared.
     """
 
     outcome: str
@@ -36,13 +36,13 @@ class LastVerdict:
 
 @dataclass
 class DomainState:
-    """How far a domain has come.
+    """Progress of a pipeline.
 
     Attributes:
-        landed: sum of the next offsets over all partitions, so that its growth is what landed meanwhile.
-        landed_at: when a batch was last committed; None: none was.
-        rejected: output records that could not be landed.
-        places: the ledger's rows, one for each partition that is landed.
+        landed: sum of the next offsets over all partitions, so that the growth counts new records.
+        landed_at: time of the last committed batch; None: no batch yet.
+        rejected: output records that PostgreSQL refused.
+        places: rows of the ledger, one for each partition that the sink writes.
     """
 
     landed: int = 0
@@ -53,13 +53,13 @@ class DomainState:
 
     @property
     def verified(self) -> bool:
-        """Whether the verdict was "valid", and nothing has landed since."""
+        """Whether the verdict was "valid", and no record was written since."""
         return self.verdict is not None and self.verdict.outcome == "valid" and self.verdict.since == 0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Failures on purpose: how many there were in a stage, and in what share of the batches they are asked for."""
+    """Injected failures of a stage: their number so far, and the requested share of batches in percent."""
 
     stage: str
     failures: int
@@ -68,11 +68,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class EngineTables:
-    """All domains at one moment.
+    """All pipelines at one moment.
 
     Attributes:
-        taken_at: the moment of the snapshot.
-        faults: by stage; none where nobody ever asked for any.
+        taken_at: time of the snapshot.
+        faults: by stage; empty if none was ever requested.
     """
 
     taken_at: datetime
@@ -81,7 +81,7 @@ class EngineTables:
 
 
 async def fetch(connection: Connection) -> EngineTables:
-    """The state of every domain that has landed or been judged."""
+    """Fetch the state of every pipeline with a ledger row, a verdict or refused records."""
     now, *present = await _row(connection, f"SELECT now(), {', '.join(map(_exists, _TABLES))}")
     has = dict(zip(_TABLES, present, strict=True))
     domains: dict[str, DomainState] = {}
@@ -90,7 +90,7 @@ async def fetch(connection: Connection) -> EngineTables:
         state = domains.setdefault(row.sink, DomainState())
         state.landed += row.next_offset
         state.places.append(row)
-        if row.next_offset:  # a place is taken before anything has come
+        if row.next_offset:  # the ledger row exists before the first batch
             state.landed_at = max(filter(None, (state.landed_at, row.updated_at)))
     for sink, count in await _rows(connection, _REJECTED) if has["rejected"] else []:
         domains.setdefault(sink, DomainState()).rejected = count
@@ -102,7 +102,7 @@ async def fetch(connection: Connection) -> EngineTables:
 
 
 _REJECTED = "SELECT sink, count(*) FROM onefold.rejected GROUP BY sink"
-# A database of an older release has no column `coverage`.
+# A database of an older version has no column `coverage`, hence `to_jsonb`.
 _VERDICTS = """
 SELECT domain, outcome, reason, counts, offsets, judged_at, to_jsonb(verdict) -> 'coverage' FROM onefold.verdict AS verdict
 """

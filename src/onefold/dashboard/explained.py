@@ -1,6 +1,5 @@
-"""Pages that ask Kafka when somebody opens them: what made a row, and the topics of a pipeline with their newest records. Each
-asks in a thread of its own, for a few seconds at most.
-"""
+"""Pages that ask Kafka on request: the origin of a row, and the topics of a pipeline with their newest records. Each request
+runs in a thread, for a few seconds at most."""
 
 from __future__ import annotations
 
@@ -19,26 +18,26 @@ from onefold.printable import printable
 
 T = TypeVar("T")
 
-# Each is a thread and a connection to both servers; whoever comes then is asked to come again.
+# Each request takes a thread and a connection to both servers. Above the limit, the page answers "try again".
 ROWS_MAX = 4
-# For Kafka, of what a person waits for a page.
+# Kafka's share of the time that a person waits for a page.
 PATIENCE_S = 5.0
-# For all of it. A thread goes on after that until its own limits end it, and counts until then.
+# For the whole request. The thread continues until its own limits end it, and counts as work until then.
 PAGE_S = 15.0
 
 
 class Busy(Exception):
-    """Too many pages are being asked for, or this one takes too long. The message is one sentence."""
+    """Too many requests at once, or a request takes too long. The message is one sentence."""
 
 
 class Explainer:
-    """Asks for pages.
+    """Executor of requests to Kafka.
 
     Args:
-        dsn: of the page's own login.
+        dsn: connection string of the dashboard's own login.
 
     Attributes:
-        at_work: pages that are being asked for, also those that nobody waits for any more.
+        at_work: number of running requests, with those that exceeded PAGE_S.
     """
 
     def __init__(self, settings: Settings, dsn: str) -> None:
@@ -47,21 +46,21 @@ class Explainer:
         self.at_work = 0
 
     async def explain(self, table: str, key: Mapping[str, str]) -> Explanation:
-        """What is known of a row.
+        """Explain a row.
 
         Raises:
-            Busy: not now.
-            UserError: there is no such table, or the key is none of its.
+            Busy: too many requests, or too slow.
+            UserError: the table does not exist, or the key does not fit the table.
             psycopg.Error: the database does not answer.
         """
         return await self._ask(lambda: self._explain(table, dict(key)), "onefold explain")
 
     async def topics_of(self, name: str) -> Sequence[topics.Shown]:
-        """The topics of a pipeline. Raises Busy, and as `topics.of_pipeline`."""
+        """List the topics of a pipeline. Raises Busy, and the errors of `topics.of_pipeline`."""
         return await self._ask(lambda: topics.of_pipeline(name, self._settings), "onefold kafka topics")
 
     async def newest(self, name: str, topic: str) -> topics.Newest | None:
-        """The newest records of a topic. Raises Busy, and as `topics.newest`."""
+        """Read the newest records of a topic. Raises Busy, and the errors of `topics.newest`."""
         return await self._ask(lambda: topics.newest(name, topic, self._settings), "onefold consume")
 
     async def _ask(self, question: Callable[[], T], instead: str) -> T:
@@ -81,11 +80,11 @@ class Explainer:
     def _done(self, work: asyncio.Task[Any]) -> None:
         self.at_work -= 1
         if not work.cancelled():
-            work.exception()  # looked at, also when nobody waits for it any more
+            work.exception()  # retrieved, or else asyncio logs the exception after a timeout
 
 
 def filters() -> dict[str, Any]:
-    """How the page writes what comes from records, which may hold anything."""
+    """Template filters for values from records, which may contain anything."""
     return {"moment": moment, "json": _json}
 
 

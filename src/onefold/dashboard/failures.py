@@ -1,4 +1,4 @@
-"""What was refused, by its reason and over time: dead letters of the processor, and rows that PostgreSQL refused."""
+"""Refused records by reason and over time: dead letters of the processor, and rows that PostgreSQL refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg import sql
 from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.reader import Bounded, Connection
 
-# Of the reasons: with the most frequent of them there is enough to do.
+# The most frequent reasons are enough for one page.
 REASONS_MAX = 5
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _READABLE = "SELECT coalesce(has_table_privilege(to_regclass('onefold.rejected'), 'SELECT'), false)"
@@ -26,11 +26,11 @@ FROM onefold.rejected WHERE sink = {sink} GROUP BY reason ORDER BY count(*) DESC
 
 @dataclass(frozen=True)
 class Failure:
-    """What was refused for one reason.
+    """Refused records of one reason.
 
     Attributes:
-        last_hour, last_day: of `count`.
-        topic, place: where the newest lies: a dead letter, or the record of a row.
+        last_hour, last_day: part of `count`.
+        topic, place: topic and partition/offset of the newest dead letter, or of the newest refused row's record.
     """
 
     reason: str
@@ -44,7 +44,7 @@ class Failure:
 
 
 def by_reason(found: Iterable[tuple[str, datetime, str, str]], now: datetime) -> list[Failure]:
-    """The most frequent reasons of what was refused: each with its reason, its time, its topic and its place."""
+    """Group refused records, each (reason, time, topic, place), and return the most frequent reasons."""
     reasons: dict[str, list[tuple[datetime, str, str]]] = {}
     for reason, at, topic, place in found:
         reasons.setdefault(reason, []).append((at, topic, place))
@@ -60,8 +60,9 @@ def by_reason(found: Iterable[tuple[str, datetime, str, str]], now: datetime) ->
 async def rejected(
     connection: Connection, sink: str, reading: PanelReader, taken_at: datetime, ends: float
 ) -> tuple[Sequence[Failure], str]:
-    """The rows of a pipeline that PostgreSQL refused; and why they are unknown, or "". The query rests as those of panels do.
-    Raises psycopg.Error.
+    """Fetch the rows of a pipeline that PostgreSQL refused, and the reason why the rows are unknown or "".
+
+    The result is cached like a panel's. Raises psycopg.Error.
     """
 
     async def read(limited: Bounded) -> list[Failure]:

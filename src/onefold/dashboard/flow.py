@@ -1,8 +1,8 @@
-"""How many records landed and how long they took.
+"""Throughput and latency of a pipeline.
 
-If the panels of a pipeline declare `latency`, by that query: from the producer's clock to the commit. Of every other pipeline
-from what its sink noted of its batches: from when the oldest record of each was written to the commit, so that each record took
-at most that. The rate is a rolling mean over 20 seconds.
+If the panels of a pipeline declare `latency`, its query gives the time from the producer's clock to the commit. Otherwise
+the sink's record of batches gives the time from the write of a batch's oldest record to the commit. Each record of the
+batch took at most that time. The rate is a rolling mean over 20 seconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from onefold.dashboard.panels import PanelReader
 from onefold.dashboard.reader import Bounded, Connection
 from onefold.dashboard.rollups import text
 
-SLOT_S = 5  # of a point of the charts: fine enough to see a restart, and each holds enough messages for a p99
-ROLLING_S = 20  # long enough to be calm and short enough to show a restart
-SLOTS_MAX = 144  # of a chart over a longer time: ten minutes a point over a day
-SPAN_S = 300  # what the charts show if the address does not say it
+SLOT_S = 5  # of a chart's point: short enough to show a restart, with enough messages for a p99
+ROLLING_S = 20  # long enough for a steady value, short enough to show a restart
+SLOTS_MAX = 144  # of a chart over a longer time: ten minutes per point over a day
+SPAN_S = 300  # range of the charts without one in the address
 
-# What landed since {since}: landed_at, seconds on the way, how many messages, and how many of them took that long.
+# Rows since {since}: landed_at, latency in seconds, number of messages, and number of messages with that latency.
 _WAY_OF_MESSAGES = sql.SQL("""
 SELECT committed_at AS landed_at, extract(epoch FROM committed_at - sent_at) AS seconds, messages, messages AS timed
 FROM ({query}
@@ -68,17 +68,17 @@ FROM ranked
 
 @dataclass(frozen=True)
 class Flow:
-    """Messages landed and their latencies.
+    """Throughput and latencies.
 
     Attributes:
-        taken_at: the time of the snapshot that it was read in.
-        end_to_end: whether latencies are from a producer's clock; or else from when the oldest record of a batch was written.
+        taken_at: time of the snapshot.
+        end_to_end: True: latencies from the producer's clock; False: from the write of a batch's oldest record.
         messages: of the last minute.
-        a_second: rolling mean now.
-        mean, p50, p99, worst: seconds, of the last minute's messages, None when there were none.
-        span_s: what the slots cover.
+        a_second: present rolling mean.
+        mean, p50, p99, worst: seconds, over the last minute's messages; None without messages.
+        span_s: range of the slots.
         times: unix seconds at the end of each slot.
-        rates, p50s, p99s: of each slot, a second and in seconds.
+        rates, p50s, p99s: of each slot, in messages per second and in seconds.
     """
 
     taken_at: datetime
@@ -105,9 +105,10 @@ async def fetch(
     ends: float,
     span_s: int = SPAN_S,
 ) -> tuple[Flow | None, str]:
-    """The flow into a pipeline over so many seconds, by the query that its panels declare, or else by what its sink noted
-    of its batches; and why the query gives nothing, or "". None: the sink has noted nothing in that time, as a sink of before
-    does not. The query rests as those of panels do. Raises psycopg.Error.
+    """Fetch the flow of a pipeline over `span_s` seconds, and the reason why a query failed or "".
+
+    The flow is None if the sink recorded no batches in that range; sinks of older versions record none. Results are cached
+    like a panel's. Raises psycopg.Error.
     """
     problem = ""
     fetch_of = partial(_fetch, taken_at=taken_at, span_s=span_s)
@@ -151,7 +152,7 @@ async def _fetch(
     mean, p50, p99, worst = map(_seconds, latencies)
     found = {int(slot): (int(count), _seconds(half), _seconds(most)) for slot, count, half, most in slots}
     present = int(now // slot_s)
-    drawn = range(present - span_s // slot_s, present)  # the present slot is still being filled
+    drawn = range(present - span_s // slot_s, present)  # the present slot is incomplete
     return Flow(
         taken_at=taken_at,
         end_to_end=end_to_end,
@@ -169,7 +170,7 @@ async def _fetch(
 
 
 def _seconds(value: Any) -> float | None:
-    """Raises ValueError for what no chart can show."""
+    """Convert a number of seconds. Raises ValueError for NaN and infinity, which a chart cannot show."""
     if value is not None and not math.isfinite(value):
         raise ValueError("NaN and infinity are no time")
     return None if value is None else float(value)

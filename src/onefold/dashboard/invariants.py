@@ -1,4 +1,4 @@
-"""Asks for the rows that break an invariant, of all pipelines, within a snapshot. One that takes long is asked less often."""
+"""Query the rows that break an invariant, of all pipelines, within a snapshot. Slow queries run less often."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onefold.dashboard.reader import TOO_LARGE, Bounded, Connection
 from onefold.operate import pipelines
 from onefold.verify.invariants import Broken, Invariant, invariants
 
-SHOWN_MAX = 3  # broken rows of an invariant that are shown; `onefold verify` has them all
+SHOWN_MAX = 3  # broken rows shown per pipeline; `onefold verify` lists all
 
 
 class InvariantCheck(NamedTuple):
-    """The invariants of a pipeline.
+    """Invariants of a pipeline.
 
     Attributes:
-        broken: rows that break one, as sentences.
-        unchecked: those whose query has not answered, each with the reason.
+        broken: broken rows, as sentences.
+        unchecked: invariants whose query gave no answer, each with the reason.
     """
 
     rules: int
@@ -31,7 +31,7 @@ class InvariantCheck(NamedTuple):
 async def fetch(
     connection: Connection, reading: PanelReader, taken_at: datetime, ends: float
 ) -> Mapping[str, InvariantCheck]:
-    """The invariants of every pipeline whose schema can be read; no query begins after `ends`. Raises psycopg.Error."""
+    """Check the invariants of every pipeline whose schema can be read. No query begins after `ends`. Raises psycopg.Error."""
     rows = await connection.execute(_READABLE, (list(pipelines.domains()),))
     found = {}
     for (name,) in await rows.fetchall():
@@ -42,7 +42,7 @@ async def fetch(
             kept = await reading.read(connection, (name, "invariant", rule.name), rule, read, taken_at, ends)
             if kept.trouble in (TOO_LARGE, NOT_YET):
                 unchecked.append(f"{rule.name}: {kept.trouble}")
-            elif kept.trouble:  # as nothing holds then
+            elif kept.trouble:  # a query that fails shows no invariant to hold
                 broken.append(str(Broken(rule.name, {}, kept.trouble[:1].lower() + kept.trouble[1:].rstrip("."))))
             else:
                 broken += kept.content

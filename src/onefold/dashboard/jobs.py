@@ -1,6 +1,6 @@
-"""The jobs of pipelines: per queue how many are pending and done, and the one that has waited longest.
+"""Jobs of pipelines: pending and done jobs per queue, and the oldest pending job.
 
-A queue may have millions of rows, and is asked for every second: of more than COUNTED_MAX only so many are looked at.
+A queue may have millions of rows, and the page reads each queue every second. So a count ends at COUNTED_MAX + 1.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from onefold.dashboard.reader import Connection
 
-# How the reason of such a job begins.
+# Prefix of the reason of a refused job.
 _REFUSED = "refused:"
-# So many, pending and done, are counted within some 100 ms.
+# Bounds the time of a count, because the page reads each second.
 COUNTED_MAX = 100_000
 
 
@@ -21,8 +21,8 @@ class Oldest:
     """The pending job of a queue that has waited longest.
 
     Attributes:
-        reason: why it was deferred the last time, or "".
-        age_s: since it became pending, in seconds.
+        reason: reason of the last deferral, or "".
+        age_s: seconds since the job became pending.
     """
 
     log_id: str
@@ -34,16 +34,16 @@ class Oldest:
 
 @dataclass(frozen=True)
 class ShownQueue:
-    """One queue. Numbers up to COUNTED_MAX are exact; one more means that there are more.
+    """One queue. Numbers up to COUNTED_MAX are exact; COUNTED_MAX + 1 means more.
 
     Attributes:
-        active: of the pending ones, those that a worker has claimed.
-        deferred: of the pending ones, those that were tried before and wait for the next time.
-        retries: how often jobs were deferred, of all that are pending or done.
-        last_minute: of those that are done.
-        refused: of the pending ones, those whose effect says that they can never be done.
-        refusal: why one of them cannot, or "".
-        oldest: None when none is pending.
+        active: pending jobs that a worker has claimed.
+        deferred: pending jobs that wait for another attempt.
+        retries: number of deferrals of all jobs, pending and done.
+        last_minute: jobs done in the last minute.
+        refused: pending jobs whose effect says that they can never be done.
+        refusal: reason of one refused job, or "".
+        oldest: None without pending jobs.
     """
 
     queue: str
@@ -59,7 +59,7 @@ class ShownQueue:
 
 
 async def fetch(connection: Connection) -> Sequence[ShownQueue]:
-    """Every queue that has had a job, by name; none in a database without jobs. Raises psycopg.Error."""
+    """Fetch every queue with jobs, by name; empty in a database without jobs. Raises psycopg.Error."""
     (there,) = await (await connection.execute(_THERE)).fetchone() or (False,)
     if not there:
         return ()
@@ -81,12 +81,12 @@ async def fetch(connection: Connection) -> Sequence[ShownQueue]:
     ]
 
 
-# A role that may not read them sees a database without jobs.
+# For a role without the right to read the tables, the page shows no jobs.
 _THERE = """
 SELECT coalesce(has_table_privilege(to_regclass('onefold.pending'), 'SELECT')
             AND has_table_privilege(to_regclass('onefold.done'), 'SELECT'), false)
 """
-# The names of the queues come from the primary keys, one look for each: DISTINCT would read all rows.
+# Queue names by index lookups on the primary keys: DISTINCT would read all rows.
 _QUEUES = """
 WITH RECURSIVE waiting (queue) AS (
     SELECT min(queue) FROM onefold.pending

@@ -1,4 +1,4 @@
-"""Reads what viewers look at again once a second, once for all viewers of it, and hands on the parts of the page that changed."""
+"""Read the value of a live view once a second for all of its viewers, and send the changed parts of the page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from onefold.printable import sentence
 from onefold.view import Unreadable
 
 EVERY_S = 1.0  # as the live page
-READ_S = 10.0  # longer than a snapshot of the database may take
+READ_S = 10.0  # longer than the limit of a database snapshot
 HANGS = f"This view has not been read within {READ_S:.0f} seconds."
-# What the code of a view may raise. A script that is called as a module calls sys.exit().
+# Exceptions of a view's code. A script imported as a module may call sys.exit().
 RAISED = (Exception, SystemExit)
 
-#: By the id of its element: a part of the page as HTML.
+#: HTML by the id of the page's element.
 Parts = Mapping[str, str]
 Read = Callable[[Any], Awaitable[Any]]
 Render = Callable[[Any, str], Parts]
@@ -35,11 +35,11 @@ log = structlog.get_logger("onefold.dashboard")
 
 @dataclass
 class _Watched:
-    """What somebody looks at.
+    """A view with viewers.
 
     Attributes:
-        at: when it was read.
-        trouble: why the last reading failed, or "".
+        at: time of the last reading.
+        trouble: reason why the last reading failed, or "".
     """
 
     task: asyncio.Task[None]
@@ -51,18 +51,18 @@ class _Watched:
 
 
 class Live:
-    """Hands parts to any number of viewers."""
+    """Sender of parts to any number of viewers."""
 
     def __init__(self) -> None:
         self._watched: dict[Hashable, _Watched] = {}
 
     @property
     def viewers(self) -> int:
-        """How many there are now."""
+        """Present number of viewers."""
         return sum(watched.viewers for watched in self._watched.values())
 
     async def events(self, key: Hashable, read: Read, render: Render) -> AsyncIterator[ServerSentEvent]:
-        """The changed parts after each reading, until the caller has seen enough."""
+        """Yield the changed parts after each reading, until the caller stops."""
         if key not in self._watched:
             self._watched[key] = _Watched(asyncio.create_task(self._run(key, read, render)))
         watched = self._watched[key]
@@ -91,7 +91,7 @@ class Live:
             while True:
                 began = time()
                 before, trouble = value, HANGS
-                # A reading that hangs goes on: a second one beside it would occupy one more thread.
+                # A hanging reading continues, because a second one would occupy another thread.
                 reading = reading or asyncio.create_task(_read(read, before))
                 await asyncio.wait([reading], timeout=READ_S)
                 if reading.done():
@@ -100,13 +100,13 @@ class Live:
                 if watched.at is None or value is not before or trouble != watched.trouble:
                     try:
                         watched.parts = {name: str(part) for name, part in render(value, trouble).items()}
-                    except RAISED as error:  # the parts stay as they were
+                    except RAISED as error:  # the parts stay unchanged
                         trouble = why(error)
                 watched.at, watched.trouble = datetime.now(UTC), trouble
                 async with watched.turned:
                     watched.turned.notify_all()
                 took = time() - began
-                # A reading that takes long leaves at least half of the time to others.
+                # A slow reading leaves at least half of the time to other work.
                 await asyncio.sleep(max(EVERY_S - took, took) if reading is None else 0)
         finally:
             if reading is not None:
@@ -114,7 +114,8 @@ class Live:
 
 
 async def _read(read: Read, before: Any) -> tuple[Any, str]:
-    """The value, and why there is no new one. The view is a pipeline's own, and its page goes on."""
+    """Read the value; on failure return the value before, and the reason. The view's code belongs to a pipeline, so every
+    exception is caught."""
     try:
         return await read(before), ""
     except RAISED as error:
@@ -122,7 +123,7 @@ async def _read(read: Read, before: Any) -> tuple[Any, str]:
 
 
 def why(error: BaseException) -> str:
-    """Why a view shows nothing, in one sentence. The log has the traceback of a fault in its code."""
+    """Describe in one sentence why a view shows no value, and log the traceback of a fault in its code."""
     if isinstance(error, Unreadable):
         return sentence(str(error))
     if isinstance(error, psycopg.Error):

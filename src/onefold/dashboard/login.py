@@ -1,4 +1,4 @@
-"""The login of the page, if a token is set: a header of programs, or a form and a cookie for browsers."""
+"""Login with a token: a header for programs, a form and a cookie for browsers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from onefold.dashboard.answers import HEADERS, Answers
 
 LOGIN = "/login"
 COOKIE = "onefold"
-# Open: the login needs the first, and a probe has no token for the second.
+# Without login: the login page needs the static files, and a health probe has no token.
 _OPEN = ("/static/", "/healthz")
 _FORM_BYTES_MAX = 4096
 
 
 class TokenGuard:
-    """Refuses requests without the token. A browser is sent to the form."""
+    """Middleware that refuses requests without the token. Browsers are redirected to the form."""
 
     def __init__(self, app: ASGIApp, token: str, answers: Answers) -> None:
         self._app, self._token, self._answers = app, token, answers

@@ -1,7 +1,6 @@
-"""Metrics of the whole: the lag of each pipeline, and whether what waits gets less.
+"""Metrics and health of all pipelines: the lag, and whether the backlog makes progress.
 
-Each service says of itself whether it gets on. What no service can say is that there is none: a pipeline whose processor or
-sink is not there has nobody who would tell.
+Each service reports its own progress. A missing processor or sink cannot report, so the dashboard observes from outside.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class Totals:
-    """Tells what the observer has seen.
+    """Metrics and health from the last observation.
 
     Args:
-        stall_s: from then on what waits is no health.
-        clock: that of the observer, monotonic seconds.
+        stall_s: a backlog without progress for this long is unhealthy.
+        clock: the observer's clock, monotonic seconds.
     """
 
     def __init__(self, observer: Observer, stall_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +51,8 @@ class Totals:
         return Response(f"{text}\n", status, headers=HEADERS, media_type=TEXT)
 
     def tell(self, *, answered: bool = True) -> None:
-        """What the observer saw last. Not answered: what was seen stays for comparing, and nobody knows how it is now."""
+        """Publish the last observation. If `answered` is False, publish unknown values, and only the time of the last progress
+        remains."""
         offsets, since = self._observer.offsets, self._observer.asking_since
         looked = self._observer.looked if answered else NOTHING
         problem = (
@@ -74,14 +74,15 @@ class Totals:
             those = None if looked.held is None else looked.held.get(domain)
             hidden_s = None if those is None else self._tell_held(domain, those)
             for name, value in ((LAG_EVENTS, behind.events), (LAG_S, behind.seconds), (HELD_S, hidden_s)):
-                # An alarm that compares with a bound takes NaN for well; that a series is absent can be asked.
+                # A comparison with NaN raises no alert, but a rule can detect an absent series.
                 if value is None:
                     self._told.withdraw(name, domain=domain)
                 else:
                     self._told.put(name, value, domain=domain)
 
     def _tell_held(self, domain: str, those: Sequence[Held]) -> float:
-        """For how many seconds the longest has been open. What is held for longer than anything may stand still is no health."""
+        """Return the age in seconds of the longest open transaction, 0 without one. Older than `stall_s`, it makes /healthz
+        fail."""
         longest = max(those, key=lambda one: one.age_s, default=None)
         stands = longest is not None and longest.age_s > self._stall_s
         self._told.faulty(domain, str(longest) if stands else "")

@@ -1,4 +1,4 @@
-"""Asks Kafka and PostgreSQL how far every pipeline is, once an interval, for the pages, /healthz and /metrics alike."""
+"""Query the progress of every pipeline from Kafka and PostgreSQL at intervals, for the pages, /healthz and /metrics."""
 
 from __future__ import annotations
 
@@ -31,32 +31,33 @@ from onefold.operate.lag import UNKNOWN
 from onefold.operate.offsets import Behind, Landed
 from onefold.printable import sentence
 
-EVERY_S = 3.0  # asking Kafka makes clients of its own, which cost more than a snapshot
-DEAD_EVERY_S = 15.0  # a dead letter waits for a person
-# To look at what is behind takes some ten milliseconds. Behind much that was aborted it takes seconds, and the next round begins.
+EVERY_S = 3.0  # each round makes Kafka clients, which cost more than a snapshot
+DEAD_EVERY_S = 15.0  # a person handles dead letters, so seconds do not matter
+# A look at the oldest waiting records is usually fast, but takes seconds behind many aborted records. The next round then
+# begins without its result.
 LOOK_S = 5.0
-# A server that is away is known to be after five seconds. One that freezes in the middle of an answer may be waited for without
-# end, and whoever asks for health or metrics waits for ten seconds, often less.
+# An absent server is detected after five seconds, but a server that freezes during an answer never answers. Clients of /healthz
+# and /metrics often time out after ten seconds or less.
 ANSWER_S = 8.0
-# An older answer is no answer: the next one is waited for.
+# /healthz waits for a new answer if the last one is older.
 FRESH_S = 10.0
-# Longer than a minute, in which a slow scraper comes again, and for one that was lost. After that nothing is asked until somebody
-# comes, and what was seen before says nothing of what has moved since.
+# Longer than the minute of a slow scraper, and one lost scrape. Without requests for this long, the observer pauses and forgets
+# its observations, because they say nothing about progress since.
 WANTED_S = 150.0
-# The tasks of a pipeline are asked for while somebody has its page open.
+# Tasks of a pipeline are queried only while a viewer has its page open.
 _OPEN_S = 10.0
 
 log = structlog.get_logger("onefold.dashboard")
 
 
 class Offsets(NamedTuple):
-    """What the offsets say.
+    """Progress by the offsets.
 
     Attributes:
-        behind: what waits, of each pipeline whose topics are there.
-        seen: of the same pipelines.
-        problem: why nothing is known of any pipeline, or "".
-        asked_at: when Kafka was asked, by the database's clock; None: the database did not answer.
+        behind: backlog of each pipeline whose topics exist.
+        seen: counts of the same pipelines.
+        problem: reason why all backlogs are unknown, or "".
+        asked_at: database time at the request to Kafka; None: the database did not answer.
     """
 
     behind: Mapping[str, Behind]
@@ -66,31 +67,31 @@ class Offsets(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What takes longer to find out.
+    """Results of the slower queries.
 
     Attributes:
-        held: per pipeline what open transactions hide, which is in no lag; None: unknown.
+        held: open transactions per pipeline, whose hidden records no lag includes; None: unknown.
     """
 
     asked: AskedKafka
     held: Mapping[str, Sequence[Held]] | None = None
 
 
-#: Nothing is known.
+#: The observation before the first answer.
 NOTHING = Observation(AskedKafka(LagNow({}, None, None)))
 
 
 class Observer:
-    """Keeps what was answered last, and since when nothing moves. `run` has to run beside those who ask.
+    """Observer that keeps the last answers and the time of the last progress. `run` must run as a task beside the callers.
 
     Args:
-        dsn: of the page's own login.
+        dsn: connection string of the dashboard's own login.
         clock: monotonic seconds.
 
     Attributes:
-        offsets, looked: as answered last.
-        movement: since when nothing moves, of what waits.
-        asking_since: when the present question was asked, or the last one.
+        offsets, looked: last answers.
+        movement: time of the last progress of each backlog.
+        asking_since: start of the present round, or of the last one.
     """
 
     def __init__(self, settings: Settings, dsn: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,7 +115,7 @@ class Observer:
         self._dead_at = clock() - DEAD_EVERY_S
 
     async def run(self) -> None:
-        """Asks once an interval while somebody wants to know, for ever."""
+        """Query at intervals while there are requests, for ever."""
         while True:
             if not self._wanted.is_set() or self._clock() - self._wanted_at > WANTED_S:
                 self.offsets, self.looked, self.movement = Offsets({}, {}), NOTHING, Movement(self._clock)
@@ -125,13 +126,13 @@ class Observer:
             await asyncio.sleep(EVERY_S)
 
     def want(self, *opened: str) -> None:
-        """Have the next rounds run. `opened`: the pipelines whose pages are open."""
+        """Request further rounds. `opened`: pipelines whose pages are open."""
         self._wanted_at = self._clock()
         self._opened |= dict.fromkeys(opened, self._wanted_at)
         self._wanted.set()
 
     async def recent(self) -> bool:
-        """Wait for an answer of now, and no longer than somebody who asks for health would. False: there was none."""
+        """Wait for a fresh answer, no longer than a health client waits. Return False if none came."""
         self.want()
         if self._answered_at is None or self._clock() - self._answered_at > FRESH_S:
             try:
@@ -142,7 +143,7 @@ class Observer:
         return True
 
     def now(self) -> AskedKafka:
-        """What there is to show on a page."""
+        """Return the last answers for a page."""
         moves = self.movement
         names = self.looked.asked.lag.lag
         return replace(
@@ -157,7 +158,7 @@ class Observer:
         self.asking_since = self._clock()
         try:
             found = await asyncio.to_thread(self._ask)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known, and whoever asks for health is told so
+        except Exception as error:  # noqa: BLE001 - after any failure all values are unknown, and /healthz reports the failure
             log.warning(f"what waits cannot be asked for: {error!r}")
             found = Offsets({}, {}, first_line(error))
         self.take(found)
@@ -169,7 +170,7 @@ class Observer:
             self._turned.notify_all()
 
     def take(self, found: Offsets) -> None:
-        """What was answered, after what was answered before."""
+        """Record an observation after the ones before."""
         self.offsets = found
         for name in {*pipelines.domains(), *found.seen}:
             unknown = Seen(None, None, None, no_fold=found.problem, no_land=found.problem)
@@ -181,9 +182,9 @@ class Observer:
     async def _look_now(self, found: Offsets, asked_since: float) -> None:
         try:
             looked = await asyncio.to_thread(self._look, found)
-        except UserError:  # the embedded stack has ended meanwhile
+        except UserError:  # the embedded stack has stopped meanwhile
             looked = Observation(AskedKafka(LagNow({}, None, None, NO_KAFKA)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known; the next round looks again
+        except Exception as error:  # noqa: BLE001 - after any failure the values are unknown, and the next round looks again
             log.warning(f"what is behind cannot be looked at: {error!r}")
             looked = Observation(AskedKafka(LagNow({}, None, None, sentence(first_line(error)))))
         now, shown = self._clock(), looked.asked.lag
@@ -196,15 +197,15 @@ class Observer:
         )
 
     def _ask(self) -> Offsets:
-        """Blocks for some seconds when a server does not answer."""
+        """Query the offsets. Blocks for several seconds if a server does not answer."""
         asked_at, no_landed = None, ""
         landed: Mapping[str, int] = {}
         try:
             asked_at, landed = _ledger(self._dsn)
-        except psycopg.Error as error:  # the page may read as another user, or elsewhere
+        except psycopg.Error as error:  # the dashboard may have another login or another database
             no_landed = offsets.unanswered(error)
         try:
-            # A database that does not answer is waited for once.
+            # Wait for a silent database only once per round.
             behind = offsets.behind_of_all(self._settings, no_landed != offsets.DATABASE_IS_SILENT)
         except UserError:
             return Offsets({}, {}, NO_KAFKA, asked_at)
@@ -214,7 +215,7 @@ class Observer:
         return Offsets(behind, seen, "", asked_at)
 
     def _look(self, found: Offsets) -> Observation:
-        """Blocks too. A Kafka that did not answer is not kept waiting for twice."""
+        """Look at the waiting records, in blocking calls. If Kafka did not answer the first questions, skip the further ones."""
         settings = self._settings
         why = found.problem or _silent(found.behind)
         problem = why if why == NO_KAFKA else why and sentence(why)
@@ -247,13 +248,13 @@ class Observer:
 
 
 def _ledger(dsn: str) -> tuple[datetime | None, Mapping[str, int]]:
-    """The database's time, and per sink the sum of the offsets that it writes next. Raises psycopg.Error."""
+    """Database time, and the sum of the next offsets per sink. Raises psycopg.Error."""
     with postgres.connect(
         dsn, "onefold dashboard", settings=postgres.READ_ONLY, connect_s=offsets.CALL_S, patience_s=offsets.CALL_S
     ) as connection:
         (now,) = connection.execute("SELECT now()").fetchone() or (None,)
         landed: Counter[str] = Counter()
-        with suppress(psycopg.errors.UndefinedTable):  # before the first table was made
+        with suppress(psycopg.errors.UndefinedTable):  # no table exists yet
             for row in map(Landed._make, connection.execute(offsets.LEDGER)):
                 landed[row.sink] += row.next_offset
         return now, landed
@@ -267,7 +268,7 @@ def _seen(now: Behind, landed: int, no_landed: str) -> Seen:
 
 
 def _silent(behind: Mapping[str, Behind]) -> str:
-    """Why the inputs of no pipeline are known, or ""."""
+    """Reason why the inputs of all pipelines are unknown, or ""."""
     if any(one.inputs is not None for one in behind.values()):
         return ""
     return next((one.no_inputs for one in behind.values() if one.no_inputs), "")

@@ -1,4 +1,4 @@
-"""What the page shows of the panels of a pipeline, ready for the template `panels.html`."""
+"""Data of a pipeline's panels for the template `panels.html`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.dashboard.snapshot import LagNow, ViewSnapshot, comparison
 from onefold.operate.panels import Rollup
 
 Items = dict[str, str]
-# A query of some 50 ms rests for a second, and its content is not worth a line that comes and goes.
+# Cached content is often a second or two old, and a note of so short an age would flicker.
 OLD = timedelta(seconds=5)
 
 
@@ -25,8 +25,8 @@ class Part:
     """A row of a level.
 
     Attributes:
-        items: the address of its own level.
-        share: its bar, 0 to 100.
+        items: address of the row's own level.
+        share: length of the bar, 0 to 100.
     """
 
     row: LevelRow
@@ -35,12 +35,12 @@ class Part:
 
 
 def of(snapshot: ViewSnapshot, name: str, lag: LagNow, kept: Items | None = None) -> list[dict[str, Any]]:
-    """The names that the template uses of each panel. `kept`: what the addresses of its rows keep of the page's own."""
+    """Names for the template, one dict per panel. `kept`: items of the page's address that the rows' addresses keep."""
     return [_one(snapshot, name, shown, lag, kept or {}) for shown in snapshot.panels]
 
 
 def is_old(taken_at: datetime, snapshot: ViewSnapshot) -> bool:
-    """Whether the page says how old something is that was read in a snapshot before."""
+    """Whether the page shows the age of content from an earlier snapshot."""
     return snapshot.engine.taken_at - taken_at > OLD
 
 
@@ -70,7 +70,7 @@ def _panel(snapshot: ViewSnapshot, shown: ShownPanel) -> dict[str, Any]:
 
 
 def _rollup(snapshot: ViewSnapshot, name: str, shown: ShownPanel, lag: LagNow, kept: Items) -> dict[str, Any]:
-    """From the total to the node, the node included; and the rows of the level below."""
+    """Path from the total to the node inclusive, and the rows of the level below."""
     rollup, level = shown.panel, shown.content
     if not isinstance(rollup, Rollup) or not isinstance(level, Level):
         return {}

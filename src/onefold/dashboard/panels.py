@@ -1,4 +1,4 @@
-"""Reads the panels of a pipeline within a snapshot. A panel whose query fails has a sentence, and delays no other panel."""
+"""Read the panels of a pipeline within a snapshot. A panel whose query fails shows the reason, and delays no other panel."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from onefold.dashboard.reader import FAILURES, TOO_LARGE, Bounded, Connection, b
 from onefold.dashboard.rollups import Level, fetch, path_of, text
 from onefold.operate.panels import Panel, Rollup, Stat
 
-# More bars or rows are no overview; a chart has few more points than pixels.
+# More bars or rows give no overview; a chart has few more points than pixels.
 ROWS_MAX = {"stat": 1, "bar": 20, "table": 50, "line": 500}
-TIMEOUT_S = 1.0  # for the queries of a panel together
-BUDGET_S = 2.0  # for the panels and charts of all views of a snapshot, which has six
+TIMEOUT_S = 1.0  # for all queries of one panel
+BUDGET_S = 2.0  # for the panels and charts of all views in a snapshot, whose limit is SNAPSHOT_S
 NOT_YET = "The panels before it took the time of this snapshot. It is asked again in a moment."
 _TOO_LARGE_S = 60.0
-# What has no time in a snapshot is shown as it was for so long.
+# A panel without time in a snapshot shows its cached content for this long.
 _FORGET_S = 30.0
-# A query over a large table is asked again after so many times what it took, so that a viewer does not make the page the
-# database's largest reader.
+# A query runs again only after REST times its own duration. So queries over large tables load the database little.
 REST = 20
 
 
 class Figure(NamedTuple):
-    """A column of a `stat`. expected: the value to compare with; `compared` says whether there is one."""
+    """A column of a `stat`. `compared`: whether there is an expected value. `expected`: the value to compare with."""
 
     name: str
     value: Any
@@ -40,7 +39,7 @@ class Figure(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A row of a `bar`. share: of the longest, in percent. values: its length, and the values beside it."""
+    """A row of a `bar`. `share`: percent of the longest bar. `values`: the length, and the values beside the bar."""
 
     label: str
     share: float
@@ -48,7 +47,7 @@ class Bar(NamedTuple):
 
 
 class PanelContent(NamedTuple):
-    """The rows of `bar`, `table` and `line`, with the names of the columns."""
+    """Rows of a `bar`, `table` or `line`, with the names of the columns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -59,12 +58,12 @@ Content = Sequence[Figure] | PanelContent | Level
 
 @dataclass(frozen=True)
 class ShownPanel:
-    """A panel with its content.
+    """A panel with content.
 
     Attributes:
-        number: its place in the file, from 1.
-        taken_at: the time of the snapshot that it was read in.
-        trouble: why there is no content, or "".
+        number: position in the file, from 1.
+        taken_at: time of the snapshot with the content.
+        trouble: reason why there is no content, or "".
     """
 
     number: int
@@ -75,13 +74,14 @@ class ShownPanel:
 
 
 class Kept(NamedTuple):
-    """What a query gave.
+    """Cached result of a query.
 
     Attributes:
-        until: when the query may run again.
-        taken_at: the time of the snapshot that it ran in.
-        content: None where there is none.
-        trouble: why there is none, or "".
+        until: time from which the query may run again.
+        asked: the question; a result of a different question is not used.
+        taken_at: time of the snapshot in which the query ran.
+        content: None without a result.
+        trouble: reason why there is no content, or "".
     """
 
     until: float
@@ -92,15 +92,15 @@ class Kept(NamedTuple):
 
 
 class PanelReader:
-    """Reads panels and latencies, and keeps the content of each until its query may run again."""
+    """Reader of panels and charts, with a cache of each result until the query may run again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives monotonic seconds."""
+        """`clock`: monotonic seconds."""
         self._clock = clock
         self._kept: dict[tuple[Any, ...], Kept] = {}
 
     def ends(self, seconds: float | None = None) -> float:
-        """When a budget of so many seconds that begins now is spent; if none is given, that of the panels and charts."""
+        """End of a time budget that begins now; the default is the budget of panels and charts."""
         return self._clock() + (BUDGET_S if seconds is None else seconds)
 
     async def fetch(
@@ -112,11 +112,11 @@ class PanelReader:
         taken_at: datetime,
         ends: float,
     ) -> list[ShownPanel]:
-        """The panels of the pipeline `name`, inside of a snapshot of that moment. Raises psycopg.Error.
+        """Read the panels of the pipeline `name`, inside a snapshot at `taken_at`. Raises psycopg.Error.
 
         Args:
-            wanted: the address: the level of a rollup, and under "of" the number of the rollup that is meant.
-            ends: no query begins after that time.
+            wanted: items of the address: the level of a rollup, and under "of" the number of that rollup's panel.
+            ends: no query begins after this time.
         """
         found = []
         for number, panel in enumerate(panels, 1):
@@ -136,11 +136,11 @@ class PanelReader:
         taken_at: datetime,
         ends: float,
     ) -> Kept:
-        """What `read` gives, or gave under that key while its query rests. Raises psycopg.Error if the connection is gone.
+        """Return the result of `read`, or the cached result under `key`. Raises psycopg.Error if the connection is lost.
 
         Args:
-            asked: what was kept of something else is read again.
-            ends: no query begins after that time.
+            asked: the question; a cached result of a different question is not used.
+            ends: no query begins after this time.
         """
         began = self._clock()
         self._kept = {key: kept for key, kept in self._kept.items() if kept.until > began - _FORGET_S}
@@ -157,7 +157,7 @@ class PanelReader:
 
 
 async def _read(connection: Connection, read: Callable[[Bounded], Awaitable[Any]]) -> tuple[Any, str]:
-    """The content, and the reason why there is none."""
+    """Return the content, and the reason why there is none or ""."""
     try:
         async with bounded(connection, TIMEOUT_S) as limited:
             return await read(limited), ""
@@ -190,11 +190,11 @@ async def _table(connection: Bounded, query: str, rows: int) -> PanelContent:
 
 
 class _Unfit(Exception):
-    """The rows are none that a panel of this kind can show."""
+    """The rows do not fit a panel of this kind."""
 
 
 def _figures(table: PanelContent, expected: PanelContent) -> list[Figure]:
-    """One for each column, with the value that is expected of it."""
+    """One figure per column, each with its expected value."""
     row = table.rows[0] if table.rows else [None] * len(table.columns)
     if lacks := [name for name in expected.columns if name not in table.columns]:
         raise _Unfit(f"The query has no column {lacks[0]}, for which a value is expected.")
@@ -204,7 +204,7 @@ def _figures(table: PanelContent, expected: PanelContent) -> list[Figure]:
 
 
 def _fits(table: PanelContent, numbers: int) -> bool:
-    """Whether the rows have a first column, and then up to so many that are numbers."""
+    """Whether rows have at least two columns, and up to `numbers` columns after the first hold numbers or NULL."""
     return len(table.columns) > 1 and all(_is_number(value) for row in table.rows for value in row[1 : 1 + numbers])
 
 
@@ -219,20 +219,20 @@ def _is_number(value: Any) -> bool:
 
 
 def bars(table: PanelContent) -> list[Bar]:
-    """The rows of a `bar`, each with its share of the longest."""
+    """Rows of a `bar`, each with the share of the longest."""
     longest = max((row[1] for row in table.rows if row[1] is not None), default=0)
     return [Bar(str(row[0]), _share(row[1], longest), row[1:]) for row in table.rows]
 
 
 def points(table: PanelContent) -> list[list[float | None]]:
-    """The points of a `line`, as its script reads them: [times, [numbers], ...]."""
+    """Points of a `line` in the format of the page's script: [times, [numbers], ...]."""
     columns = range(1, len(table.columns))
     numbers = ([None if row[at] is None else float(row[at]) for row in table.rows] for at in columns)
     return [[_seconds(row[0]) for row in table.rows], *numbers]
 
 
 def _seconds(at: Any) -> float:
-    """A time in unix seconds; UTC where it has no zone."""
+    """Convert a time to unix seconds; without a zone, the time is UTC."""
     if isinstance(at, date) and not isinstance(at, datetime):
         at = datetime(at.year, at.month, at.day, tzinfo=UTC)
     if not isinstance(at, datetime):

@@ -1,6 +1,4 @@
-"""Gathers what is known of each pipeline, from the database, from Kafka and from the embedded stack, into the facts by which the
-headline is chosen.
-"""
+"""Collect the facts about each pipeline from the database, Kafka and the embedded stack, from which the status follows."""
 
 from __future__ import annotations
 
@@ -17,24 +15,24 @@ from onefold.dashboard.words import whole
 from onefold.operate.lag import UNKNOWN
 from onefold.operate.replicas import ReplicasNow
 
-# What services of one pipeline are called in the embedded stack; all others are of all pipelines.
+# Name prefixes of a pipeline's own services in the embedded stack. All other services are shared.
 _AUDITOR = "auditor-"
 _OWN = ("processor-", "worker-", _AUDITOR)
-#: The name under which stands what is true of no pipeline alone.
+#: Key for statuses of no single pipeline.
 ALL = ""
 
 
 @dataclass(frozen=True)
 class AskedKafka:
-    """What is asked of others than the database.
+    """Answers from Kafka and from the embedded stack.
 
     Attributes:
-        still_s: per pipeline so long nothing has moved that waits to be folded, and to be landed.
+        still_s: per pipeline, seconds without progress of a backlog: to process, and to write.
         services: of the embedded stack, as in stack.json.
-        dead: the dead letters, where they could be counted.
-        replicas: of the pipelines that have some.
-        tasks: of the pipelines that are looked at; None where Kafka did not answer.
-        landed_a_second, made_a_second: offsets that the sink, and the processor, writes; None: not known yet.
+        dead: counted dead letters.
+        replicas: of pipelines with active-active replicas.
+        tasks: of pipelines with an open page; None: Kafka did not answer.
+        landed_a_second, made_a_second: offsets written per second, by the sink and by the processor; None: not known yet.
     """
 
     lag: LagNow
@@ -48,13 +46,13 @@ class AskedKafka:
 
 
 def names(snapshot: ViewSnapshot, asked: AskedKafka) -> list[str]:
-    """The pipelines that there is something to say of: also those that Kafka knows and that have landed nothing."""
+    """Pipelines to show, also those with lag but without committed rows."""
     broken = (name for name, checked in snapshot.invariants.items() if checked.broken)
     return sorted({*snapshot.engine.domains, *asked.lag.lag, *broken})
 
 
 def standings(snapshot: ViewSnapshot, asked: AskedKafka, stall_s: float) -> dict[str, Sequence[PipelineStatus]]:
-    """How each pipeline stands; and as `ALL` how the services do that they share, where there is something to say."""
+    """Statuses of each pipeline; under `ALL` those of the shared services, if there are any."""
     found: dict[str, Sequence[PipelineStatus]] = {
         name: of(facts(name, snapshot, asked), stall_s) for name in names(snapshot, asked)
     }
@@ -63,7 +61,7 @@ def standings(snapshot: ViewSnapshot, asked: AskedKafka, stall_s: float) -> dict
 
 
 def of_services(snapshot: ViewSnapshot, asked: AskedKafka, stall_s: float) -> Sequence[PipelineStatus]:
-    """What is to be said of the services that all pipelines share; none when they are well."""
+    """Statuses of the shared services; empty when all are well."""
     shared = [one for one in services(ALL, asked.services, snapshot.engine.taken_at) if one.shared]
     return [
         one
@@ -73,7 +71,7 @@ def of_services(snapshot: ViewSnapshot, asked: AskedKafka, stall_s: float) -> Se
 
 
 def facts(name: str, snapshot: ViewSnapshot, asked: AskedKafka) -> PipelineFacts:
-    """What is known of one pipeline."""
+    """Collect the facts about one pipeline."""
     domain = snapshot.engine.domains.get(name)
     lag = asked.lag.lag.get(name, UNKNOWN)
     fold_s, land_s = asked.still_s.get(name, (0.0, 0.0))
@@ -102,10 +100,10 @@ def facts(name: str, snapshot: ViewSnapshot, asked: AskedKafka) -> PipelineFacts
 
 
 def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime) -> list[StackService]:
-    """The processes of a pipeline, and those that all share.
+    """List the processes of a pipeline, and the shared ones.
 
     Args:
-        now: by the database's clock; what the stack says of a later moment is of now.
+        now: database time; a later time from the stack is replaced by `now`.
     """
     found = []
     for service, entry in running.items():
@@ -117,7 +115,7 @@ def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime)
         end = entry.get("last_end") or {}
         at = datetime.fromtimestamp(end["at"], UTC) if end else None
         ended_at = None if at is None else min(at, now)
-        # A supervisor of before does not say where in the log that was.
+        # A supervisor of an older version does not record the position in the log.
         place = (entry.get("log", ""), end["log_at"], end.get("log_file", 0)) if "log_at" in end else None
         found.append(
             StackService(service, entry["state"], entry["restarts"], end.get("why", ""), ended_at, shared, place)
@@ -126,13 +124,13 @@ def services(name: str, running: Mapping[str, Mapping[str, Any]], now: datetime)
 
 
 def _is_of(name: str, topic: str) -> bool:
-    """Whether a pipeline waits for it."""
+    """Whether a topic or a queue belongs to a pipeline, by prefix or by topology."""
     shape = pipeline_shape.of(name)
     return topic.startswith(f"{name}.") or (shape is not None and topic in (*shape.inputs, *shape.outputs))
 
 
 def _sums(name: str, snapshot: ViewSnapshot, lag: LagNow) -> tuple[str, str] | None:
-    """The worst that is wrong with the sums of its rollups."""
+    """Describe the worst fault in the sums of a pipeline's rollups."""
     agreed = {title: one for (pipeline, title), one in snapshot.agreements.items() if pipeline == name}
     for title, one in agreed.items():
         if one.adds_up is False:
@@ -149,6 +147,6 @@ def _sums(name: str, snapshot: ViewSnapshot, lag: LagNow) -> tuple[str, str] | N
 
 
 def _uncompared(name: str, snapshot: ViewSnapshot) -> list[str]:
-    """Its rollups whose sums were not compared, each in a sentence."""
+    """Rollups of a pipeline whose sums were not compared, each as a sentence."""
     named = snapshot.agreements.items()
     return [f"{title}: {one.problem}" for (pipeline, title), one in named if pipeline == name and one.problem]

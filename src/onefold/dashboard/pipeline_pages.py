@@ -1,4 +1,4 @@
-"""The addresses of one pipeline: its page, and its stream."""
+"""Handlers for the pages of one pipeline: status, stream of updates, and topics."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from onefold.operate import times
 from onefold.pipelines import InvalidDeclaration
 from onefold.printable import sentence
 
-# Below that a chart has few points; of longer ago there are no batches, or the query takes too long.
+# A shorter range gives too few points. For a longer one there are no batches, or the query takes too long.
 SPAN_MIN, SPAN_MAX = timedelta(minutes=1), timedelta(days=7)
 
 
 class PipelinePages:
-    """The handlers."""
+    """Handlers for the addresses of one pipeline."""
 
     def __init__(self, watcher: Watcher, answers: Answers, explainer: Explainer, settings: Settings) -> None:
         self._watcher = watcher
@@ -41,9 +41,9 @@ class PipelinePages:
         self._changed = configuration.changed(settings)
 
     async def page(self, request: Request) -> Response:
-        """How one pipeline is."""
+        """Page of one pipeline."""
         name = request.path_params["name"]
-        # Its handler's module is imported for that, which may take a moment.
+        # `of` imports the handler's module, which may take a moment.
         shape = await asyncio.to_thread(pipeline_shape.of, name)
         if shape is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
@@ -62,7 +62,7 @@ class PipelinePages:
         )
 
     async def stream(self, request: Request) -> Response:
-        """The page's inner part, again and again."""
+        """Stream of the page's inner part."""
         name = request.path_params["name"]
         shape = await asyncio.to_thread(pipeline_shape.of, name)
         if shape is None:
@@ -76,7 +76,7 @@ class PipelinePages:
         return EventSourceResponse(self._updates(view, shape), ping=PING_S, headers=HEADERS)
 
     async def topics(self, request: Request) -> Response:
-        """The topics of one pipeline."""
+        """Page of a pipeline's topics."""
         name = request.path_params["name"]
 
         async def answer() -> Response:
@@ -86,7 +86,7 @@ class PipelinePages:
         return await self._asked(name, answer)
 
     async def topic(self, request: Request) -> Response:
-        """A topic of one pipeline, with its newest records."""
+        """Page of one topic with the newest records."""
         name, topic = request.path_params["name"], request.path_params["topic"]
 
         async def answer() -> Response:
@@ -98,7 +98,7 @@ class PipelinePages:
         return await self._asked(name, answer)
 
     async def _asked(self, name: str, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """What `answer` gives; what it could not do, in one sentence."""
+        """Return the response of `answer`; on failure an error page with one sentence."""
         if await asyncio.to_thread(pipeline_shape.of, name) is None:
             return self._answers.problem(404, f"There is no pipeline {name}.")
         try:
@@ -119,7 +119,7 @@ class PipelinePages:
 
 
 def _view(request: Request, shape: PipelineShape) -> OfPipeline:
-    """Raises UserError for a `since` that is no duration."""
+    """Parse the view from the address. Raises UserError if `since` is no duration."""
     wanted = items_of(request)
     since = dict(wanted).get("since")
     span = timedelta(seconds=SPAN_S) if since is None else times.duration(since)

@@ -1,4 +1,4 @@
-"""What a pipeline reads and writes, for the way of its records."""
+"""Inputs, outputs and tables of a pipeline, for the diagram of the data flow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PipelineShape:
     """Topics and tables of a pipeline.
 
     Attributes:
-        landed: of the outputs, those that the sink lands.
-        tables: (schema, name) of those that it writes to.
-        problem: why the rest is not known, in one sentence, or "".
+        landed: outputs that the sink writes to tables.
+        tables: (schema, name) of the sink's tables.
+        problem: reason why the other attributes are unknown, in one sentence, or "".
     """
 
     inputs: Sequence[str] = ()
@@ -30,7 +30,7 @@ class PipelineShape:
 
 @functools.cache
 def of(name: str) -> PipelineShape | None:
-    """The shape of a pipeline; None when there is none of that name. The first time it imports the handler's module: blocks."""
+    """Shape of a pipeline; None for an unknown name. The first call imports the handler's module, and blocks meanwhile."""
     pipeline = pipelines.found().pipelines.get(name)
     if pipeline is None:
         return None

@@ -1,5 +1,6 @@
-"""How a pipeline stands: all that is wrong with it or worth a look, the worst first; and of all pipelines the worst one, which is
-the page's headline. Pure: facts in, sentences out.
+"""Status of a pipeline: all faults and warnings, the worst first. The worst status of all pipelines is the page's headline.
+
+Pure functions from facts to sentences.
 """
 
 from __future__ import annotations
@@ -17,22 +18,20 @@ from onefold.dashboard.words import age, counted, whole
 from onefold.operate.hanging_transactions import Held
 from onefold.printable import sentence
 
-# What stands still for less than that may be a large batch on a busy machine, however old it is.
+# A shorter stall may be a large batch on a busy machine, whatever the age of the waiting records.
 GLANCE_S = 20.0
-# What waits for longer is not only passing through: a batch of the sink takes some seconds.
+# An older record counts as late: a batch of the sink takes a few seconds.
 LATE_S = 15.0
-# Whoever was called has seen it by then; the count stays in the list.
+# By then an operator who was called has seen the restart. The list of services keeps the count.
 RESTART_RECENT = timedelta(minutes=10)
-# A verify each night, and an hour for it.
+# One verification each night, and an hour for its run.
 VERDICT_OLD = timedelta(hours=25)
 
 Tone = Literal["good", "busy", "bad", "quiet"]
 
 
 class Rank(IntEnum):
-    """What is true of a pipeline, the worst first: tables that are wrong, then what keeps them from being right, then what has to
-    be looked at, then what nobody has looked at.
-    """
+    """Kinds of status, the worst first: wrong tables, then obstacles to correct tables, then warnings, then missing checks."""
 
     BROKEN = 0
     WRONG = 1
@@ -57,12 +56,12 @@ class Rank(IntEnum):
 
 
 class Waiting(NamedTuple):
-    """What waits on one side of a topic.
+    """Backlog of one side, the processor's or the sink's.
 
     Attributes:
         events: None: unknown.
-        oldest_s: how long the oldest has waited, in seconds.
-        still_s: for so long nothing has moved of it, as far as somebody has looked.
+        oldest_s: age of the oldest waiting record, in seconds.
+        still_s: seconds without observed progress.
     """
 
     events: int | None = None
@@ -70,7 +69,11 @@ class Waiting(NamedTuple):
     still_s: float = 0.0
 
     def stands(self, stall_s: float) -> bool:
-        """Whether it does not move: nobody has seen it move for `stall_s`, or for a glance, and it waits for that long."""
+        """Whether the backlog is stalled.
+
+        Either there was no progress for `stall_s`, or none for GLANCE_S while the oldest record has waited longer than
+        `stall_s`.
+        """
         if not self.events:
             return False
         return self.still_s > stall_s or (self.still_s > GLANCE_S and (self.oldest_s or 0.0) > stall_s)
@@ -78,11 +81,11 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class Dead:
-    """The dead letters of a pipeline that nobody has replayed or dropped.
+    """Open dead letters of a pipeline: neither replayed nor dropped.
 
     Attributes:
-        exact: False: there are at most so many.
-        failures: by the most frequent reasons.
+        exact: False: `count` is an upper bound.
+        failures: the most frequent reasons.
     """
 
     count: int
@@ -94,10 +97,10 @@ class StackService(NamedTuple):
     """A process of the embedded stack.
 
     Attributes:
-        ended: how it ended the last time, or "".
-        ended_at: when.
-        shared: by all pipelines.
-        log_place: its log, how many bytes its file had then, and that file's inode, 0 if unknown; None: not known.
+        ended: description of the last exit, or "".
+        ended_at: time of the last exit.
+        shared: whether all pipelines share the process.
+        log_place: path of the log, size of the file in bytes at the exit, and the file's inode, 0 if unknown; None: not known.
     """
 
     name: str
@@ -109,27 +112,27 @@ class StackService(NamedTuple):
     log_place: tuple[str, int, int] | None = None
 
 
-#: Nobody has asked yet.
+#: The backlog before the first answer.
 UNASKED = Waiting()
 
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """What is known of a pipeline at one moment.
+    """Facts about a pipeline at one moment.
 
     Attributes:
-        now: by the database's clock.
-        landed: whether anything has.
-        silent: why nobody knows what waits, in one sentence, or "".
-        unknown: why the lag of this pipeline alone is unknown, in one sentence, or "".
-        partitions: what is wrong with the partitions of its topics, in one sentence, or "".
-        paused: since when, by whom and why, or "": it is not paused.
-        rejected: output records that could not be landed.
-        queues: of its jobs.
+        now: database time.
+        landed: whether the sink has written any record.
+        silent: reason why all backlogs are unknown, in one sentence, or "".
+        unknown: reason why the lag of this pipeline alone is unknown, in one sentence, or "".
+        partitions: fault in the partitions of the pipeline's topics, in one sentence, or "".
+        paused: since when, by whom and why, or "": not paused.
+        rejected: output records that PostgreSQL refused.
+        queues: queues of the pipeline's jobs.
         broken: rows that break an invariant, in words.
-        unchecked: its invariants whose query has not answered, each in a sentence.
-        sums: what is wrong with the sums of its rollups, in two parts as `PipelineStatus` has them, or None.
-        uncompared: its rollups whose sums were not compared, each in a sentence.
+        unchecked: invariants whose query gave no answer, each in a sentence.
+        sums: fault in the sums of the rollups, as `says` and `detail` of `PipelineStatus`, or None.
+        uncompared: rollups whose sums were not compared, each in a sentence.
     """
 
     name: str
@@ -155,13 +158,13 @@ class PipelineFacts:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """One thing that is true of a pipeline.
+    """One statement about a pipeline.
 
     Attributes:
-        name: the pipeline's; "": it is true of no pipeline alone.
-        says: the words after its name.
-        detail: one sentence more.
-        command: what to run to see more of it, or to end it; "" when there is nothing to do.
+        name: of the pipeline; "": no single pipeline.
+        says: words after the name.
+        detail: one further sentence.
+        command: command that shows more or fixes the fault; "" if there is none.
     """
 
     rank: Rank
@@ -173,23 +176,23 @@ class PipelineStatus:
 
     @property
     def text(self) -> str:
-        """The whole of it as a line."""
+        """Name and words in one line."""
         return f"{self.name} {self.says}".strip()
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The one thing first. others: how many more pipelines there are to look at."""
+    """The first statement of the page. `others`: number of further pipelines with a warning."""
 
     standing: PipelineStatus
     others: int = 0
 
 
 def of(facts: PipelineFacts, stall_s: float) -> list[PipelineStatus]:
-    """All that is to be said of a pipeline, the worst first; never nothing.
+    """List all statuses of a pipeline, the worst first; at least one.
 
     Args:
-        stall_s: from then on what waits is called still.
+        stall_s: seconds without progress after which a backlog counts as stalled.
     """
     found = [*_tables(facts), *_ways(facts, stall_s), *_looks(facts)]
     if not found and not facts.landed:
@@ -198,10 +201,10 @@ def of(facts: PipelineFacts, stall_s: float) -> list[PipelineStatus]:
 
 
 def headline(standings: Mapping[str, Sequence[PipelineStatus]]) -> Headline:
-    """The worst that is true of any pipeline; of several equally bad ones the first by name.
+    """Pick the worst status of all pipelines; among equals the first by name.
 
     Args:
-        standings: per pipeline what `of` gives.
+        standings: per pipeline the result of `of`.
     """
     firsts = [standings[name][0] for name in sorted(standings)]
     wrong = [one for one in firsts if one.rank < Rank.WELL]
@@ -230,19 +233,19 @@ def _well(facts: PipelineFacts) -> PipelineStatus:
 
 
 def _left_out(objects: int, records: int) -> str:
-    """What no verdict covers, as further sentences."""
+    """Further sentences about objects and records that no verdict covers."""
     said = f" Topics, tables and columns that no model judges: {whole(objects)}." if objects else ""
     return said + (f" Output records that were not compared: {whole(records)}." if records else "")
 
 
 def _verified(facts: PipelineFacts, verdict: LastVerdict) -> str:
-    """When, in UTC: with the day where that is not today."""
+    """Time of the verdict in UTC, with the day unless that is today."""
     same_day = verdict.judged_at.date() == facts.now.date()
     return f"Verified at {verdict.judged_at:{'%H:%M:%S' if same_day else '%Y-%m-%d %H:%M:%S'}}"
 
 
 def _tables(facts: PipelineFacts) -> Iterator[PipelineStatus]:
-    """Whether the tables are right."""
+    """Statuses of the tables: invariants, sums, refused rows and the verdict."""
     verify = f"onefold verify {facts.name}"
     if facts.broken:
         yield _said(facts, Rank.BROKEN, "bad", "breaks an invariant", f"{facts.broken[0]}.", verify)
@@ -283,7 +286,7 @@ def _tables(facts: PipelineFacts) -> Iterator[PipelineStatus]:
 
 
 def _ways(facts: PipelineFacts, stall_s: float) -> Iterator[PipelineStatus]:
-    """Whether what waits moves."""
+    """Statuses of the backlogs."""
     if facts.silent:
         yield PipelineStatus(
             Rank.SILENT, "busy", "", facts.silent.rstrip("."),
@@ -312,7 +315,7 @@ def _ways(facts: PipelineFacts, stall_s: float) -> Iterator[PipelineStatus]:
 
 
 def _looks(facts: PipelineFacts) -> Iterator[PipelineStatus]:
-    """What somebody should look at although everything goes on."""
+    """Warnings that do not stop the pipeline."""
     for queue in facts.queues:
         if queue.refused:
             what = "a job" if queue.refused == 1 else f"{counted(queue.refused)} jobs"
@@ -323,7 +326,7 @@ def _looks(facts: PipelineFacts) -> Iterator[PipelineStatus]:
         yield _dead(facts, facts.dead)
     for service in facts.services:
         if service.shared and facts.name:
-            continue  # it would be the first thing to say of every pipeline
+            continue  # else every pipeline would repeat it first
         recent = service.ended_at is not None and facts.now - service.ended_at < RESTART_RECENT
         if service.restarts and (recent or service.state == "restarting"):
             ago = "" if service.ended_at is None else f", {age((facts.now - service.ended_at).total_seconds())} ago"
@@ -355,7 +358,7 @@ def _waits(waiting: Waiting, done: str) -> str:
 
 
 def _log_of(facts: PipelineFacts, who: str) -> str:
-    """The command that shows the log of the first such service; elsewhere than in the embedded stack nobody knows where it is."""
+    """Command that shows the log of the first such service. Only the embedded stack has known logs."""
     names = [service.name for service in facts.services if service.name.startswith(f"{who}-")]
     return f"onefold logs {names[0]}" if names else "onefold status"
 

@@ -1,4 +1,4 @@
-"""What the page of one pipeline shows of an update, ready for its templates."""
+"""Data for the templates of one pipeline's page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from onefold.stack.log_files import around
 BOXES_MAX = 6
 NUMBERS_SHOWN = 12  # points of a chart in its table: the last minute
 _HOUR_S = 3600
-#: Time ranges that the page has links for, in seconds.
+#: Time ranges with a link on the page, in seconds.
 RANGES = {"5m": 300, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
 
 
 def shown(update: Update, view: OfPipeline, shape: PipelineShape, stall_s: float) -> dict[str, Any]:
-    """The names that the template `pipeline.html` uses. stall_s: of `standing.of`."""
+    """Names for the template `pipeline.html`. `stall_s`: as in `pipeline_status.of`."""
     snapshot, name = update.snapshot, view.name
     found: dict[str, Any] = {"trouble": update.trouble, "snapshot": snapshot, "name": name, "shape": shape}
     if snapshot is None:
@@ -62,14 +62,14 @@ def shown(update: Update, view: OfPipeline, shape: PipelineShape, stall_s: float
 
 
 def _ranges(view: OfPipeline) -> list[tuple[str, dict[str, str], bool]]:
-    """Links to time ranges: the name, the address, whether it is the present one. All else of the address stays."""
+    """Links to time ranges: name, address, and whether the range is the present one. Other items of the address remain."""
     names = [*RANGES] if view.span_s in RANGES.values() else [*RANGES, dict(view.wanted)["since"]]
     kept = dict(view.wanted)
     return [(name, kept | {"since": name}, RANGES.get(name, view.span_s) == view.span_s) for name in names]
 
 
 def _flow(flow: Flow) -> dict[str, Any]:
-    """The names that the template `flow.html` uses: the points of the charts, and the last of them, the newest first."""
+    """Names for the template `flow.html`: the points of the charts, and the last points, the newest first."""
     numbers = list(zip(flow.times, flow.rates, flow.p50s, flow.p99s, strict=True))
     return {
         "rates": json.dumps([flow.times, [round(rate) for rate in flow.rates]]),
@@ -79,7 +79,7 @@ def _flow(flow: Flow) -> dict[str, Any]:
 
 
 def _day(slots: Sequence[Slot]) -> dict[str, Any]:
-    """The names that the template `day.html` uses; `day_rates` is "" before there is something to draw."""
+    """Names for the template `day.html`; `day_rates` is "" with fewer than two slots."""
     if len(slots) < 2:
         return {"day_rates": ""}
     hours: dict[int, list[Slot]] = {}
@@ -97,13 +97,13 @@ def _day(slots: Sequence[Slot]) -> dict[str, Any]:
 
 
 def _worst(slots: Sequence[Slot]) -> tuple[float, float | None]:
-    """The mean rate, and how old the oldest was at worst."""
+    """Mean rate, and the greatest age."""
     ages = [slot.oldest_s for slot in slots if slot.oldest_s is not None]
     return sum(slot.rate for slot in slots) / len(slots), max(ages, default=None)
 
 
 class Box(NamedTuple):
-    """A topic, a service or a table. kind: which; its class. under: the line below its name, or ""."""
+    """A topic, a service or a table. `kind`: which of these, also the CSS class. `under`: the line below the name, or ""."""
 
     kind: str
     name: str
@@ -112,7 +112,7 @@ class Box(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """An arrow. text, under: the numbers above and below it. It moves when `flows`."""
+    """An arrow. `text`, `under`: the numbers above and below the arrow. `flows`: whether the arrow is animated."""
 
     text: str
     under: str = ""
@@ -121,11 +121,11 @@ class Leg(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What a record passes next.
+    """A step in the diagram of the data flow.
 
     Attributes:
-        leg: the arrow to it; None: records begin here.
-        dead: what leaves the way here, or None.
+        leg: arrow to this step; None for the first step.
+        dead: arrow of the refused records, or None.
     """
 
     boxes: Sequence[Box]
@@ -134,7 +134,7 @@ class Stage(NamedTuple):
 
     @property
     def most(self) -> int:
-        """So many boxes are shown. More are no overview: the last one then says how many are left out."""
+        """Number of boxes to show. If more than BOXES_MAX exist, the last box shows the number of hidden ones."""
         return BOXES_MAX if len(self.boxes) <= BOXES_MAX else BOXES_MAX - 1
 
 

@@ -1,4 +1,4 @@
-"""The page's one door to the database: a connection that cannot write, and snapshots of one moment."""
+"""Database access of the dashboard: read-only connections, and snapshots of one moment."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from onefold.error_codes import first_line
 from onefold.printable import sentence
 
 ROLE = "onefold_reader"
-CONNECT_S = 3  # a healthy database answers in milliseconds; nobody waits longer for a page
-STATEMENT_S = 4  # for one question; above it the page calls the table too large, and goes on
+CONNECT_S = 3  # a healthy database answers in milliseconds, and a person does not wait longer for a page
+STATEMENT_S = 4  # for one statement; the page then reports a timeout, and continues
 TOO_LARGE = "This takes the database more than a second, and is asked again every minute."
 UNFIT = "The query gives a value that cannot be shown here."
-# A query of a pipeline's own may give any value: NULL, NaN, a text for a number, JSON that is nested too deeply for Python.
+# Errors of a pipeline's own query. The result may hold any value: NULL, NaN, text for a number, or JSON nested too deeply for
+# Python.
 FAILURES = (psycopg.Error, ArithmeticError, TypeError, ValueError, RecursionError)
-SNAPSHOT_S = 6.0  # for a whole snapshot, by our own clock: a database that is stopped keeps no time
+SNAPSHOT_S = 6.0  # for a whole snapshot, by this process's clock, because a paused database enforces no timeout
 
 log = structlog.get_logger("onefold.dashboard")
 
 Connection = AsyncConnection[tuple[Any, ...]]
-#: For a thread that waits by itself.
+#: Connection for a thread with blocking calls.
 Blocking = psycopg.Connection[tuple[Any, ...]]
 
 
 class DatabaseReader:
-    """Reads one database over one connection, which is replaced when it broke."""
+    """Reader of one database over one connection, which is replaced after an error."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -43,7 +44,7 @@ class DatabaseReader:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
-        """A connection inside of one read-only snapshot: whatever is asked within the block is of the same moment.
+        """Open a read-only snapshot: all queries within the block see the same moment.
 
         Raises psycopg.Error.
         """
@@ -55,20 +56,19 @@ class DatabaseReader:
                     yield self._connection
 
     def another(self) -> Blocking:
-        """A connection beside it, for a thread. Raises psycopg.Error."""
+        """Open a separate connection for a thread. Raises psycopg.Error."""
         return connect_blocking(self._dsn)
 
     async def close(self) -> None:
-        """Closes the connection, if there is one."""
+        """Close the connection, if there is one."""
         if self._connection is not None:
             await self._connection.close()
 
 
 async def connect(dsn: str) -> Connection:
-    """A connection that can only read, by two locks: the rights of the role onefold_reader, and transactions that
-    are read-only. Where the role is missing or may not be taken on, the second lock stays, and the log has a warning.
+    """Open a connection that can only read, by two means: the role onefold_reader, and read-only transactions.
 
-    Raises psycopg.Error.
+    If the role is missing or not granted, the second means remains, and the log has a warning. Raises psycopg.Error.
     """
     connection = await postgres.connect_async(dsn, "onefold dashboard", settings=_SETTINGS, connect_s=CONNECT_S)
     try:
@@ -83,29 +83,29 @@ async def connect(dsn: str) -> Connection:
 
 
 class Bounded:
-    """Executes statements that together may take so long."""
+    """Executor of statements under one common time limit."""
 
     def __init__(self, connection: Connection, seconds: float) -> None:
         self._connection = connection
         self._ends = time.monotonic() + seconds
 
     async def execute(self, query: Query) -> AsyncCursor[tuple[Any, ...]]:
-        """As of a connection. Raises psycopg.Error."""
-        left_ms = max(1, round((self._ends - time.monotonic()) * 1000))  # 0 would be no limit
+        """Execute a statement as a connection does. Raises psycopg.Error."""
+        left_ms = max(1, round((self._ends - time.monotonic()) * 1000))  # 0 would mean no limit
         await self._connection.execute(_TIMEOUT.format(left_ms))
         return await self._connection.execute(query)
 
 
 @asynccontextmanager
 async def bounded(connection: Connection, seconds: float) -> AsyncIterator[Bounded]:
-    """The statements of the block together may take so long; an error in it leaves the snapshot as it was."""
+    """Limit the total time of the block's statements. An error in the block leaves the snapshot usable."""
     async with connection.transaction():
         yield Bounded(connection, seconds)
         await connection.execute(_TIMEOUT.format(round(STATEMENT_S * 1000)))
 
 
 def why(error: Exception, connection: Connection) -> str:
-    """Why a query of a pipeline's own gives nothing: one of `FAILURES`. Raises the error if the connection is gone."""
+    """Describe why a pipeline's own query failed with one of `FAILURES`. Raises the error if the connection is lost."""
     if not isinstance(error, psycopg.Error):
         return UNFIT
     if connection.closed:
@@ -114,7 +114,7 @@ def why(error: Exception, connection: Connection) -> str:
 
 
 def trouble_of(error: psycopg.Error) -> str:
-    """Why the database gives nothing, in one sentence that a reader of the page can do something about."""
+    """Describe a failure of the database in one sentence that helps a reader of the page."""
     if isinstance(error, psycopg.errors.QueryCanceled):
         return "The database took too long to answer."
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -127,7 +127,7 @@ def trouble_of(error: psycopg.Error) -> str:
 
 
 def connect_blocking(dsn: str) -> Blocking:
-    """The same for a thread, in autocommit mode. Raises psycopg.Error."""
+    """Open a connection as `connect` does, for a thread, in autocommit mode. Raises psycopg.Error."""
     connection = postgres.connect(dsn, "onefold dashboard view", settings=_SETTINGS, connect_s=CONNECT_S)
     try:
         with _without_the_role():
@@ -145,7 +145,7 @@ _TAKE_ON_THE_ROLE = sql.SQL("SET ROLE {}").format(sql.Identifier(ROLE))
 
 @contextmanager
 def _without_the_role() -> Iterator[None]:
-    """Reading goes on without it."""
+    """Continue without the role if the database refuses `SET ROLE`."""
     try:
         yield
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
@@ -154,8 +154,10 @@ def _without_the_role() -> Iterator[None]:
 
 @contextmanager
 def _patience(connection: Connection) -> Iterator[None]:
-    """Hangs up when the block takes too long, so that who waits gets an error. Cancelling would not do: psycopg then
-    asks the server to cancel and waits for its answer, and a server that is stopped gives none.
+    """Close the connection if the block takes too long, so that the caller gets an error.
+
+    Cancelling the task is not enough: psycopg then requests a cancel from the server and waits for the answer, which a
+    paused server never gives.
     """
     timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, postgres.hang_up, connection)
     try:

@@ -1,4 +1,4 @@
-"""Rollups: sums at every level of a hierarchy, as a panel declares them; one level of one, and whether all of its sums agree."""
+"""Rollups of a panel, with sums at every level of a hierarchy: read one level, and compare all sums."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from psycopg import sql
 from onefold.dashboard.reader import Bounded, Connection, bounded, why
 from onefold.operate.panels import Rollup
 
-CHILDREN_MAX = 500  # more rows than this are no overview
-# For all rollups together: the page is made once a second. Each has its share, so that a large one takes none of the others'.
+CHILDREN_MAX = 500  # more rows give no overview
+# For all rollups together, because the page is made each second. Each rollup has an equal share, so a large one delays no small
+# one.
 BUDGET_S = 2.0
 TOO_MANY = "It has too many rows to be compared each second."
 
 Path = tuple[str, ...]
-#: The name of a pipeline, and the title of a panel.
+#: Names of a pipeline and of a panel.
 Named = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class ExactSum:
-    """A value, exact, and the number of its summands."""
+    """An exact sum, and the number of summands."""
 
     value: Decimal
     count: int
@@ -39,7 +40,7 @@ class ExactSum:
 
 @dataclass(frozen=True)
 class LevelRow:
-    """One row of a level: the sums of the pipeline and of the producer, either of which may be missing."""
+    """One row of a level, with the sums of the pipeline and of the producer. Either may be missing."""
 
     name: str
     ours: ExactSum | None
@@ -47,7 +48,7 @@ class LevelRow:
 
     @property
     def difference(self) -> ExactSum | None:
-        """Ours less the producer's; None when the producer reports nothing."""
+        """The pipeline's sum minus the producer's; None without a report of the producer."""
         if self.expected is None:
             return None
         return (self.ours or ExactSum(Decimal(0), 0)) - self.expected
@@ -55,12 +56,12 @@ class LevelRow:
 
 @dataclass(frozen=True)
 class Level:
-    """A node of the hierarchy with its children, all of one moment.
+    """A node of the hierarchy and its children at one moment.
 
     Attributes:
-        parts: `CHILDREN_MAX` children at most.
-        more_parts: the number of children without a row here.
-        reported_at: the time of the producer's last report.
+        parts: at most `CHILDREN_MAX` children.
+        more_parts: number of further children.
+        reported_at: time of the producer's last report.
     """
 
     path: Path
@@ -72,13 +73,13 @@ class Level:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether the sums of a rollup agree.
+    """Comparison of a rollup's sums.
 
     Attributes:
-        adds_up: whether the sums over each set of levels are the total; None: it is empty.
-        differing: the number of leaves with another sum than the producer reports; None: it reports nothing.
-        reported_at: the time of the producer's last report.
-        problem: why nothing was compared, in one sentence, or "".
+        adds_up: whether the sums over each set of levels equal the total; None: no rows.
+        differing: number of leaves whose sum differs from the producer's; None: no report of the producer.
+        reported_at: time of the producer's last report.
+        problem: reason why nothing was compared, in one sentence, or "".
     """
 
     adds_up: bool | None
@@ -91,7 +92,7 @@ Agreements = Mapping[Named, Agreement]
 
 
 def path_of(rollup: Rollup, wanted: Mapping[str, str]) -> Path:
-    """The names in `wanted`, level by level, up to the first level that is missing."""
+    """Names in `wanted` level by level, up to the first missing level."""
     names: list[str] = []
     for level in rollup.levels:
         if level not in wanted:
@@ -101,7 +102,7 @@ def path_of(rollup: Rollup, wanted: Mapping[str, str]) -> Path:
 
 
 async def fetch(connection: Connection | Bounded, rollup: Rollup, path: Path) -> Level:
-    """The node at `path` and its children. Raises one of `reader.FAILURES`."""
+    """Fetch the node at `path` and its children. Raises one of `reader.FAILURES`."""
     ours = await _sums(connection, _own_sums(rollup, path))
     expected, reported_at = {}, None
     if rollup.expected is not None:
@@ -110,14 +111,14 @@ async def fetch(connection: Connection | Bounded, rollup: Rollup, path: Path) ->
         (reported_at,) = await (await connection.execute(reported)).fetchone() or (None,)
         expected = expected if reported_at else {}
     names = sorted(name for name in {*ours, *expected} if name is not None)
-    absent = ExactSum(Decimal(0), 0) if reported_at else None  # what a reporting producer leaves out is zero to it
+    absent = ExactSum(Decimal(0), 0) if reported_at else None  # a sum that the producer does not report is zero
     rows = [LevelRow(name, ours.get(name), expected.get(name, absent)) for name in names]
     node = LevelRow(path[-1] if path else "", ours.get(None), expected.get(None, absent))
     return Level(path, node, rows[:CHILDREN_MAX], max(0, len(rows) - CHILDREN_MAX), reported_at)
 
 
 async def agreements(connection: Connection, found: Collection[tuple[Named, Rollup]]) -> Agreements:
-    """Whether the sums of each rollup agree, without those whose tables are missing or unreadable. Raises psycopg.Error."""
+    """Compare the sums of each rollup, without rollups whose tables are missing or unreadable. Raises psycopg.Error."""
     compared = {named: await _compared(connection, rollup, BUDGET_S / len(found)) for named, rollup in found}
     return {named: one for named, one in compared.items() if one is not None}
 
@@ -139,12 +140,12 @@ async def _compared(connection: Connection, rollup: Rollup, seconds: float) -> A
 
 
 def text(query: str) -> sql.SQL:
-    """A query of a panels file, to be put into a statement."""
+    """Wrap a query of a panels file, for use in a statement."""
     return sql.SQL(query)
 
 
 async def _sums(connection: Connection | Bounded, query: sql.Composed) -> dict[str | None, ExactSum]:
-    """By the child's name; None is the node itself."""
+    """Sums by name of the child; None is the node itself. Raises ValueError for NaN and infinity."""
     rows = await (await connection.execute(query)).fetchall()
     found = {name: ExactSum(Decimal(value), int(count)) for name, value, count in rows if value is not None}
     if not all(one.value.is_finite() for one in found.values()):
@@ -153,7 +154,7 @@ async def _sums(connection: Connection | Bounded, query: sql.Composed) -> dict[s
 
 
 def _own_sums(rollup: Rollup, path: Path) -> sql.Composed:
-    """Rows of the rollup: the node (child NULL) and its children. Finer levels are NULL in both."""
+    """Rows of the rollup: the node, with child NULL, and the node's children. Finer levels are NULL in both."""
     finer = [sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in rollup.levels[len(path) + 1 :]]
     return sql.SQL("SELECT {child}::text, {value}, {count} FROM ({query}\n) AS held WHERE {where}").format(
         child=_child(rollup, path),
@@ -165,7 +166,7 @@ def _own_sums(rollup: Rollup, path: Path) -> sql.Composed:
 
 
 def _reported_sums(rollup: Rollup, expected: str, path: Path) -> sql.Composed:
-    """The producer reports leaves: summed up to the node's children, and to the node."""
+    """The producer's leaves, summed up to the node's children and to the node."""
     return sql.SQL(
         "SELECT {child}::text, sum({value}), sum({count}) FROM ({query}\n) AS reported WHERE {where} GROUP BY {groups}"
     ).format(
@@ -197,7 +198,7 @@ WITH held AS NOT MATERIALIZED ({query}
 SELECT (SELECT count(*) FROM level), (SELECT count(DISTINCT (value, count)) FROM level),
        (SELECT count(*) FROM leaf), {reported_at}
 """
-# What neither has is nothing to both.
+# A leaf that one side lacks counts as zero on that side.
 _LEAF = """
 SELECT FROM (SELECT {levels}, {value}, {count} FROM held WHERE {present}
              UNION ALL SELECT {levels}, -{value}, -{count} FROM ({expected}
@@ -207,7 +208,7 @@ GROUP BY {levels} HAVING sum({value}) <> 0 OR sum({count}) <> 0
 
 
 def _comparison(rollup: Rollup) -> sql.Composed:
-    """One query for all of it: its levels are the sums of each set of them, its leaves the rows without a NULL."""
+    """Build one query for the whole comparison. The total of each set of levels is one `level`; rows without NULL are leaves."""
     levels = [sql.Identifier(level) for level in rollup.levels]
     parts = {
         "query": text(rollup.query),
@@ -226,5 +227,5 @@ def _comparison(rollup: Rollup) -> sql.Composed:
 
 
 def _reported_at(expected: str) -> sql.Composed:
-    """With a time zone, so that it can be compared with the moment of a snapshot."""
+    """Time of the last report with a time zone, for comparison with the time of a snapshot."""
     return sql.SQL("(SELECT max(reported_at)::timestamptz FROM ({}\n) AS reported)").format(text(expected))

@@ -1,4 +1,4 @@
-"""Runs the site until it is asked to stop, and keeps its status file fresh."""
+"""Run the site until a signal, and update the status file."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from onefold.exit_codes import FAILED, OK
 from onefold.operate import pipelines
 
 STATUS_EVERY_S = 1.0
-STOP_S = 2  # for streams that are still open; nobody loses anything
+STOP_S = 2  # for open streams, which lose no data at the end
 ENGINE_SCHEMA = "onefold"
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches `host`."""
+    """Whether `host` is reachable from this machine only."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on that port, 0 picks a free one. Raises UserError when it cannot be had."""
+    """Listen on a port; 0 picks a free one. Raises UserError if the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -54,17 +54,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(listener: socket.socket) -> str:
-    """The URL of the page behind this socket."""
+    """URL of the page behind a socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def run(settings: Settings, dsn: str, listener: socket.socket, names: list[str], status_file: Path | None) -> None:
-    """Serves until SIGTERM or Ctrl-C, and ends the process then, with code 0: it does not return. Whatever fails that nobody
-    expected ends it too, with its traceback and code 1.
+    """Serve until SIGTERM or Ctrl-C, and then end the process with code 0. Does not return.
+
+    An unexpected error ends the process with a traceback and code 1.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: None)  # the web server sends itself again what it has obeyed
+        signal.signal(number, lambda number, frame: None)  # uvicorn raises the signal again after its shutdown
     asyncio.run(_serve(settings, dsn, listener, names, status_file))
 
 
@@ -73,7 +74,7 @@ async def _serve(
 ) -> NoReturn:
     try:
         await _serve_until_asked(settings, dsn, listener, names, status_file)
-    except Exception:  # noqa: BLE001 - it is told, and ends the process
+    except Exception:  # noqa: BLE001 - printed, and ends the process
         traceback.print_exc()
         _end(FAILED)
     _end(OK)
@@ -97,7 +98,7 @@ async def _serve_until_asked(
         lifespan="off",
         timeout_graceful_shutdown=STOP_S,
     )
-    async with asyncio.TaskGroup() as together:  # a watcher that ends by an error ends the program, loudly
+    async with asyncio.TaskGroup() as together:  # an error of the watcher ends the program
         beside = [together.create_task(one.run()) for one in (watcher, observer)]
         if status_file is not None:
             beside.append(together.create_task(_keep_status(status_file, f"showing on {address(listener)}")))
@@ -109,9 +110,7 @@ async def _serve_until_asked(
 
 
 def _end(code: int) -> NoReturn:
-    """Threads may wait for a server that is silent, for as long as it is, and Python would wait for them. They only read, so
-    there is nothing to be brought to an end.
-    """
+    """End the process without waiting for threads, which may wait for a silent server without end. The threads only read."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -119,6 +118,6 @@ def _end(code: int) -> NoReturn:
 
 async def _keep_status(file: Path, detail: str) -> None:
     while True:
-        with suppress(OSError):  # a full disk shows in a file that gets stale; the page needs none
+        with suppress(OSError):  # a full disk shows as a stale file, and the page needs no file
             status_file.write(file, "running", detail, time.time())
         await asyncio.sleep(STATUS_EVERY_S)

@@ -1,4 +1,4 @@
-"""A snapshot: everything that one view of the page shows of the database, at one moment; and what it means."""
+"""Snapshot of the database at one moment for the views of the page, and the comparison of sums."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from onefold.operate.lag import UNKNOWN, Lag
 from onefold.operate.panels import Panels, Rollup, load
 from onefold.pipelines import InvalidDeclaration
 
-# What a producer last reported has had this long to reach Kafka before a difference counts as one: its sums run ahead of
-# the transaction that it is filling.
+# Minimum age of a producer's report before a difference counts: the reported sums are ahead of the open transaction.
 REPORT_AGE_MIN = timedelta(seconds=5)
 SEE_WHICH_ROWS = "Run onefold verify to see which rows."
 INVARIANTS_S = 1.0  # for the invariants of all pipelines
@@ -36,12 +35,12 @@ Lags = Mapping[str, Lag]
 
 @dataclass(frozen=True)
 class OfPipeline:
-    """The view of one pipeline.
+    """View of one pipeline.
 
     Attributes:
-        tables: the tables that it writes to, as (schema, name).
-        wanted: the address, as names and values: the levels of a rollup.
-        span_s: so far its charts and batches go back.
+        tables: tables that the pipeline writes, as (schema, name).
+        wanted: items of the address, as names and values: the levels of a rollup.
+        span_s: range of the charts and batches in seconds.
     """
 
     name: str
@@ -50,27 +49,27 @@ class OfPipeline:
     span_s: int = flow.SPAN_S
 
 
-#: What is looked at: a pipeline, or None: all of them.
+#: A view: one pipeline, or None for all pipelines.
 View = OfPipeline | None
 
 
 @dataclass(frozen=True)
 class ViewSnapshot:
-    """What a view shows.
+    """Content of a view.
 
     Attributes:
         agreements: of every rollup of every pipeline.
         invariants: by pipeline.
-        jobs: none in a database without jobs.
-        flow: of the pipeline that is viewed; None where nothing is known of it.
-        detail: of a view of one pipeline; None of every other.
-        panels: of a view of one pipeline.
-        panels_problem: why its panels are unknown, in one sentence, or "".
-        day: the last day of the pipeline that is viewed.
-        refused: rows of the pipeline that PostgreSQL refused, by reason.
-        refused_problem: why they are unknown, in one sentence, or "".
-        newest: of the batches in the time that is viewed.
-        day_problem: why it is unknown, in one sentence, or "".
+        jobs: empty in a database without jobs.
+        flow: of the viewed pipeline; None: unknown.
+        detail: of the viewed pipeline; None in the view of all pipelines.
+        panels: of the viewed pipeline.
+        panels_problem: reason why the panels are unknown, in one sentence, or "".
+        day: last day of the viewed pipeline.
+        refused: rows of the viewed pipeline that PostgreSQL refused, by reason.
+        refused_problem: reason why `refused` is unknown, in one sentence, or "".
+        newest: newest batches in the viewed range.
+        day_problem: reason why `day` is unknown, in one sentence, or "".
     """
 
     engine: EngineTables
@@ -88,21 +87,21 @@ class ViewSnapshot:
     refused_problem: str = ""
 
     def verified(self, domain: str) -> bool:
-        """Whether the last verdict on it was "valid", and nothing has landed since."""
+        """Whether the last verdict was "valid", and no record was written since."""
         return self.engine.domains.get(domain, DomainState()).verified
 
 
 @dataclass(frozen=True)
 class LagNow:
-    """The lag as Kafka gave it last.
+    """Last answers of Kafka about the lag.
 
     Attributes:
-        lag: per domain.
-        asked_at, answered_at: when, by the database's clock; None before the first answer.
-        problem: why it is unknown, in one sentence.
-        held: what open transactions hold back.
-        partitions: per pipeline to whose topics some were added, in one sentence.
-        paused: per pipeline that is paused since when, by whom and why.
+        lag: per pipeline.
+        asked_at, answered_at: database time of request and answer; None before the first answer.
+        problem: reason why the lag is unknown, in one sentence, or "".
+        held: records hidden by open transactions.
+        partitions: a sentence for each pipeline whose topics have added or uneven partitions.
+        paused: for each paused pipeline since when, by whom and why.
     """
 
     lag: Lags
@@ -114,13 +113,13 @@ class LagNow:
     paused: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, domain: str) -> int | None:
-        """Events of a domain that are not landed yet."""
+        """Number of a pipeline's events that are not in the tables; None: unknown."""
         return self.lag.get(domain, UNKNOWN).events
 
 
 @dataclass(frozen=True)
 class SumComparison:
-    """What comes of comparing the sums with those of their producer."""
+    """Result of comparing sums with the producer's."""
 
     tone: Tone
     text: str
@@ -128,7 +127,7 @@ class SumComparison:
 
 
 async def take(reader: DatabaseReader, views: Collection[View], reading: PanelReader) -> dict[View, ViewSnapshot]:
-    """The snapshots of several views, all of one moment, but for large panels. Raises psycopg.Error."""
+    """Take snapshots of several views at one moment. Large panels may come from an earlier one. Raises psycopg.Error."""
     declared = declarations()
     compared = [((name, one.title), one) for name, (panels, _) in declared.items() for one in panels.rollups]
     async with reader.snapshot() as connection:
@@ -169,7 +168,7 @@ async def take(reader: DatabaseReader, views: Collection[View], reading: PanelRe
 
 
 def declarations() -> dict[str, tuple[Panels, str]]:
-    """The panels of every pipeline, each with the reason why they are none, or ""."""
+    """Panels of every pipeline, each with the reason why the declaration is invalid or ""."""
     found = {}
     for name, pipeline in pipelines.found().pipelines.items():
         try:
@@ -180,7 +179,7 @@ def declarations() -> dict[str, tuple[Panels, str]]:
 
 
 def comparison(snapshot: ViewSnapshot, name: str, shown: ShownPanel, lag: LagNow) -> SumComparison | None:
-    """What the sums of a rollup's node mean, in a few words; None where there are none."""
+    """Result of comparing the sums of a rollup's node; None without sums."""
     level, rollup = shown.content, shown.panel
     if not isinstance(rollup, Rollup) or not isinstance(level, Level):
         return None
@@ -204,7 +203,7 @@ def comparison(snapshot: ViewSnapshot, name: str, shown: ShownPanel, lag: LagNow
 def _different(
     snapshot: ViewSnapshot, name: str, shown: ShownPanel, level: Level, difference: ExactSum, lag: LagNow, things: str
 ) -> SumComparison:
-    """Sums that differ are wrong only when nothing is on the way any more."""
+    """Result for sums that differ: wrong only if no event is on the way."""
     events = lag.of(name)
     if events is None:
         why = lag.problem or "Kafka has not been asked yet."
@@ -222,16 +221,15 @@ def _different(
 
 
 def where_it_arose(snapshot: ViewSnapshot, domain: str) -> str:
-    """Of sums that differ from the producer's: what a verdict says of that, or ""."""
+    """Statement of the verdict about the cause of a difference, or ""."""
     if snapshot.verified(domain):
         return "Every row follows from the log, so the log holds something else than the producer reported."
     return ""
 
 
 def is_conclusive(taken_at: datetime, domain: str, reported_at: datetime | None, lag: LagNow) -> bool:
-    """Whether a difference is one: the producer reported, then Kafka was asked and had nothing left, then the sums were read; in
-    this order.
-    """
+    """Whether a difference is real. The order must be: report of the producer, Kafka's answer without lag, then the reading of
+    the sums."""
     if lag.of(domain) != 0 or reported_at is None or lag.asked_at is None or lag.answered_at is None:
         return False
     return reported_at < lag.asked_at - REPORT_AGE_MIN and lag.answered_at < taken_at

@@ -1,6 +1,6 @@
-"""Since when nothing moves, of what waits: seen from outside, by what is asked again and again.
+"""Detect stalled backlogs from outside, by repeated queries.
 
-Each service says of itself whether it gets on. What no service can say is that there is none.
+Each service reports its own progress, but a missing service cannot report.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-# So much the time of sending of the oldest may differ between two questions although it is the same record: it is worked out
-# from an age, and the machine may have been busy in between.
+# Tolerance between two computed send times of the same record. The time follows from an age, and a busy machine adds delay.
 _SAME_S = 1.0
 
 
 class Seen(NamedTuple):
-    """Of one pipeline: what waits to be folded, and to be landed, and what is landed. None: unknown.
+    """Counts of one pipeline: offsets to process, offsets to write, and the sum of written offsets. None: unknown.
 
     Attributes:
-        no_fold, no_land: why it is unknown what waits; "": topics are missing, and nothing waits there.
+        no_fold, no_land: reason why the backlog is unknown; "": topics are missing, so no record waits.
     """
 
     to_fold: int | None
@@ -28,12 +27,12 @@ class Seen(NamedTuple):
 
     @property
     def made(self) -> int | None:
-        """How far the topics reach that are landed."""
+        """Sum of the end offsets of the topics that the sink writes."""
         return None if self.landed is None or self.to_land is None else self.landed + self.to_land
 
 
 class Movement:
-    """Keeps what was seen, and since when nothing moves.
+    """Last observation of each pipeline, and the time of the last progress.
 
     Args:
         clock: monotonic seconds.
@@ -48,24 +47,24 @@ class Movement:
         self._oldest_at: dict[str, float] = {}
 
     def take(self, domain: str, now: Seen) -> None:
-        """What is seen of a pipeline, after what was seen before."""
+        """Record an observation of a pipeline after the one before."""
         before = self._seen.get(domain)
         self._part((domain, self.FOLD), now.to_fold, before is None or _folded(before, now), now.no_fold)
         self._part((domain, self.LAND), now.to_land, before is None or _landed(before, now), now.no_land)
         self._seen[domain] = now
 
     def oldest(self, domain: str, at: float) -> None:
-        """When the oldest was sent that waits to be processed, in seconds of any clock: a younger one than before is progress."""
+        """Record the send time of the oldest unprocessed record, in seconds of any clock. A later time means progress."""
         if at - self._oldest_at.get(domain, at) > _SAME_S:
             self._moved_at[domain, self.FOLD] = self._clock()
         self._oldest_at[domain] = at
 
     def moved_at(self, domain: str, part: str) -> float:
-        """When it last moved, or had nothing to do."""
+        """Time of the last progress, or of the last empty backlog."""
         return self._moved_at.get((domain, part), self._clock())
 
     def still_s(self, domain: str, part: str) -> float:
-        """So long nothing has moved that waits."""
+        """Seconds without progress of a backlog."""
         return self._clock() - self.moved_at(domain, part)
 
     def _part(self, at: tuple[str, str], waiting: int | None, moved: bool, unknown: str) -> None:
@@ -74,7 +73,7 @@ class Movement:
 
 
 def _folded(before: Seen, now: Seen) -> bool:
-    """Whether a processor has done anything in between. What waits may also have begun to only now."""
+    """Whether the processor made progress since `before`. A backlog that was empty counts as progress."""
     if before.to_fold == 0:
         return now.to_fold is not None
     less = before.to_fold is not None and now.to_fold is not None and now.to_fold < before.to_fold

@@ -1,7 +1,7 @@
-"""The tables of the domains, a page at a time, each row with the record that last changed it.
+"""Tables of the pipelines page by page, each row with the record that last changed the row.
 
-Pages of a table with a primary key follow the key, so that the millionth page costs what the first one does; tables
-without one (and views) are paged by position.
+With a primary key, a page starts at a key, so that the millionth page costs as much as the first. Tables without a key, and
+views, are paged by position.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from onefold.dashboard.reader import Connection
 from onefold.operate.explain import rows as rows_of
 
 PAGE_ROWS = 50
-TEXT_MAX = 300  # characters of a value that are shown; a dead value may be 64 KiB
-POSITION_MAX = 100_000  # rows that a page by position may skip: Postgres has to read them all
+TEXT_MAX = 300  # shown characters of a value, because a value in a dead letter may have 64 KiB
+POSITION_MAX = 100_000  # rows that a page by position may skip, because PostgreSQL reads all of them
 ORIGIN = ("topic", "partition", "offset")
 
 _TABLES = """
@@ -27,7 +27,7 @@ WHERE class.relkind IN ('r', 'p', 'v', 'm') AND space.nspname = ANY (%s)
   AND has_schema_privilege(space.oid, 'USAGE') AND has_table_privilege(class.oid, 'SELECT')
 ORDER BY array_position(%s, space.nspname::text), class.relkind = 'v', class.relname
 """
-# The catalogue counts the columns of a key from 0 on.
+# `indkey` is numbered from 0.
 _COLUMNS = """
 SELECT field.attname, format_type(field.atttypid, NULL), array_position(key.indkey::int2[], field.attnum) + 1
 FROM pg_attribute AS field
@@ -43,7 +43,7 @@ class DatabaseTable:
     """A table or a view.
 
     Attributes:
-        rows: the planner's estimate, 0 when it has none.
+        rows: the planner's estimate, 0 if unknown.
     """
 
     schema: str
@@ -57,7 +57,7 @@ class TableColumn:
     """A column.
 
     Attributes:
-        key: its place in the primary key, from 1 on, or None.
+        key: position in the primary key, from 1, or None.
     """
 
     name: str
@@ -66,19 +66,19 @@ class TableColumn:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is aligned as a number."""
+        """Whether the page aligns the column as numbers."""
         return self.type in _NUMBERS
 
 
 @dataclass(frozen=True)
 class RowPage:
-    """A page of rows as text, exactly as Postgres writes it.
+    """A page of rows as PostgreSQL's text.
 
     Attributes:
         origins: topic/partition/offset of each row, or None.
-        links: per row the key that its explanation is asked for by; None where it has none. A part that is NULL is left out.
-        key: the columns that tell a row from others; none where nothing does.
-        before, after: what to ask for to see the page before and the one after; None where there is none.
+        links: per row the key for the row's explanation, without NULL parts; None without a key.
+        key: columns that identify a row; empty if none do.
+        before, after: place of the previous and of the next page; None at the ends.
     """
 
     columns: Sequence[TableColumn]
@@ -92,11 +92,11 @@ class RowPage:
 
 @dataclass(frozen=True)
 class PageStart:
-    """Where a page begins.
+    """Start of a page.
 
     Attributes:
         kind: "first", "after", "before" or "from" a key, or "skip" a number of rows.
-        values: of the key, or the number of rows.
+        values: parts of the key, or the number of rows.
     """
 
     kind: str = "first"
@@ -104,7 +104,7 @@ class PageStart:
 
 
 def place_of(asked: dict[str, str]) -> PageStart:
-    """The place that an address asks for. Raises ValueError for one that no page has linked to."""
+    """Parse the place from an address. Raises ValueError for a place that no page links to."""
     for kind in ("after", "before"):
         if kind in asked:
             values = json.loads(asked[kind])
@@ -117,15 +117,14 @@ def place_of(asked: dict[str, str]) -> PageStart:
 
 
 async def find(connection: Connection, schemas: Sequence[str]) -> list[DatabaseTable]:
-    """The tables and views in these schemas that may be read, in the order of the schemas."""
+    """List the readable tables and views in these schemas, in the order of the schemas."""
     found = await connection.execute(_TABLES, (list(schemas), list(schemas)))
     return [DatabaseTable(*row) for row in await found.fetchall()]
 
 
 async def page(connection: Connection, table: DatabaseTable, place: PageStart) -> RowPage:
-    """One page. Raises psycopg.DataError when a key in `place` is not of the key's type, ValueError when it is not
-    of the key's length.
-    """
+    """Fetch one page. Raises psycopg.DataError if a value in `place` does not fit the key's type, ValueError for a wrong
+    number of values."""
     where = sql.Identifier(table.schema, table.name)
     named = where.as_string(connection)
     keyed = await (await connection.execute(rows_of.COLUMNS, {"table": named})).fetchall()
@@ -175,7 +174,7 @@ async def _by_key(
 async def _by_position(
     connection: Connection, where: sql.Composable, columns: Sequence[TableColumn], place: PageStart
 ) -> tuple[Rows, int, bool]:
-    """(rows, how many were skipped, whether there are rows after). Ordered by all columns that can be."""
+    """(rows, number of skipped rows, whether there are rows after). Ordered by all sortable columns."""
     skipped = int(place.values[0]) if place.kind == "skip" else 0
     sortable = [column for column in columns if column.type not in ("json", "xml")]
     order = sql.SQL(", ").join(sql.SQL("{} NULLS FIRST").format(_field(column)) for column in sortable)
@@ -187,7 +186,7 @@ async def _by_position(
 
 
 def _as_text(columns: Sequence[TableColumn]) -> sql.Composable:
-    """Key columns whole, for they lead to the next page; of the others as much as is shown."""
+    """Select key columns whole, because they link to the next page, and TEXT_MAX characters of each further column."""
     return sql.SQL(", ").join(
         sql.SQL("{}::text" if column.key is not None else "left({}::text, {})").format(
             _field(column), *([] if column.key is not None else [TEXT_MAX])
@@ -197,7 +196,7 @@ def _as_text(columns: Sequence[TableColumn]) -> sql.Composable:
 
 
 def _field(column: TableColumn) -> sql.Composable:
-    """The column itself, and never the text of it that is selected under the same name: "10" comes before "9"."""
+    """Name the stored column, because the text selected under the same name sorts "10" before "9"."""
     return sql.Identifier("stored", column.name)
 
 
@@ -208,7 +207,7 @@ def _key_of(columns: Sequence[TableColumn], key: Sequence[TableColumn], row: Seq
 def _page(
     columns: Sequence[TableColumn], unique: list[str], rows: Rows, before: str | None, after: str | None
 ) -> RowPage:
-    """The three columns of the origin become one. `unique`: the columns that tell a row from others."""
+    """Merge the three columns of the origin into one. `unique`: the columns that identify a row."""
     names = [column.name for column in columns]
     links = [_link(columns, unique, row) for row in rows]
     if not set(ORIGIN) <= set(names) or any(column.key is not None for column in columns if column.name in ORIGIN):
@@ -227,7 +226,7 @@ def _page(
 
 
 def _link(columns: Sequence[TableColumn], unique: list[str], row: Sequence[str | None]) -> dict[str, str] | None:
-    """None where nothing tells the row from others, or a text that does is too long, and may have been cut."""
+    """None if no column identifies the row, or a key value is so long that it may have been cut."""
     found: dict[str, str] = {}
     for column, value in zip(columns, row, strict=True):
         if column.name in unique and value is not None:

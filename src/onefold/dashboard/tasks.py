@@ -1,4 +1,4 @@
-"""The tasks of one pipeline: who folds each, and how far it is."""
+"""Tasks of one pipeline: the assigned processors, and the backlog of each task."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ShownTask(NamedTuple):
     """One partition number of a pipeline's inputs and outputs.
 
     Attributes:
-        who: the processors that have it.
-        to_fold: input offsets; None: unknown.
-        to_land: offsets of the topics that are landed; None: unknown.
+        who: processors with this task.
+        to_fold: unprocessed input offsets; None: unknown.
+        to_land: unwritten offsets of the sink's topics; None: unknown.
     """
 
     partition: int
@@ -33,7 +33,8 @@ class ShownTask(NamedTuple):
 
 
 def of(name: str, settings: Settings) -> Sequence[ShownTask] | None:
-    """All of a pipeline, or None when Kafka does not answer. Blocks for some seconds then."""
+    """List the tasks of a pipeline. None if Kafka does not answer, after several blocking seconds, or the topology does not
+    load."""
     from confluent_kafka import KafkaException
 
     from onefold import kafka_client
@@ -65,7 +66,7 @@ def _of(ranges: Ranges | None, number: int) -> int | None:
 def _members(
     kafka: AdminClient, topology: Topology, replicas: bool, numbers: Sequence[int]
 ) -> dict[int, Sequence[str]]:
-    """By task the instances that have it. Of replicas each has all of them. Raises KafkaException."""
+    """Instances by task. Each active-active replica has all tasks. Raises KafkaException."""
     from confluent_kafka import KafkaError, KafkaException
 
     from onefold.processor.io import admin

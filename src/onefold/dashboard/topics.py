@@ -1,4 +1,4 @@
-"""The topics of a pipeline, and the newest records of one. Blocks while Kafka is asked: for a thread."""
+"""Topics of a pipeline, and the newest records of a topic. Calls block while Kafka answers: use a thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from onefold.pipelines import FOREVER, Pipeline
 from onefold.processor import loading
 from onefold.processor.core.topology import Topology
 
-#: Of a page, and of the text of a value: a record may have a megabyte.
+#: Limits of a page and of a value's text, because a record may have a megabyte.
 RECORDS_MAX, TEXT_MAX = 50, 2_000
-# For Kafka, of what a person waits for a page.
+# Kafka's share of the time that a person waits for a page.
 PATIENCE_S = 5.0
 
 
 class Span(NamedTuple):
-    """What there is of a partition: the first offset, and the one after the last that can be read."""
+    """Readable range of a partition: the first offset, and the offset after the last readable record."""
 
     partition: int
     start: int
@@ -37,9 +37,9 @@ class Shown:
     """A topic of a pipeline.
 
     Attributes:
-        role: what it is to the pipeline.
-        topic: as Kafka describes it; None where it does not.
-        spans: of its partitions; () where they are unknown.
+        role: the topic's role in the pipeline.
+        topic: Kafka's description; None if Kafka has none.
+        spans: ranges of the partitions; () if unknown.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Shown:
 
     @property
     def offsets(self) -> int:
-        """At least as many as it has records: markers and what was aborted or compacted away are among them."""
+        """Upper bound of the records: markers, aborted and compacted records count too."""
         return sum(span.end - span.start for span in self.spans)
 
     @property
     def retention(self) -> str:
-        """For how long a record stays."""
+        """Retention as text."""
         config = self.topic.config if self.topic else {}
         if "compact" in config.get("cleanup.policy", ""):
             return "compacted"
@@ -66,7 +66,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest records of a topic. records: the newest first."""
+    """Newest records of a topic. `records`: the newest first."""
 
     shown: Shown
     records: Sequence[Record]
@@ -76,9 +76,9 @@ class Record(NamedTuple):
     """A record as texts.
 
     Attributes:
-        value: as JSON, or the bytes that nobody can decode; cut where it is long.
-        problem: why it cannot be decoded, or "".
-        row: the key of the row that it is of, for the page behind the row; None where there is none.
+        value: JSON, or the bytes if the value cannot be decoded; long values are cut.
+        problem: reason why the value cannot be decoded, or "".
+        row: key of the record's row, for the page about the row; None without a row.
     """
 
     partition: int
@@ -92,11 +92,11 @@ class Record(NamedTuple):
 
 
 def of_pipeline(name: str, settings: Settings) -> list[Shown]:
-    """All topics of a pipeline: inputs, outputs and its own.
+    """List all topics of a pipeline: inputs, outputs and internal topics.
 
     Raises:
-        Faulty: it does not load.
-        UserError: no Kafka is known, or it does not answer.
+        InvalidDeclaration: the pipeline does not load.
+        UserError: no Kafka is configured, or Kafka does not answer.
     """
     pipeline, topology = _loaded(name)
     roles = server_settings.roles_of(topology, replicated=settings.replicas_of(pipeline) > 1)
@@ -116,10 +116,10 @@ def of_pipeline(name: str, settings: Settings) -> list[Shown]:
 
 
 def newest(name: str, topic: str, settings: Settings) -> Newest | None:
-    """The newest records of a topic of a pipeline, as its schema decodes them; None: the pipeline has no such topic.
+    """Read the newest records of a pipeline's topic, decoded by schema; None: the pipeline has no such topic.
 
     Raises:
-        Faulty, UserError: as `of_pipeline`; or Kafka does not have the topic.
+        InvalidDeclaration, UserError: as `of_pipeline`; UserError also if Kafka does not have the topic.
     """
     pipeline, topology = _loaded(name)
     shown = next((one for one in of_pipeline(name, settings) if one.name == topic), None)

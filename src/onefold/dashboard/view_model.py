@@ -1,4 +1,4 @@
-"""What the page of all pipelines shows of an update, ready for its template."""
+"""Data for the template of the page of all pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onefold.dashboard.watcher import Update
 
 
 def of(update: Update, stall_s: float) -> dict[str, Any]:
-    """The names that the template `live.html` uses. stall_s: of `standing.of`."""
+    """Names for the template `live.html`. `stall_s`: as in `pipeline_status.of`."""
     snapshot = update.snapshot
     found: dict[str, Any] = {
         "trouble": update.trouble,

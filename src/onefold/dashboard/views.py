@@ -1,4 +1,4 @@
-"""The pages that pipelines bring with code, each below the address of its pipeline."""
+"""Pages that pipelines bring as code, each below the address of its pipeline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOADING = "The module of this view is still being imported. Load the page again 
 
 
 class Views:
-    """The application below `/pipelines/{name}/`. A view is imported when it is asked for."""
+    """Application below `/pipelines/{name}/`, which imports a view at the first request."""
 
     def __init__(self, dsn: str, answers: Answers) -> None:
         self._dsn = dsn
@@ -42,7 +42,7 @@ class Views:
         self._loading: dict[str, asyncio.Task[ASGIApp]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI. Whatever fails before the answer begins is the error of this page."""
+        """See ASGI. A failure before the response begins becomes the error page of this view."""
         begun = False
 
         async def sending(message: Message) -> None:
@@ -75,14 +75,14 @@ class Views:
         return loading.result()
 
     async def _load(self, pipeline: Pipeline) -> ASGIApp:
-        # The view's module is imported for that, which may take a moment.
+        # The call imports the view's module, which may take a moment.
         view: View = await asyncio.to_thread(pipeline.load_view)
-        # A reader of its own: a view that takes long delays no other page.
+        # A separate reader, so that a slow view delays no other page.
         page = _Page(pipeline.name, view.folder, DatabaseReader(self._dsn), self._answers, self._live)
         static = StaticFiles(directory=view.folder / "static", check_dir=False)
         try:
             routes = list(view.routes(page))
-        except SystemExit as error:  # in a task it would end the event loop
+        except SystemExit as error:  # in a task, SystemExit would end the event loop
             raise RuntimeError("its routes end the process") from error
         return Router([Mount("/static", static), Mount("/view", routes=routes)])
 

@@ -1,4 +1,4 @@
-"""Reads the database once a second while somebody has the page open, once for all viewers."""
+"""Read the database once a second while a page is open, for all viewers together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onefold.dashboard.reader import DatabaseReader, trouble_of
 from onefold.dashboard.snapshot import OfPipeline, View, ViewSnapshot, take
 from onefold.printable import sentence
 
-EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of it
+EVERY_S = 1.0  # often enough for a live page, and a snapshot takes a small part of a second
 
 AGAIN = "This is asked again every second."
 
@@ -28,12 +28,12 @@ log = structlog.get_logger("onefold.dashboard")
 
 @dataclass(frozen=True)
 class Update:
-    """What there is to show.
+    """Content of an update.
 
     Attributes:
-        snapshot: the last good one, None before the first.
-        trouble: one sentence while the database does not answer, "" else.
-        asked: of Kafka and of the stack, as asked last.
+        snapshot: last successful one, None before the first.
+        trouble: one sentence while the database does not answer, otherwise "".
+        asked: last answers of Kafka and of the stack.
     """
 
     snapshot: ViewSnapshot | None
@@ -42,7 +42,7 @@ class Update:
 
 
 class Watcher:
-    """Hands updates to any number of viewers. `run` has to run beside them."""
+    """Source of updates for any number of viewers. `run` must run as a task beside the viewers."""
 
     def __init__(self, reader: DatabaseReader, observer: Observer) -> None:
         self._reader = reader
@@ -56,11 +56,11 @@ class Watcher:
 
     @property
     def viewers(self) -> int:
-        """How many there are now."""
+        """Present number of viewers."""
         return self._watched.total()
 
     async def run(self) -> None:
-        """Takes a snapshot a second of all views that are watched, for ever."""
+        """Take a snapshot of all open views each second, for ever."""
         while True:
             await self._somebody.wait()
             due = asyncio.get_running_loop().time() + EVERY_S
@@ -68,18 +68,18 @@ class Watcher:
             async with self._turned:
                 self._turned.notify_all()
             left = due - asyncio.get_running_loop().time()
-            # Trouble is shown for a while even when it took long to find: nobody reads what is there for a moment.
+            # An error stays on the page for a full interval, because a shorter display cannot be read.
             await asyncio.sleep(EVERY_S if self._trouble else max(0.0, left))
 
     async def once(self, view: View) -> Update:
-        """The update of a view, now."""
+        """Take a snapshot now, and return the update of a view."""
         await self._fetch([view])
         update = self._update(view)
         self._forget(view)
         return update
 
     async def updates(self, view: View) -> AsyncIterator[Update]:
-        """An update after every snapshot, until the caller has seen enough."""
+        """Yield an update after every snapshot, until the caller stops."""
         self._watched[view] += 1
         self._somebody.set()
         try:
@@ -108,7 +108,7 @@ class Watcher:
         self._snapshots |= taken
 
     def _lacking(self, error: psycopg.Error) -> str:
-        """The rights of a reader that are missing, if that is what `error` means, or ""."""
+        """Describe the missing rights of the reader, if `error` is about rights, or ""."""
         if not isinstance(error, psycopg.errors.InsufficientPrivilege):
             return ""
         with suppress(psycopg.Error), closing(self._reader.another()) as connection:

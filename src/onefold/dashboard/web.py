@@ -1,4 +1,4 @@
-"""The page's addresses: the live page and its stream, pipelines and their views, tables, what made a row, files, and metrics."""
+"""Routes of the dashboard: live page and stream, pipelines and views, tables, origin of a row, static files, and metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATIC = Path(__file__).with_name("static")
 
 
 class Site:
-    """The handlers, over one reader for snapshots, one for tables, and one watcher."""
+    """Request handlers, with one reader for tables and one watcher for snapshots."""
 
     def __init__(
         self,
@@ -53,19 +53,19 @@ class Site:
         self._answers = answers
 
     async def live(self, request: Request) -> Response:
-        """The live page."""
+        """Page of all pipelines."""
         update = await self._watcher.once(None)
         shown = view_model.of(update, self._stall_s)
         return self._answers.page("page.html", title="Onefold", here="live", inner="live.html", stream="/live", **shown)
 
     async def stream(self, request: Request) -> Response:
-        """The live page's inner part, again and again."""
+        """Stream of the live page's inner part."""
         if self._watcher.viewers >= VIEWERS_MAX:
             return self._answers.crowded()
         return EventSourceResponse(self._updates(), ping=PING_S, headers=HEADERS)
 
     async def tables(self, request: Request) -> Response:
-        """The list of tables."""
+        """List of tables."""
 
         async def fetch() -> Response:
             async with self._reader.snapshot() as connection:
@@ -93,7 +93,7 @@ class Site:
         return await self._answer(fetch)
 
     async def explain(self, request: Request) -> Response:
-        """What made a row, which the address names by its key."""
+        """Origin of a row, whose key is in the address."""
         schema, name = request.path_params["schema"], request.path_params["name"]
 
         async def fetch() -> Response:
@@ -112,13 +112,13 @@ class Site:
         return await self._answer(fetch)
 
     async def find(self, request: Request) -> Response:
-        """From the form of a table to the row of that key. A part of it that is left empty is NULL."""
+        """Redirect from a table's form to the row with that key. An empty part of the key means NULL."""
         schema, name = (words.part(request.path_params[part]) for part in ("schema", "name"))
         key = {column: value for column, value in items_of(request) if value}
         return RedirectResponse(f"/explain/{schema}/{name}{words.query(key)}", 303, headers=HEADERS)
 
     async def nothing(self, request: Request, error: Exception) -> Response:
-        """What is not here."""
+        """Response for an unknown address."""
         return self._answers.problem(404, "There is no such page.")
 
     async def _updates(self) -> AsyncIterator[ServerSentEvent]:
@@ -127,7 +127,7 @@ class Site:
             yield ServerSentEvent(event="update", data=shown, retry=1000)
 
     async def _answer(self, fetch: Callable[[], Awaitable[Response]]) -> Response:
-        """What `fetch` answers; what it could not do, in one sentence."""
+        """Return the response of `fetch`; on failure an error page with one sentence."""
         try:
             return await fetch()
         except (psycopg.DataError, ValueError, json.JSONDecodeError):
@@ -141,7 +141,7 @@ class Site:
 
 
 class HostGuard:
-    """Refuses requests under names of which the user has not said that they are this site's."""
+    """Middleware that refuses requests for host names that the user has not configured."""
 
     def __init__(self, app: ASGIApp, names: list[str]) -> None:
         self._app, self._names = app, names
@@ -164,11 +164,11 @@ def application(
     names: list[str],
     settings: Settings,
 ) -> Starlette:
-    """The whole site.
+    """Build the whole site.
 
     Args:
-        dsn: of the database, for views, each of which has a connection of its own.
-        names: under which it answers beside localhost (`onefold.config.allowed_hosts`).
+        dsn: connection string for views, each of which has its own connection.
+        names: accepted host names besides localhost (`onefold.config.allowed_hosts`).
     """
     answers = Answers()
     site = Site(watcher, reader, explainer, schemas, answers, settings.stall_s)

@@ -1,4 +1,4 @@
-"""How the page writes numbers and moments: exact, and the same everywhere."""
+"""Format numbers and times for the page: exact, and the same everywhere."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from onefold.printable import sentence
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike the hyphen
 DECIMALS_LEAST = 2
 NONE = "\N{EM DASH}"
-THIN = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
+THIN = "\N{NARROW NO-BREAK SPACE}"  # between a number and a unit
 
 
 def exact(value: Decimal | None) -> str:
-    """All digits of a decimal, in thousands, with two or more after the point: 1,234.50 or 0.000001."""
+    """Format all digits of a decimal in thousands, with two or more after the point: 1,234.50 or 0.000001."""
     if value is None:
         return NONE
     text = f"{abs(value):,f}"
@@ -30,32 +30,32 @@ def exact(value: Decimal | None) -> str:
 
 
 def signed(value: Decimal | None) -> str:
-    """The same with its sign, also when it is positive."""
+    """Format as `exact`, with a plus sign for positive values."""
     return f"+{exact(value)}" if value is not None and value > 0 else exact(value)
 
 
 def whole(value: float | None) -> str:
-    """A count, in thousands."""
+    """Format a count in thousands."""
     return NONE if value is None else f"{value:,.0f}".replace("-", MINUS)
 
 
 def signed_whole(value: int | None) -> str:
-    """The same with its sign, also when it is positive."""
+    """Format as `whole`, with a plus sign for positive values."""
     return f"+{whole(value)}" if value is not None and value > 0 else whole(value)
 
 
 def seconds(value: float | None) -> str:
-    """A duration, to a hundredth of a second below ten seconds."""
+    """Format a duration, in hundredths of a second below ten seconds."""
     return NONE if value is None else f"{value:.{2 if value < 10 else 0}f}\N{NARROW NO-BREAK SPACE}s"
 
 
 def counted(value: int) -> str:
-    """A count that ends at COUNTED_MAX."""
+    """Format a count that ends at COUNTED_MAX."""
     return f"over {whole(COUNTED_MAX)}" if value > COUNTED_MAX else whole(value)
 
 
 def age(value: float) -> str:
-    """How long something has waited, in the unit that says it best."""
+    """Format a waiting time in the largest unit of which it has at least two."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if value >= 2 * size:
             return f"{value / size:,.0f}\N{NARROW NO-BREAK SPACE}{unit}"
@@ -63,24 +63,24 @@ def age(value: float) -> str:
 
 
 def waited(value: float | None) -> str:
-    """How old the oldest is of what waits: to a tenth of a second while that is long."""
+    """Format the age of the oldest waiting record, in tenths of a second below two minutes."""
     if value is None:
         return "age unknown"
     return age(value) if value >= 120 else f"{value:.1f}\N{NARROW NO-BREAK SPACE}s"
 
 
 def freshness(value: float | None) -> str:
-    """How old the oldest record is that is not in the tables; nothing where it is not known."""
+    """Format the age of the oldest record that is not in the tables, with a dash if unknown."""
     return NONE if value is None else waited(value)
 
 
 def clock(moment: datetime | None) -> str:
-    """The time of day, UTC."""
+    """Time of day in UTC."""
     return NONE if moment is None else f"{moment:%H:%M:%S}"
 
 
 def size(value: int | None) -> str:
-    """A number of bytes, in the unit that says it best."""
+    """Format a number of bytes in MB, KB or bytes."""
     for unit, factor in (("MB", 1_000_000), ("KB", 1_000)):
         if value is not None and value >= factor:
             return f"{value / factor:,.{1 if value < 10 * factor else 0}f}\N{NARROW NO-BREAK SPACE}{unit}"
@@ -88,10 +88,10 @@ def size(value: int | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """The value of a column of any query: numbers in thousands, with the digits that they have; moments in UTC; else a text."""
+    """Format a value of any query: numbers in thousands with all digits, times in UTC, anything else as text."""
     try:
         return _figure(value)
-    except (OverflowError, RecursionError):  # a moment at the end of the year 9999; JSON with a thousand levels
+    except (OverflowError, RecursionError):  # a time at the end of the year 9999; JSON with a thousand levels
         return "(cannot be shown)"
 
 
@@ -100,34 +100,34 @@ def _figure(value: Any) -> str:
         return f"{value.astimezone(UTC) if value.tzinfo else value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         text = f"{value:,f}" if isinstance(value, Decimal) else f"{value:,}"
-        if isinstance(value, Decimal) and value.is_nan():  # it compares with nothing
+        if isinstance(value, Decimal) and value.is_nan():  # NaN cannot be compared
             return text
         return f"{MINUS}{text[1:]}" if value < 0 else text
     return NONE if value is None else printable(str(value))
 
 
 def label(name: str) -> str:
-    """A column's name as a heading."""
+    """Heading for a column name."""
     return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def query(items: Mapping[str, str]) -> str:
-    """The part of an address behind the path, "" when there is nothing to say."""
+    """Query part of an address; "" without items."""
     return f"?{urlencode(items)}" if items else ""
 
 
 def printable(text: str | None) -> str:
-    """A text of anybody's, in which nothing turns the writing around. Our own space before a unit stays."""
+    """Make an untrusted text printable, without control of the writing direction. The narrow space before a unit stays."""
     return "NULL" if text is None else THIN.join(of_anybody(part) for part in text.split(THIN))
 
 
 def part(name: str) -> str:
-    """A name as a part of an address's path."""
+    """Quote a name for the path of an address."""
     return quote(name, safe="")
 
 
 def templates() -> Environment:
-    """The page's templates. Whatever comes from a table is escaped."""
+    """Template environment of the page. All values from tables are escaped."""
     made = Environment(
         loader=PackageLoader("onefold.dashboard"),
         autoescape=True,

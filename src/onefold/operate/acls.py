@@ -76,7 +76,7 @@ def acls_of(
         replicated: whether several processes compute each task of a pipeline.
 
     Raises:
-        Faulty: the topology of a pipeline does not load.
+        InvalidDeclaration: the topology of a pipeline does not load.
     """
     rule = _RULES[service]
     found = {acl for pipeline in pipelines for acl in rule(pipeline, _topics(pipeline, replicated(pipeline)))}
@@ -99,7 +99,7 @@ def _topics(pipeline: Pipeline, replicated: bool) -> _Topics:
 
 
 def topics_of(pipelines: Iterable[Pipeline]) -> list[str]:
-    """List the topics of these pipelines, shared topics included, decision logs excluded. Raises Faulty."""
+    """List the topics of these pipelines, shared topics included, decision logs excluded. Raises InvalidDeclaration."""
     return [topic for pipeline in pipelines for topic in _topics(pipeline, replicated=False).all]
 
 

@@ -74,7 +74,7 @@ class Base:
     strimzi: str | None = None
 
     def files(self) -> dict[str, list[Resource]]:
-        """The resources by file name. Raises UserError if no Kafka is named, and `Faulty` if a pipeline with requested topics
+        """The resources by file name. Raises UserError if no Kafka is named, and `InvalidDeclaration` if a pipeline with requested topics
         does not load.
         """
         files = {

@@ -35,18 +35,18 @@ import org.apache.kafka.streams.state.Stores;
  * The rule of Onefold's pipeline `trades` in Kafka Streams: a version that moves a trade forward gives a delta of its
  * leaf, any other gives nothing.
  *
- * <p>Written for speed, as somebody would who knows Kafka Streams well: the Processor API, parsing by generated access,
- * a state of a few bytes, and what it writes is streamed into bytes. It checks less of a message than Onefold does, and
- * its outputs do not name what caused them.
+ * <p>Written for speed, as an expert in Kafka Streams would: the Processor API, parsing by generated access, a state of a
+ * few bytes, and output streamed into bytes. The application checks less of a message than Onefold does, and its outputs
+ * do not name their input records.
  *
  * <p>Arguments: a file of settings of Kafka Streams, the input topic, the output topic, `memory` or `rocksdb`.
  */
 public final class TradeDeltas {
   private static final String STORE = "trades";
-  private static final int LEAF = 2 * Long.BYTES; // where in a state the leaf begins
+  private static final int LEAF = 2 * Long.BYTES; // position of the leaf in a state
   private static final int MILLIONTHS = 6;
 
-  /** A message, by the names that it has in JSON. */
+  /** A message, with the names of its JSON fields. */
   public static final class Trade {
     public String TradeID;
     public BigDecimal Value;
@@ -55,14 +55,14 @@ public final class TradeDeltas {
     public Leaf Hierarchy;
   }
 
-  /** Where in the hierarchy a trade counts. */
+  /** The leaf of the hierarchy to which a trade adds. */
   public static final class Leaf {
     public String RiskType;
     public String Region;
     public String TradeDesk;
   }
 
-  /** Of each trade the last version, its value and its leaf, in the bytes in which the store keeps them. */
+  /** The last version of each trade, with value and leaf, as bytes of the store. */
   private static final class Deltas implements Processor<String, Trade, String, byte[]> {
     private final JsonFactory json = new JsonFactory();
     private final ByteArrayBuilder written = new ByteArrayBuilder(512);
@@ -115,7 +115,7 @@ public final class TradeDeltas {
         }
         out.writeEndObject();
       } catch (IOException impossible) {
-        throw new IllegalStateException(impossible); // nothing but memory is written to
+        throw new IllegalStateException(impossible); // writes go to memory only
       }
       return written.toByteArray();
     }
@@ -166,7 +166,7 @@ public final class TradeDeltas {
         });
     Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(20))));
     streams.start();
-    failed.await(); // a signal ends the process before
+    failed.await(); // normally a signal ends the process first
     System.exit(1);
   }
 }

@@ -1,1 +1,1 @@
-"""Onefold beside Kafka Streams: the same rule over the same records of one broker, by turns."""
+"""Compare Onefold with Kafka Streams: the same rule over the same records of one broker, in interleaved runs."""

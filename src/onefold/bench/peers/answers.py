@@ -1,4 +1,4 @@
-"""Whether what a program wrote is right: the sum and the number of the trades of every leaf, against the generator's."""
+"""Check a program's output: sum and number of the trades of every leaf, against the generator's."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ _FIELDS = ("risk_type", "region", "trade_desk")
 
 
 def sums(deltas: Iterable[Mapping[str, Any]]) -> Sums:
-    """What deltas add up to. A field that a delta has not is null."""
+    """Sum up deltas. A field missing in a delta counts as null."""
     values: dict[Leaf, int] = {}
     trades: dict[Leaf, int] = {}
     for delta in deltas:
@@ -32,7 +32,7 @@ def _leaf(delta: Mapping[str, Any], prefix: str) -> Leaf:
 
 
 def wrong(truth: Sums, found: Sums) -> str:
-    """What is wrong with the sums that were found, in a few words; "" for nothing."""
+    """Describe the differences between the sums in a few words; "" if equal."""
     nothing = (0, 0)
     off = [leaf for leaf in truth.keys() | found.keys() if truth.get(leaf, nothing) != found.get(leaf, nothing)]
     if not off:
@@ -43,13 +43,13 @@ def wrong(truth: Sums, found: Sums) -> str:
 
 
 def from_json(value: bytes | None) -> dict[str, Any]:
-    """A delta as the Kafka Streams application writes it."""
+    """Decode a delta of the Kafka Streams application."""
     found: dict[str, Any] = json.loads(value or b"")
     return found
 
 
 def from_avro(topic: str) -> Callable[[bytes | None], dict[str, Any]]:
-    """Reads deltas as Onefold writes them to a topic, by the judge's own rules."""
+    """Decoder of deltas in an Onefold topic, by the verifier's own rules."""
     from onefold.verify import contracts, decode
 
     contract = contracts.contracts()[topic]

@@ -1,4 +1,5 @@
-"""How fast a program drains a topic, seen from outside by one rule for every program: how far its group has committed."""
+"""Drain rate of a program, observed from outside by the committed offsets of the consumer group: the same rule for every
+program."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +24,13 @@ Seen = tuple[float, int]
 
 @dataclass(frozen=True)
 class Drained:
-    """What was seen. The clock starts with the first commit, and what that one holds does not count: until then programs start.
+    """Observations of a drain. The clock starts at the first commit, whose records do not count: programs start until then.
 
     Attributes:
-        seen: whenever more was committed.
-        program_s, broker_s: processor seconds used between two moments (unix time).
-        memory_mib: of the program, all its processes together, at its end.
-        steal: share of the machine's processor time that went to others meanwhile.
+        seen: every increase of the committed records.
+        program_s, broker_s: CPU seconds used between two unix times.
+        memory_mib: memory of all processes of the program, at the end.
+        steal: share of the machine's CPU time taken by other machines.
     """
 
     seen: Sequence[Seen]
@@ -39,9 +40,10 @@ class Drained:
     steal: float
 
     def figures(self) -> dict[str, float | list[int | None]]:
-        """Of the whole stretch; of what came after the first quarter of the records, when everything is warm; and the rate of
-        each quarter, in records a second, None for one that was committed at a stroke with others. Processor time is in
-        microseconds a record. Raises RuntimeError where there is nothing after the first quarter.
+        """Figures of the whole drain, of the warm part after the first quarter of the records, and of each quarter.
+
+        Rates are in records per second; a quarter committed together with another has the rate None. CPU time is in
+        microseconds per record. Raises RuntimeError if no commit follows the first quarter.
         """
         marks = self._marks()
         whole, warm = (marks[0], marks[-1]), (marks[1], marks[-1])
@@ -63,7 +65,7 @@ class Drained:
         }
 
     def _marks(self) -> list[Seen]:
-        """The first commit, and the ones by which each quarter of the rest was there."""
+        """The first commit, and the commits that complete each quarter of the remaining records."""
         (_, first), (_, total) = self.seen[0], self.seen[-1]
         wanted = [first + (total - first) * number / _QUARTERS for number in range(1, _QUARTERS + 1)]
         return [self.seen[0], *(next(one for one in self.seen if one[1] >= count) for count in wanted)]
@@ -77,14 +79,14 @@ def drain(
     broker: int,
     limit_s: float,
 ) -> Drained:
-    """Follow a program that was started just now until its group has committed all of `ends`. It still runs afterwards.
+    """Observe a just started program until the group has committed all of `ends`. The program still runs afterwards.
 
     Args:
         client: librdkafka settings.
-        broker: the broker's pid.
+        broker: pid of the broker.
 
     Raises:
-        RuntimeError: it ended before, or it takes too long.
+        RuntimeError: the program ended early, or takes too long.
     """
     cpu = CpuSampler({"program": [child.pid or 0], "broker": [broker]})
     before = _times()
@@ -121,8 +123,10 @@ def _followed(committed: Callable[[], int], total: int, child: Child, limit_s: f
 
 
 def _committed(group: Consumer, places: Iterable[tuple[str, int]]) -> int:
-    """How many records of these partitions a group has committed; 0 as long as nobody can say. `group` is a consumer that has
-    its name and does not join it: asked by an AdminClient before the coordinator is there, librdkafka 2.16 ends the process.
+    """Number of records that a group has committed in these partitions; 0 while unknown.
+
+    `group` is a consumer with the group's name that does not join the group. An AdminClient is not possible: before the
+    coordinator exists, librdkafka 2.16 crashes.
     """
     asked = [TopicPartition(topic, partition) for topic, partition in places]
     with suppress(KafkaException):
@@ -131,8 +135,9 @@ def _committed(group: Consumer, places: Iterable[tuple[str, int]]) -> int:
 
 
 def stolen(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """The share of processor time that other machines took between two times of the machine; 0 where nobody counts it."""
-    # The time of guests is in that of users already.
+    """Share of CPU time taken by other machines between two samples of CPU times; 0 where the system does not count steal
+    time."""
+    # User time already includes the time of guests.
     spent = {name: after[name] - before[name] for name in after if not name.startswith("guest")}
     whole = sum(spent.values())
     return spent.get("steal", 0.0) / whole if whole else 0.0

@@ -1,4 +1,4 @@
-"""Kafka Streams as a program to be measured: compiled here from `TradeDeltas.java`, with settings that make it fast."""
+"""Kafka Streams as a measured program: compiled here from `TradeDeltas.java`, with settings for speed."""
 
 import shutil
 import subprocess
@@ -16,15 +16,15 @@ from onefold.stack.service import Ready, SupervisedService
 
 SOURCE = Path(__file__).with_name("TradeDeltas.java")
 
-_COMPILE_S = 120.0  # many times what it takes
-_STOP_S = 30.0  # it commits what it has in hand, and closes its stores
-# A heap with room for millions of trades, given at once: its growth is not what is measured. The parallel collector was the
-# fastest for it, by a fifth to a third.
+_COMPILE_S = 120.0  # many times the usual duration
+_STOP_S = 30.0  # to commit pending records, and close the stores
+# A heap for millions of trades, allocated at the start: its growth is not part of the measurement. The parallel collector is
+# the fastest for this application.
 _JVM_FLAGS = ("-Xms2g", "-Xmx3g", "-XX:+UseParallelGC")
 
 
 class StreamsStore(StrEnum):
-    """Where Kafka Streams keeps its states."""
+    """State store of Kafka Streams."""
 
     MEMORY = "memory"
     ROCKSDB = "rocksdb"
@@ -35,7 +35,7 @@ class Streams:
     """A compiled Kafka Streams application.
 
     Attributes:
-        java: that runs it.
+        java: the java executable.
         path: the class path.
     """
 
@@ -45,11 +45,11 @@ class Streams:
     def service(
         self, home: Path, bootstrap: str, name: str, topics: tuple[str, str], options: "Options"
     ) -> SupervisedService:
-        """The application as a program to start, with its settings and states in the folder `home`.
+        """Service definition of the application, with settings and states in the folder `home`.
 
         Args:
-            name: its consumer group, and what the topics that it makes for itself begin with.
-            topics: that it reads, and that it writes.
+            name: consumer group, and prefix of the internal topics.
+            topics: input topic and output topic.
         """
         home.mkdir(parents=True)
         settings = home / "streams.properties"
@@ -68,7 +68,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Options:
-    """What of Kafka Streams may be chosen.
+    """Adjustable settings of Kafka Streams.
 
     Attributes:
         threads: stream threads, which share the tasks.
@@ -80,13 +80,13 @@ class Options:
     commit_ms: int
 
     def settings(self) -> dict[str, str | int]:
-        """Of Kafka Streams: exactly once, and for the rest what it is fastest with here."""
+        """Settings of Kafka Streams: exactly once, and otherwise the fastest values for this application."""
         return {
             "processing.guarantee": "exactly_once_v2",
             "commit.interval.ms": self.commit_ms,
             "num.stream.threads": self.threads,
             "replication.factor": 1,
-            # As with Onefold, what cannot be parsed does not end the process.
+            # As in Onefold, a record that cannot be parsed does not end the process.
             "deserialization.exception.handler": "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler",
             "buffered.records.per.partition": 5000,
             "consumer.auto.offset.reset": "earliest",
@@ -100,8 +100,9 @@ class Options:
 
 
 def compiled(running: Infrastructure, into: Path) -> Streams:
-    """The application, compiled into a folder, with Kafka Streams' jars, which are fetched. Raises UserError where it cannot
-    be.
+    """Compile the application into a folder, with downloaded jars of Kafka Streams.
+
+    Raises UserError if the jars or the compiler are missing, RuntimeError if the source does not compile.
     """
     more = jars.ensure("peers", default_cache(), running.java.executable)
     path = ":".join(map(str, [into, *running.broker.jars, *more]))
@@ -116,9 +117,7 @@ def compiled(running: Infrastructure, into: Path) -> Streams:
 
 
 def compiler() -> Path:
-    """The javac that came with the Java that runs here, else that of the PATH. Raises UserError (exit code 69) where there is
-    none.
-    """
+    """Find the javac of the Java in use, or else on the PATH. Raises UserError (exit code 69) if there is none."""
     beside = java.locate(default_cache()).executable.resolve().with_name("javac")
     if found := beside if beside.exists() else shutil.which("javac"):
         return Path(found)

@@ -1,4 +1,4 @@
-"""Taking turns: a topic is filled once, and then drained by one program after the other, each beginning with nothing."""
+"""Interleaved runs: a topic is filled once, and each program in turn drains all of the topic, beginning without state."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,19 +20,19 @@ from onefold.workloads.trade_feed import TOPIC, Feed, Mix
 PIPELINE = "trades"
 PEER = "Kafka Streams"
 RIGHT = "right"
-# Nine trades of ten are new, so that there is more state with every message; the rest changes, is repeated or comes late.
+# Nine of ten trades are new, so that state grows with every message. Others change, repeat or arrive late.
 _MIX = Mix(changes=0.1, duplicates=0.02, late=0.02)
 _DRAIN_S = 600.0
-# A broker that is there answers in milliseconds.
+# A running broker answers in milliseconds.
 _ANSWER_S = 15.0
 
 
 @dataclass(frozen=True)
 class PeersPlan:
-    """What is run.
+    """Parameters of a comparison.
 
     Attributes:
-        processes: of Onefold; each number takes a turn in every round.
+        processes: numbers of Onefold processes, each with a turn in every round.
         options: of Kafka Streams.
     """
 
@@ -44,9 +44,9 @@ class PeersPlan:
 
 
 def take(place: BenchmarkEnvironment, plan: PeersPlan) -> Iterator[dict[str, Any]]:
-    """The figures of every turn, one after the other: {"program", "round", "answer", ...} and those of `Drained.figures`.
+    """Yield the figures of every turn: {"program", "round", "answer", ...} and those of `Drained.figures`.
 
-    Raises RuntimeError where something cannot be measured.
+    Raises RuntimeError if a measurement fails.
     """
     application = streams.compiled(place.infrastructure, place.home / "classes")
     feed = Feed(plan.seed, plan.events, _MIX)
@@ -63,12 +63,12 @@ def take(place: BenchmarkEnvironment, plan: PeersPlan) -> Iterator[dict[str, Any
 
 
 def onefold_with(processes: int) -> str:
-    """How a turn of so many processes is called."""
+    """Name of a turn with this many processes."""
     return f"Onefold, {processes} process{'es' * (processes > 1)}"
 
 
 class _SharedServers:
-    """Who sits at it: one program at a time, and nothing of the one before is left."""
+    """The servers that all programs share. One program runs at a time, and its state is removed before the next."""
 
     def __init__(self, place: BenchmarkEnvironment, truth: answers.Sums) -> None:
         self._place = place
@@ -80,7 +80,7 @@ class _SharedServers:
         self._ends = {(TOPIC, number): topics.high_watermark(self._admin, TOPIC, number) for number in partitions}
 
     def kafka_streams(self, application: streams.Streams, options: streams.Options, number: int) -> dict[str, Any]:
-        # Each time by another name: it stays in its group for a while after it has ended.
+        # A new name in each round, because an ended member remains in the group for a while.
         name = f"onefold-bench-streams-{number}"
         output = f"{name}-deltas"
         _each(self._admin.create_topics([NewTopic(output, len(self._ends), 1)], operation_timeout=_ANSWER_S))
@@ -117,7 +117,7 @@ class _SharedServers:
 
 
 def _each(answers: Mapping[str, Future[None]]) -> None:
-    """Wait for what was asked of a broker; RuntimeError for what it does not do."""
+    """Wait for an admin request. Raises RuntimeError if the broker refuses."""
     for name, answer in answers.items():
         try:
             answer.result()
@@ -126,8 +126,9 @@ def _each(answers: Mapping[str, Future[None]]) -> None:
 
 
 def ratios(turns: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Of each way in which Onefold ran, its warm rate and its processor time by those of Kafka Streams of the same round, in
-    the order of the rounds. A rate is the better the greater it is, processor time the smaller.
+    """Ratios of Onefold to Kafka Streams in the same round, for warm rate and CPU time, by program in the order of the rounds.
+
+    A greater ratio of rates and a smaller ratio of CPU times are better for Onefold.
     """
     peers = {turn["round"]: turn for turn in turns if turn["program"] == PEER}
     found: dict[str, dict[str, list[float]]] = {}

@@ -1,7 +1,7 @@
-"""Faults as data: what is done to a stack, how long it lasts, how it is healed, and how soon work must go on.
+"""Faults as data: injection, duration, healing, and bounds for the recovery.
 
-A nemesis knows only the `Stack` that it is given: the same table drives containers today, and anything else that can kill,
-pause and cut tomorrow. It breaks and it heals; whether the numbers are right afterwards is for others to decide.
+A fault uses only a `Stack`, so the same table serves containers and every stack that can kill, pause and cut. Faults do not
+check results; the verifier does.
 """
 
 from __future__ import annotations
@@ -12,49 +12,50 @@ from typing import Protocol
 
 
 class Stack(Protocol):
-    """What can be done to a running stack. Services are named as in docker-compose.yml; where a service has several
-    instances, a fault hits the oldest of them, and of replicas the one that publishes.
+    """Operations on a running stack. Services are named as in docker-compose.yml.
+
+    If a service has several instances, a fault hits the oldest instance; of replicas, the publisher.
     """
 
     def kill(self, service: str) -> None:
-        """kill -9 of all that runs in it. The stack starts it again by itself."""
+        """Kill all processes of the service with SIGKILL. The stack starts the service again."""
 
     def leave_dead(self, service: str) -> None:
-        """kill -9, and nothing starts it again before `revive`."""
+        """Kill with SIGKILL, without a restart before `revive`."""
 
     def revive(self, service: str) -> None:
-        """Start what was left dead; returns when it is healthy."""
+        """Start the killed instance, and return when the service is healthy."""
 
     def restart(self, service: str) -> None:
-        """Ask it to end, and start it again."""
+        """Stop the service gracefully, and start the service again."""
 
     def pause(self, service: str) -> None:
-        """Freeze it: it keeps its connections and answers nothing."""
+        """Pause the service, which keeps its connections and does not answer."""
 
     def resume(self, service: str) -> None:
-        """Let it go on where it was."""
+        """Resume the service."""
 
     def cut(self, service: str) -> None:
-        """Drop all that it sends and all that is sent to it; no side is notified."""
+        """Drop all packets from and to the service, without notice to either side."""
 
     def mend(self, service: str) -> None:
-        """Let packets pass again."""
+        """Accept packets again."""
 
     def scale(self, service: str, instances: int) -> None:
-        """Have so many instances of it; returns when all of them are healthy."""
+        """Scale the service, and return when all instances are healthy."""
 
     def forget(self, service: str) -> None:
-        """Delete the scratch files of a running service, all of them."""
+        """Delete all scratch files of a running service."""
 
     def instances(self, service: str) -> int:
-        """How many of it there are."""
+        """Number of instances of the service."""
 
 
 Act = Callable[[Stack], None]
 
 
 def nothing(stack: Stack) -> None:
-    """Leave the stack as it is."""
+    """Leave the stack unchanged."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,15 @@ class Nemesis:
     """One fault.
 
     Attributes:
-        name: as a user writes it.
-        description: what happens, in one sentence.
-        inject, heal: what is done, and what undoes it. `heal` must work after an `inject` that failed half-way.
-        processor_s, sink_s: the longest stall of a partition, in the processor and in the sink, that is in time.
-            Counted from the injection where the stack has to help itself, from the healing where it is held.
-        prepare: what must be so before, while load is already flowing.
-        hold_s: the time between injection and healing.
-        held: whether work cannot go on before the healing.
-        one_of: the service of whose instances it hits one, and leaves the others as they are.
+        name: name for the command line.
+        description: the fault in one sentence.
+        inject, heal: injection and healing. `heal` must work after an `inject` that failed half-way.
+        processor_s, sink_s: longest accepted stall of a partition, in the processor and in the sink, from the injection on,
+            or from the healing on if `held`.
+        prepare: preparation of the stack, while load already runs.
+        hold_s: seconds between injection and healing.
+        held: whether work cannot continue before the healing.
+        one_of: service of which one instance is hit, while the remaining instances run on; "" for other faults.
     """
 
     name: str
@@ -85,5 +86,6 @@ class Nemesis:
     one_of: str = ""
 
     def among_replicas(self, processor_s: float, sink_s: float) -> Nemesis:
-        """The same where the others do all that the one did: they go on from the injection, however long it is held."""
+        """Return the same fault for a service with further replicas, which continue from the injection on, however long the
+        fault lasts."""
         return replace(self, processor_s=processor_s, sink_s=sink_s, held=False)

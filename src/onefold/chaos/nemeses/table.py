@@ -1,6 +1,6 @@
-"""The nemeses there are: four faults for each of four services, and what only some can suffer.
+"""Table of faults: four kinds for each of four services, and special ones for some services.
 
-A workload and a nemesis are written once each, and every pair of them is a test.
+Verification models and faults are independent, and tests run every pair.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from onefold.chaos.nemeses import Act, Nemesis, Stack, nothing
 
 KAFKA, PROCESSOR, SINK, POSTGRES = "kafka", "processor", "spark_sink", "postgres"
 
-# Beyond the processor's transaction timeout and the sink's idle-in-transaction timeout (15 s each), and the group's session
-# timeout (6 s): whoever is paused for so long has lost all that it held, and does not know it yet.
+# Longer than the transaction timeout of the processor and the idle-in-transaction timeout of the sink (15 s each), and than the
+# group's session timeout (6 s). A service paused for this long has lost its transactions and tasks, without notice.
 PAUSE_S = 20.0
-# Beyond every delivery and session timeout that notices a silent peer (10 s).
+# Longer than every delivery and session timeout that detects an unresponsive peer (10 s).
 CUT_S = 12.0
-# Long enough that two at once do work at once.
+# Long enough that two instances work at the same time.
 TOGETHER_S = 10.0
 
-# The longest stall of a partition that is in time, by the service that was hit: (processor, sink).
-#   processor: the group misses a member after 6 s; taking over and restoring takes the rest.
-#   sink: a new JVM with Spark in it has to start; the processor must not notice.
-#   kafka: everything stalls. A killed node is back first, and then both find it again, one after the other.
+# Longest accepted stall of a partition in seconds, by the service with the fault: (processor, sink).
+#
+#   processor: the group detects a missing member after 6 s; takeover and restore take the rest.
+#   sink: a new JVM with Spark must start, and the processor must not be affected.
+#   kafka: all services stall until the broker is back, and then reconnect one after the other.
 BOUNDS = {KAFKA: (30.0, 35.0), PROCESSOR: (15.0, 20.0), SINK: (5.0, 30.0), POSTGRES: (5.0, 20.0)}
 SERVICES = tuple(BOUNDS)
-# The same when one of a pipeline's replicas is hit: nothing waits for the group. A dead publisher is missed within 0.6 s where
-# transactions are shorter (processor.runtime.takeover). The rest is what a starting process takes from the same cores.
+# Bounds for a fault in one of several replicas, which does not wait for the group. Peers detect a missing publisher within 0.6
+# s with shorter transactions (processor.runtime.takeover). The rest is the CPU time that a starting process takes from them.
 BOUNDS_OF_REPLICAS = (5.0, 5.0)
 
 CONTROL = Nemesis(
@@ -35,7 +36,7 @@ CONTROL = Nemesis(
 
 
 def nemeses() -> dict[str, Nemesis]:
-    """All of them by name, the control first."""
+    """All faults by name, the baseline first."""
     return {nemesis.name: nemesis for nemesis in (CONTROL, *_of_every_service(), *_of_some())}
 
 

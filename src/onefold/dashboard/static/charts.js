@@ -1,12 +1,12 @@
-// Draws the charts and redraws them when their points, their width or the colours change. What they show is in
-// words beside them; the charts are for the eye only.
+// Draws the charts, and redraws them when points, width or colours change. Text beside each chart has the same content,
+// so screen readers skip the charts.
 "use strict";
 
 const charts = (() => {
   const drawn = new Map();
 
   const colour = (name) => {
-    // light-dark() is resolved by the browser where it is used, so it is used once and read back.
+    // The browser resolves light-dark() only in a style, so a style uses the colour and the script reads the result.
     const probe = document.createElement("i");
     probe.style.color = `var(--${name})`;
     document.body.append(probe);
@@ -16,7 +16,7 @@ const charts = (() => {
   };
 
   const short = new Intl.NumberFormat("en", { notation: "compact" });
-  // Times of day, or days where there are several.
+  // Times of day, or dates for a range of several days.
   const moment = (ticks) => {
     const part = ticks.at(-1) - ticks[0] > 86400 ? [5, 10] : [11, 16];
     return (tick) => new Date(tick * 1000).toISOString().slice(...part);

@@ -1,12 +1,12 @@
-// Keeps the page live: takes each update from the stream and changes only what is different, so that focus, selection and
-// what was unfolded stay. Numbers arrive as text and are never made numbers of here.
+// Updates the page from the stream, and changes only elements that differ, so that focus, selection and open sections
+// remain. Numbers arrive as text, and the script never parses them.
 "use strict";
 
 (() => {
   const live = document.getElementById("live");
   const say = document.getElementById("say");
 
-  // Announced only when the headline changes: a number a second would be noise.
+  // Announce only a changed headline: a number each second would be noise for screen readers.
   const announce = () => {
     const text = document.getElementById("headline")?.textContent ?? "";
     if (say.textContent !== text) say.textContent = text;
@@ -26,7 +26,7 @@
 
   const lost = () => document.getElementById("update")?.classList.add("stale");
 
-  // Arrow keys walk through the rows of a panel, left goes up a level; Tab and Enter work as everywhere.
+  // Arrow keys move through the rows of a panel, and the left arrow moves up a level. Tab and Enter work as usual.
   const walk = (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
     const panel = document.activeElement.closest(".panel");

@@ -1,4 +1,4 @@
-// Keeps the page of a view live: exchanges the parts that changed, each the element of its id.
+// Updates the page of a view: replaces changed parts, each in the element with the same id.
 "use strict";
 
 (() => {

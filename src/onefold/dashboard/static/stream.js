@@ -1,9 +1,9 @@
-// A page's stream of updates, and what the corner of the page says of it.
+// A page's stream of updates, and the state of the stream in the corner of the page.
 "use strict";
 
 const stream = (() => {
   const state = document.getElementById("state");
-  const SILENT_AFTER_MS = 8000; // an update comes every second; a snapshot that fails takes up to six
+  const SILENT_AFTER_MS = 8000; // updates come each second, but a failing snapshot takes up to six
   let heard = Date.now();
 
   const show = (name, text) => {
@@ -11,10 +11,10 @@ const stream = (() => {
     if (state.textContent !== text) state.textContent = text;
   };
 
-  // What a page shows is live, as of that moment, or its last update was not to be had.
+  // Content is live as of a time, or the last update failed.
   const tell = (troubled, at) => show(troubled ? "lost" : "live", troubled ? "not up to date" : `live, ${at}`);
 
-  // Hands the data of each update to `update`; calls `lost` while none come.
+  // Calls `update` with the data of each update, and `lost` while no updates come.
   const open = (address, update, lost) => {
     const gone = () => {
       show("lost", "connection lost, trying again");
@@ -25,7 +25,7 @@ const stream = (() => {
       source.addEventListener("update", (event) => { heard = Date.now(); update(event.data); });
       source.addEventListener("error", () => {
         gone();
-        // The browser tries again by itself, except after an answer that is no stream.
+        // The browser reconnects by itself, except after a response that is no stream.
         if (source.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
       });
       addEventListener("pagehide", () => source.close());
