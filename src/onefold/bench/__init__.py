@@ -10,6 +10,5 @@
 - rows: times of rows in PostgreSQL
 - hot_hot: longest gap after the kill of one of two processes, active-active and partitioned
 - latency: from produce to visibility in PostgreSQL, event by event, at a steady rate
-- operate: verification, explained rows and rebuild
 - peers: comparison with Kafka Streams
 """

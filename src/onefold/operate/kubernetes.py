@@ -74,8 +74,11 @@ class Base:
     strimzi: str | None = None
 
     def files(self) -> dict[str, list[Resource]]:
-        """The resources by file name. Raises UserError if no Kafka is named, and `InvalidDeclaration` if a pipeline with requested topics
-        does not load.
+        """The resources by file name.
+
+        Raises:
+            UserError: no Kafka is named.
+            InvalidDeclaration: a pipeline with requested topics does not load.
         """
         files = {
             "migrate.yaml": [self._migrate()],
