@@ -1,8 +1,8 @@
 """The checkpoint of states on disk: the changelog offset of the states.
 
-The checkpoint and the states are written atomically. A restore reads the changelog from the checkpoint on, so the checkpoint must
-never be ahead of the states. States ahead of the checkpoint do no harm: the restore overwrites them, in order, before the first
-use.
+The checkpoint and the states are written atomically. A restore reads the changelog from the checkpoint on, so the checkpoint
+must never be ahead of the states. States ahead of the checkpoint do no harm: the restore overwrites them, in order, before the
+first use.
 
 A checkpoint is valid only for the same changelog, and only for a limited time. Kafka removes a tombstone some time after the
 write. An older checkpoint would bring deleted states back.

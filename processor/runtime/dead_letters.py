@@ -9,7 +9,8 @@ REASON_HEADER = "onefold-reason"
 DIGEST_HEADER = "onefold-sha256"
 LENGTH_HEADER = "onefold-bytes"
 
-# A dead letter, with headers, must fit into every topic that held the record. The digest distinguishes values with the same cut.
+# A dead letter, with headers, must fit into every topic that held the record. The digest distinguishes values with the same
+# cut.
 VALUE_BYTES_MAX = 64 * 1024
 # A reason may quote a parser that quotes its input.
 REASON_CHARACTERS_MAX = 500

@@ -1,8 +1,8 @@
 """Handler errors: an exception other than `Rejected` is a bug in the handler, and the record becomes a dead letter.
 
-`fold` has no handling of bugs: an exception ends the call without an effect. Then `fold` processes the same records one at a time
-to find all failing records, and once more together with these as dead letters. So only a batch with a failing record takes longer.
-If the handler fails at the same records each time, no other record is lost.
+`fold` has no handling of bugs: an exception ends the call without an effect. Then `fold` processes the same records one at a
+time to find all failing records, and once more together with these as dead letters. So only a batch with a failing record takes
+longer. If the handler fails at the same records each time, no other record is lost.
 """
 
 import os

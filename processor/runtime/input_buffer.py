@@ -6,15 +6,16 @@ from onefold.processor.core.abc import Inputs
 from onefold.processor.core.errors import Refused
 from onefold.processor.core.values import Record
 
-# Up to this number, the buffer reads and skips records that peers have decided; beyond, the consumer seeks. A seek drops fetched
-# records and may take half a second. If the author crashed during the peers' seeks, the task would stall.
+# Up to this number, the buffer reads and skips records that peers have decided; beyond, the consumer seeks. A seek drops
+# fetched records and may take half a second. If the author crashed during the peers' seeks, the task would stall.
 SKIP_MAX = 10_000
 
 
 class InputBuffer:
     """The undecided records of one task.
 
-    The argument `decided` of the methods is the offset after the last decision by input topic, independent of the read positions.
+    The argument `decided` of the methods is the offset after the last decision by input topic, independent of the read
+    positions.
 
     Args:
         wait_s: how long to wait for a first record.

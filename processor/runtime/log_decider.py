@@ -1,7 +1,8 @@
 """Decide by a decision log, which a task shares with its replicas: append proposals, and read back the accepted ones.
 
-All replicas of the task do this concurrently, without a leader: the log determines the accepted proposals (see `core.decision`).
-A restore reads the changelog, which a publisher updates from the log (see `publisher`), and then the later decisions of the log.
+All replicas of the task do this concurrently, without a leader: the log determines the accepted proposals (see
+`core.decision`). A restore reads the changelog, which a publisher updates from the log (see `publisher`), and then the later
+decisions of the log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,7 +130,8 @@ class LogDecider(Decider):
         """Restore from the changelog, and position the log after the changelog's last decision.
 
         Raises:
-            Refused: an input or the decision log was recreated, or has lost the next records; or the topology reads other inputs
+            Refused: an input or the decision log was recreated, or has lost the next records; or the topology reads other
+            inputs
                 than the last decision.
             Corrupted: retention deleted decisions during the restore. The changelog holds these decisions by now.
         """
@@ -159,8 +161,8 @@ class LogDecider(Decider):
     def is_ready(self, quarantine: Quarantine) -> bool:
         """Whether no proposal is pending.
 
-        After a proposal that was too large, the replica first writes the quarantine and reads a status record back. If the log has
-        no opening yet, the replica proposes one first. Raises the error that ended the publishing for good.
+        After a proposal that was too large, the replica first writes the quarantine and reads a status record back. If the log
+        has no opening yet, the replica proposes one first. Raises the error that ended the publishing for good.
         """
         if self._publishing is not None and self._publishing.failure is not None:
             raise self._publishing.failure

@@ -14,8 +14,8 @@ log = structlog.get_logger()
 
 # A task ends after the current transaction. The pool abandons a task that hangs longer; the successor fences the task.
 STOP_TIMEOUT_S = 10.0
-# A timeout, or an instance with a stale view of the group, fences a task that is still assigned here. An immediate restart could
-# fence the other instance in turn. After this pause the group has usually informed one of the two instances.
+# A timeout, or an instance with a stale view of the group, fences a task that is still assigned here. An immediate restart
+# could fence the other instance in turn. After this pause the group has usually informed one of the two instances.
 FENCED_PAUSE_S = 2.0
 
 
@@ -87,7 +87,7 @@ class TaskPool:
         return sum(loop.lag or 0 for loop in self._loops.values())
 
     def quietest(self) -> tuple[float, str]:
-        """The time of the last progress of the task that has made none for longest, in seconds of the clock, and the task's status.
+        """The time of the least recent progress of a task, in seconds of the clock, and the status of that task.
 
         A task without pending work counts as progress. Without tasks, the time is now.
         """

@@ -7,8 +7,8 @@ publisher. A publisher that lags publishes many versions in one transaction.
 Records are never duplicated, lost or reordered, even when several replicas publish at once:
 
 - The changelog holds the last published version. The transaction that publishes also writes the version.
-- A publisher starts by initialising the task's transactional id. Kafka aborts an open transaction of the previous publisher, and
-  rejects all later ones. Then the publisher reads the last published version, and continues with the next.
+- A publisher starts by initialising the task's transactional id. Kafka aborts the previous publisher's open transaction, and
+  rejects later ones. Then the publisher reads the last published version, and continues with the next.
 - A publisher writes only records of the log, by the same rule as all peers. Two publishers would write the same records.
 
 So there is no election. A replica that sees a decided version unpublished for too long starts to publish. Two publishers at

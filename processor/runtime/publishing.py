@@ -18,7 +18,8 @@ TAKEOVER_S = 0.3
 # How long decisions gather for one transaction, because a transaction costs the broker much more than a proposal. Readers that
 # need a decision sooner read the log.
 GATHER_S = 0.02
-# The interval of the checks for unpublished versions. After a publisher's crash, rows wait up to this time; a check costs little.
+# The interval of the checks for unpublished versions. After a publisher's crash, rows wait up to this time; a check costs
+# little.
 LOOK_S = 0.02
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 # A publisher ends after the current transaction. The next publisher fences a publisher that hangs longer.

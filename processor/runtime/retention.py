@@ -3,8 +3,8 @@
 A replica needs a decision until a publisher has written the decision to the changelog. From then on, a starting replica reads
 the changelog, and the log from the offset in the changelog's progress. So retention deletes only records before that offset:
 
-- The last committed progress does not count. The broker may still write the transaction's markers, and a reader of the changelog
-  then finds the progress before. A progress counts once the next transaction of the same task has begun.
+- The last committed progress does not count. The broker may still write the transaction's markers, and a reader of the
+  changelog then finds the progress before. A progress counts once the next transaction of the same task has begun.
 - An open transaction in the changelog hides later progress from a starting replica. So the progress that a reader of committed
   records finds limits the deletion too.
 - The minimum age serves replicas in the middle of reading, and people. A replica that reads too late starts over from the

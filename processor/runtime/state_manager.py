@@ -7,7 +7,8 @@ them to disk between two transactions.
 If files are corrupted, foreign, too new or too old, the manager deletes them and restores the states from the changelog. During
 the restore the files have no checkpoint, so files of an interrupted restore are never used.
 
-With replicas, states may be ahead of the changelog. The files have no checkpoint then, and each start deletes and rebuilds them.
+With replicas, states may be ahead of the changelog. The files have no checkpoint then, and each start deletes and rebuilds
+them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +33,8 @@ _Written = TypeVar("_Written")
 log = structlog.get_logger()
 
 AUTO, MEMORY, DISK = "auto", "memory", "disk"
-# The bytes, by the estimate for memory, that a restore gathers before a flush to disk; and the records of one write. Large enough
-# that the fixed cost of a write is small.
+# The bytes, by the estimate for memory, that a restore gathers before a flush to disk; and the records of one write. Large
+# enough that the fixed cost of a write is small.
 _CHUNK_BYTES, _CHUNK_RECORDS = 16 * 1024 * 1024, 40_000
 # The number of states in a transaction that serve as a sample of the size.
 _SAMPLE = 100
@@ -114,7 +115,8 @@ class StateManager:
             self._look()
         if self._disk is None:
             return self._read(session.restore(stable=stable), {})
-        # Read the changelog's end before the records. If another owner writes meanwhile, the next restore reads these records again.
+        # Read the changelog's end before the records. If another owner writes meanwhile, the next restore reads these records
+        # again.
         changelog = session.changelog_is()
         self._topic_id = changelog.topic_id
         start, others = self._resumed(session, changelog)

@@ -1,7 +1,7 @@
 """The states of one task, as of the last committed transaction. The changelog is their durable form.
 
-`MemoryStateStore` keeps all states in memory. `DiskStateStore` keeps all states on disk, and recently used states in memory too.
-The module `state_manager` chooses the store of a task.
+`MemoryStateStore` keeps all states in memory. `DiskStateStore` keeps all states on disk, and recently used states in memory
+too. The module `state_manager` chooses the store of a task.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,8 +16,8 @@ STATE = b"s"
 #: The key of the checkpoint on disk.
 CHECKPOINT = b"c"
 
-# The estimated memory of a state: a constant for the place in a dict and the key, and a factor for the objects decoded from each
-# byte in the changelog.
+# The estimated memory of a state: a constant for the place in a dict and the key, and a factor for the objects decoded from
+# each byte in the changelog.
 _ENTRY_BYTES, _BYTES_A_BYTE = 100, 2
 
 
@@ -90,7 +90,8 @@ class DiskStateStore:
             return state
         state = self._old.get(key)
         if state is not None:
-            # The state is in both halves now, which only shrinks the cache. The size was not stored: the old half's average counts.
+            # The state is in both halves now, which only shrinks the cache. The size was not stored: the old half's average
+            # counts.
             self._hold(key, state, self._half_bytes // max(1, len(self._old)))
             return state
         try:

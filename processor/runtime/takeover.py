@@ -1,6 +1,7 @@
 """The timing of replicas: when a replica proposes, and when a replica takes over publishing.
 
-The timing affects neither which proposal is accepted (see `core.decision`), nor that a version is published once (see `publisher`).
+The timing affects neither which proposal is accepted (see `core.decision`), nor that a version is published once (see
+`publisher`).
 """
 
 from collections import Counter
@@ -37,7 +38,7 @@ class TaskShares:
         self._authors[task] = author, now
 
     def claim(self, task: int) -> bool:
-        """Claim the task, if the author decides at least two tasks more than this process. Returns whether the claim succeeds."""
+        """Claim the task, if the author decides at least two tasks more than this process. Returns whether the claim holds."""
         now = self._clock()
         if task not in self._authors or now - self._claimed_at < CLAIM_EVERY_S:
             return False
