@@ -237,9 +237,7 @@ def _wait_for_topics(
     said = ""
     while not process.stop.is_set():
         try:
-            check_reachable(
-                client
-            )  # first, because a client without a broker waits longer and longer between two tries
+            check_reachable(client)  # first: a client without a broker doubles its wait between tries
             admin = connect(client)
             partitions = partitions_of(admin, topology)
             create_topics(topology, partitions, client, inputs=False, decisions=hot, replication=replication)

@@ -131,8 +131,7 @@ class LogDecider(Decider):
 
         Raises:
             Refused: an input or the decision log was recreated, or has lost the next records; or the topology reads other
-            inputs
-                than the last decision.
+                inputs than the last decision.
             Corrupted: retention deleted decisions during the restore. The changelog holds these decisions by now.
         """
         # The start of the log is read first: the changelog holds all decisions before the start. If retention deletes decisions
