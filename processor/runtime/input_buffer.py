@@ -27,7 +27,7 @@ class InputBuffer:
         self.records: list[Record] = []
 
     def read(self, decided: Mapping[str, int], count_max: int) -> None:
-        """Read further records, until the buffer holds `count_max`. Waits only if the buffer is empty."""
+        """Read further records, up to `count_max` in the buffer. Waits only if the buffer is empty."""
         behind = sum(max(0, offset - self._position(topic, offset)) for topic, offset in decided.items())
         if behind > SKIP_MAX:
             self._start_at(decided)

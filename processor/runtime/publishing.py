@@ -1,4 +1,4 @@
-"""The publisher's life in a replica: the replica publishes when a decided version stays unpublished (see `publisher`)."""
+"""Publishing by a replica, when a decided version stays unpublished (see `publisher`)."""
 
 from collections.abc import Callable, Iterator
 

@@ -18,7 +18,7 @@ class LifeThread:
         self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:

@@ -49,7 +49,7 @@ class TopologyDriver:
         contracts: the folder of the `.avsc` files, or the schemas by topic. None: the folder in the declaration of the pipeline
             with the topology's name. The pipeline is in the project around the working folder, or in an installed package.
         partitions: the number of input partitions, each with a task.
-        log: the log of another driver, for several instances on one log. None: a new log with all topics.
+        log: the log of another driver, for several instances on one log. None: a new log with the topics of the pipeline.
 
     Raises:
         Refused: a file is no usable schema, or a topic of the pipeline has no schema.
@@ -159,7 +159,7 @@ class TopologyDriver:
         self._tasks.clear()
 
     def read(self, topic: str) -> list[dict[str, Any]]:
-        """The committed values of an output topic, in order within each partition."""
+        """The committed values of an output topic, partition by partition, in order."""
         return [self._value(self._contracts[topic], value or b"") for _, value, _ in self.records(topic)]
 
     def table(self, topic: str) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -55,11 +55,11 @@ class SimulatedInputs:
         return self.owner.of(records)
 
     def positions(self) -> Mapping[str, int]:
-        """Per input topic the offset to read next, markers included."""
+        """The offset to read next of each input topic, after any markers."""
         return self._positions
 
     def close(self) -> None:
-        """Leave."""
+        """Do nothing: the reader has no client to close."""
 
 
 class SimulatedSession(SimulatedInputs):
@@ -67,8 +67,7 @@ class SimulatedSession(SimulatedInputs):
 
     Attributes:
         ambiguous: whether to re-initialise the producer before the next transaction. The real session finds this in
-        librdkafka's
-            log; a test sets the attribute.
+            librdkafka's log; a test sets the attribute.
         epoch: the epoch of the present producer.
     """
 
