@@ -52,7 +52,7 @@ class Decider(ABC):
         wait_s: how long a task waits for a first record in each cycle.
         unpublished_since: the time since which a decision is unpublished. None: all decisions are published.
         restoring: whether decisions from before the start remain to be applied.
-        score: the number of accepted proposals of this task since the start, and of all replicas. None: no replicas.
+        score: the numbers of accepted proposals since the start: of this replica, and of all replicas. None: no replicas.
     """
 
     records_max, wait_s = BATCH[0], 0.1
@@ -280,7 +280,7 @@ class Task:
     def _propose(self, records: Sequence[Record], prepared: Prepared, topic_ids: TopicIds) -> None:
         """Propose a transaction, and keep only the part that applying needs.
 
-        The bytes of the other writes are freed with this call. The next task reuses the memory, still in the processor's cache.
+        The bytes of the other writes are freed with this call. The next task reuses the memory, still in the CPU's cache.
         """
         self._proposed, self._changes, self._needed = records, prepared.changes, self._keeping.needed(prepared.states)
         self.decider.propose(prepared, topic_ids)

@@ -118,7 +118,7 @@ class SimulatedLog:
     def read(
         self, topic: str, partition: int, start: int, count_max: int = 1 << 30
     ) -> tuple[list[tuple[int, Entry]], int]:
-        """Read committed records. Returns the records and the next offset. Raises `Refused` if the offset `start` is deleted."""
+        """Read committed records. Returns the records and the next offset. Raises `Refused` if `start` is deleted."""
         if start < self._topics[topic].starts.get(partition, 0):
             raise Refused(Code.RECORDS_DELETED, f"{topic}/{partition} no longer holds the next offset")
         entries = self._topics[topic].partitions[partition]
