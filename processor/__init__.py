@@ -1,1 +1,1 @@
-"""Kafka to Kafka, one transaction at a time."""
+"""The processor: reads from Kafka and writes to Kafka, one transaction at a time."""

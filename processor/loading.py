@@ -1,4 +1,4 @@
-"""A pipeline's topology and codec, loaded from its declaration. No Kafka client is imported here: `onefold check` has none."""
+"""Load the topology and the codec of a declared pipeline. The module imports no Kafka client: `onefold check` has none."""
 
 from onefold import names, pipelines
 from onefold.error_codes import Code
@@ -10,10 +10,10 @@ from onefold.processor.io.serde import AvroCodec
 
 
 def topology_of(name: str) -> Topology:
-    """The topology of a pipeline.
+    """Load the topology of the pipeline `name`.
 
     Raises:
-        Misconfigured: there is no such pipeline, or it does not load.
+        Misconfigured: the pipeline does not exist, or its topology does not load.
     """
     try:
         return load_topology(pipelines.find()[name])
@@ -47,7 +47,7 @@ def load_topology(pipeline: pipelines.Pipeline) -> Topology:
 
 
 def own_topics(pipeline: pipelines.Pipeline, topology: Topology) -> dict[str, str]:
-    """The topics of a pipeline that neither its inputs nor its outputs name, each with what Onefold keeps there."""
+    """The topics of a pipeline beside inputs and outputs, each with a description of the content."""
     return {
         topology.changelog: "the changelog of the pipeline's states",
         topology.decisions: "the log in which the pipeline's replicas decide",
@@ -60,10 +60,10 @@ def own_topics(pipeline: pipelines.Pipeline, topology: Topology) -> dict[str, st
 
 
 def codec_of(topology: Topology, schema_registry_url: str | None = None) -> AvroCodec:
-    """The codec of a topology, by the contracts of its pipeline.
+    """Make the codec of a topology from the schemas of its pipeline.
 
     Raises:
-        Misconfigured: a contract is missing, or is none; or the registry's address is none.
+        Misconfigured: a schema is missing or invalid, or the registry's URL is invalid.
     """
     try:
         folder = pipelines.find()[topology.name].contracts

@@ -1,4 +1,4 @@
-"""One processor instance, put together: the only place where topologies, runtime and Kafka meet."""
+"""One processor instance: the only module that combines topologies, the runtime and Kafka."""
 
 import faulthandler
 import gc
@@ -34,20 +34,19 @@ from onefold.telemetry import SILENT, TASKS, TO_FOLD, Telemetry
 
 log = structlog.get_logger()
 
-# Longer than the longest legal silence of a transaction: a new producer (20 s), a delivery (10 s) and a commit that is
-# called again (30 s). A record that is folded alone takes two of them, and the other tasks wait: a broker that needs so long
-# for both ends the process, which starts again.
+# Exceeds the longest legal time of a transaction without a step: a new producer (20 s), a delivery (10 s) and a repeated commit
+# (30 s). An isolated record takes two transactions while the other tasks wait. If the broker needs the longest time for both,
+# the watchdog ends the process, and the supervisor restarts the service.
 WATCHDOG_S = 90.0
-# Within that time it is put off so often. Each time its thread ends and another one begins, while no other thread can run: in
-# each round that was 2 % of a core.
+# The watchdog's timer is reset at most this often within WATCHDOG_S. Each reset ends one thread and starts another, while no
+# other thread can run, so a reset in each round would cost too much.
 ARMED_TIMES = 30
-# How long to wait for a cluster, or an input topic, that is not there yet.
+# How long to wait for an unavailable cluster or a missing input topic.
 PATIENCE_S = 120.0
-# The main thread's rhythm: heartbeats of the group are in librdkafka's threads and do not depend on it.
+# Maximum time of the main thread's round. The group's heartbeats come from librdkafka's threads, independent of the rounds.
 ROUND_S = 0.3
 
-# Folding makes many objects and no cycles. To look for cycles took a fifth of the time at Python's own thresholds, and 8
-# to 10 % at a hundred thousand; at a million it is lost in the noise.
+# Processing makes many objects and no cycles. At Python's own thresholds, the search for cycles would take much of the time.
 GC_THRESHOLDS = (1_000_000, 50, 100)
 
 
@@ -69,21 +68,26 @@ def run(
     guarantee: Callable[[], None] = lambda: None,
     telemetry: Telemetry = SILENT,
 ) -> int:
-    """Process a domain until SIGTERM or SIGINT, unless it is paused. Returns the exit code.
+    """Process a pipeline until SIGTERM or SIGINT. Returns the exit code.
+
+    While the pipeline is paused, the process waits.
 
     Args:
+        domain: the name of the pipeline.
         client: librdkafka settings, at least `bootstrap.servers`.
-        instance: a name that survives a restart; unique among the instances of the domain.
-        status_file: kept fresh, see `onefold.status_file`.
-        patience_s: how long to wait for a cluster or an input topic that is not there yet.
-        watchdog_s: a task that makes no step for so long has hung; the process ends with a trace of every thread.
-        session_timeout_ms: a killed instance's tasks go to the others after this time; None: the default for so many brokers.
-        replicas: how many instances compute each task side by side; 1: a group shares the tasks among the instances.
-        decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
-        replication: of the topics that it makes.
-        states: where states are.
-        guarantee: called when the topics are there, before a record is read. Raises `Refused`.
-        telemetry: told what it does, and whether it gets on.
+        instance: a name that survives a restart; unique among the instances of the pipeline.
+        status_file: updated regularly, see `onefold.status_file`.
+        step: called with the name of each step that a task reaches.
+        patience_s: how long to wait for an unavailable cluster or a missing input topic.
+        watchdog_s: the time without a step after which a task counts as hung; the process ends with a trace of every thread.
+        session_timeout_ms: the time after which the group reassigns a killed instance's tasks; None: the default, by the number
+            of brokers.
+        replicas: how many instances compute each task concurrently; 1: a group shares the tasks among the instances.
+        decisions_kept_s: the minimum age of a deleted record of the decision log, in seconds; None: the log keeps all records.
+        replication: the replication of created topics.
+        states: the location of the states.
+        guarantee: checks the cluster's guarantees once the topics exist, before the first read. Raises `Refused`.
+        telemetry: receives metrics and progress.
     """
     telemetry.stands(domain, "", time.monotonic(), "it waits for Kafka and its topics, or joins its group")
     with ServiceProcess(status_file) as process:
@@ -93,7 +97,8 @@ def run(
         gc.set_threshold(*GC_THRESHOLDS)
         with closing(Pausable(client, domain, process, telemetry)) as pausable:
             while not stop.is_set():
-                # Before: while a reset is under way nobody makes the topics again. After: Kafka may not have been there before.
+                # Wait before, so that a running reset's topics are not created again; and after, because Kafka may have been
+                # unavailable before.
                 pausable.waits()
                 admin, partitions = _wait_for_topics(
                     topology, client, process, patience_s, guarantee, replication, hot=replicas > 1
@@ -115,15 +120,17 @@ def run(
                     watched.watch()
                     made = _Instance(domain, pool, assignment, watchdog_s, clock, telemetry, watched)
                     made.run(process, pausable.halts)
-                # Clients are in cycles, which are collected seldom: without this the next life would have them beside its own.
+                # Clients are in reference cycles, which Python collects rarely. Free them before the next round makes new
+                # clients.
                 del tasks, pool, start, assignment, clock, made
                 gc.collect()
     return process.exit_code
 
 
 def _start(pool: TaskPool, partitions: int, admin: Admin, replicated: bool, given: Iterable[int]) -> None:
-    """Begin all of these tasks, or none. The group also gives partitions that were added since; no task of these has states (see
-    `Partitions`).
+    """Start all assigned tasks, or none if the process may not open enough files.
+
+    The group also assigns partitions that were added later. Such partitions have no task (see `Partitions`).
     """
     wanted = [partition for partition in given if partition < partitions]
     open_files.check(pool.tasks + len(wanted), open_files.brokers_of(admin), replicated=replicated)
@@ -131,7 +138,10 @@ def _start(pool: TaskPool, partitions: int, admin: Admin, replicated: bool, give
 
 
 def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: str | None) -> Callable[[], Codec]:
-    """For each life of a task, by what was replayed or dropped by then: the life before may be from before a reset."""
+    """Return a factory that makes the codec of one run of a task, with the replays and drops before the start of the run.
+
+    The receipts are read again for each run, because a reset may lie between two runs.
+    """
     plain = codec_of(topology, schema_registry_url)
 
     def codec() -> Codec:
@@ -142,7 +152,7 @@ def _codec(topology: Topology, client: Mapping[str, str], schema_registry_url: s
 
 
 class _Instance:
-    """The main thread of an instance: stays in the group, watches the tasks, tells how they are, and what time it is."""
+    """The main thread of an instance: polls the group, watches the tasks, reports their progress, and writes ticks."""
 
     def __init__(
         self,
@@ -164,7 +174,7 @@ class _Instance:
         self._clock = clock
 
     def run(self, process: ServiceProcess, halts: Callable[[], bool]) -> None:
-        """Until asked to stop, or `halts` says so."""
+        """Run rounds until a stop is requested, or `halts` returns True."""
         self._arm()
         try:
             process.watch(self.look, halts=halts)
@@ -177,7 +187,7 @@ class _Instance:
             faulthandler.cancel_dump_traceback_later()
 
     def look(self) -> tuple[str, str]:
-        """One round, of at most `ROUND_S`. Returns the state of the process and a detail."""
+        """Run one round of about `ROUND_S` at most. Returns the state of the process and a detail."""
         state, detail = self._state()
         self._pool.check()
         self._assignment.publish(self._pool.offsets_next())
@@ -205,9 +215,9 @@ class _Instance:
         return self._pool.summary()
 
     def _arm(self) -> None:
-        """A hang in compiled code holds every Python thread back or none of them: this timer is outside Python's reach.
+        """Reset the watchdog's timer, which runs outside Python: a hang in compiled code may block every Python thread.
 
-        It prints where every thread stands and ends the process; the supervisor starts it again.
+        On expiry, the timer prints the trace of every thread and ends the process. The supervisor restarts the service.
         """
         faulthandler.dump_traceback_later(self._watchdog_s, exit=True)
 
@@ -222,14 +232,12 @@ def _wait_for_topics(
     *,
     hot: bool,
 ) -> tuple[Admin, int]:
-    """Wait for the inputs, and make the topics that are written to. Returns the process's admin client and the number of
-    partitions.
-    """
+    """Wait for the input topics, and create all other topics. Returns the admin client and the number of partitions."""
     deadline = time.monotonic() + patience_s
     said = ""
     while not process.stop.is_set():
         try:
-            check_reachable(client)  # before there is a client, which would wait longer and longer between two tries
+            check_reachable(client)  # first: a client without a broker doubles its wait between tries
             admin = connect(client)
             partitions = partitions_of(admin, topology)
             create_topics(topology, partitions, client, inputs=False, decisions=hot, replication=replication)

@@ -1,4 +1,4 @@
-"""The tasks of a process: what each is made of, on a real cluster."""
+"""The construction of a process's tasks, on a real cluster."""
 
 import random
 import threading
@@ -25,18 +25,18 @@ from onefold.processor.runtime.takeover import TaskShares
 from onefold.processor.runtime.task import Decider, Task
 from onefold.processor.runtime.transaction_decider import TransactionDecider
 
-# How long the broker gathers records for a replica: decisions come about so often. Without it there is a fetch, and a decision,
-# for every few records, by every replica; at 1,000 events/s that filled two cores, and events waited 0.1 to 0.5 s for a turn.
+# How long the broker gathers records for a replica's fetch, about the interval of decisions. Without the wait, each replica
+# would fetch and decide every few records, at a high cost of CPU time and latency.
 REPLICA_FETCH_WAIT_MS = 14
 
 
 class StateSettings(NamedTuple):
-    """Where the states of a process are.
+    """The location of a process's states.
 
     Attributes:
         kind: `auto`, `memory` or `disk`.
-        folder: of the files of states, with a folder for each pipeline.
-        memory_bytes: the memory that all states of the process may take.
+        folder: the folder for the files of states, with a subfolder for each pipeline.
+        memory_bytes: the memory for all states of the process.
     """
 
     kind: str
@@ -51,11 +51,12 @@ class Tasks:
     """Makes tasks, which share a compute lock, an admin client and the producer of proposals.
 
     Args:
-        codec: makes the codec of one life of a task.
-        partitions: of the inputs.
-        replicas: how many processes compute each task.
-        states: where states are.
-        decisions_kept_s: how old a record of the decision log is at least when it is deleted; None: none is.
+        codec: makes the codec for one run of a task.
+        partitions: the number of input partitions.
+        replicas: the number of processes that compute each task.
+        states: the location of the states.
+        decisions_kept_s: the minimum age of a deleted record of the decision log, in seconds; None: the log keeps all records.
+        step: called with the name of each step that a task reaches.
     """
 
     def __init__(
@@ -82,15 +83,15 @@ class Tasks:
         self._shares = TaskShares(instance, time.monotonic)
 
     def make(self, partition: int, beat: Callable[[], None]) -> Task:
-        """One life of a task. `beat` is as of `Task`."""
-        codec = self._codec()  # first: it asks the cluster, which may not answer, and the others have clients by then
+        """Make a task for one run. `beat` is as of `Task`."""
+        codec = self._codec()  # first, because the call may fail without an answer, and then no client is left open
         inputs, decider = self._with_replicas(partition) if self._replicas > 1 else self._alone(partition, beat)
         topology, step, lock = self._topology, self._step, self._compute_lock
         kept = self._keeping(codec, partition, beat)
         return Task(topology, inputs, codec, decider, step, beat, lock, keeping=kept, clock=time.monotonic)
 
     def _keeping(self, codec: Codec, partition: int, beat: Callable[[], None]) -> StateManager:
-        """The states of one task. Its share of the memory is as if the process had all tasks, which it may come to have."""
+        """The state manager of one task. The memory is divided by the number of all tasks, which the process may all get."""
         states, topology = self._states, self._topology
         if states.kind == MEMORY:
             return StateManager(topology, codec, partition, beat=beat)
@@ -155,7 +156,7 @@ class Tasks:
             retention = Retention(self._decisions_kept_s, committed=committed, step=self._step, clock=clock)
             return self._publisher(self._session(decider.partition), self._log(decider.partition), retention)
 
-        # By chance, so that not all replicas take over at once.
+        # Random, so that not all replicas take over at once.
         timeout_s = TAKEOVER_S * (1 + random.random())  # noqa: S311
         return Publishing(decider, publisher, timeout_s, clock=time.monotonic)
 

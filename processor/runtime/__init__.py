@@ -1,1 +1,1 @@
-"""The motor: poll, fold, commit, apply. It knows sessions and codecs by their protocols only."""
+"""The processing cycle: poll, compute, commit, apply. The package depends on the protocols of sessions and codecs only."""

@@ -1,9 +1,9 @@
-"""How long to wait before the next try."""
+"""Exponential backoff."""
 
-# Two to this power is beyond every longest wait; without the bound a long trouble ends in an OverflowError.
+# Two to this power exceeds every maximum wait. Without the bound, a long series of failures ends in an OverflowError.
 _DOUBLINGS_MAX = 30
 
 
 def backoff_s(first_s: float, longest_s: float, failures: int) -> float:
-    """Seconds before the next try, after so many failures in a row: `first_s` after one, twice as long after each more."""
+    """Seconds before the next try: `first_s` after the first failure in a row, doubled by each further, up to `longest_s`."""
     return min(longest_s, first_s * 2.0 ** min(max(failures - 1, 0), _DOUBLINGS_MAX))

@@ -1,14 +1,14 @@
-"""What the changelog partition of a task holds, and reading it back.
+"""The content of a task's changelog partition, and the decoding of its records.
 
-Three kinds of records, told apart by the first byte of the key:
+The first byte of the key distinguishes three kinds of records:
 
-    s<key>   the state of a key (JSON); a null value forgets the key
-    p        the progress: per input the topic's id and the offset to read next, also of former inputs; the counts; and the time
-             of the last tick
-    c        how careful the next owner should be (see `batch_limit.Quarantine`)
+    s<key>   the state of a key (JSON); a null value deletes the state.
+    p        the progress: the topic id and the next offset of each present and former input; the counts; and the time of the
+             last tick.
+    c        the quarantine: whether the next owner isolates records (see `batch_limit.Quarantine`).
 
-State and progress of one transaction are in one partition, so whoever reads up to the high watermark has both or neither.
-The progress also says which format all of it is in (see `core.stored`).
+State and progress of a transaction are in one partition, so a reader up to the high watermark has both or neither.
+The progress also holds the version of the format (see `core.changelog_format`).
 """
 
 import json
@@ -29,18 +29,18 @@ from onefold.processor.runtime.batch_limit import Quarantine
 from onefold.processor.runtime.state_store import STATE as STATE
 from onefold.processor.runtime.state_store import MemoryStateStore
 
-# What the counts are called in the progress record, where that is not the field's name: 0.1.0 reads it, and writes it.
+# Names of counts in the progress record that differ from the field names: release 0.1.0 reads and writes the stored names.
 _STORED_NAMES = {"repartitioned": "forwarded"}
 QUARANTINE_KEY = b"c"
 
 
 class DecidedIn(NamedTuple):
-    """The decision log that has the task.
+    """The decision log of a task, and the position in the log.
 
     Attributes:
-        log_id: the id of its topic.
-        offset: of the log, to read next; what came before is in the changelog.
-        opened: whether the opening is among that.
+        log_id: the topic id of the log.
+        offset: the log offset to read next; earlier decisions are in the changelog.
+        opened: whether the opening is before `offset`.
     """
 
     log_id: str
@@ -50,14 +50,17 @@ class DecidedIn(NamedTuple):
 
 @dataclass
 class TaskProgress:
-    """Where a task stands: per topic that it reads its id and the offset to read next; how many records ended how.
+    """The progress of a task.
 
     Attributes:
-        transactions: how many there have been; in a decision log, the version.
-        decided_in: None: the task is decided by Kafka transactions.
+        topic_ids: the topic id of each input.
+        offsets_next: the next offset to read of each input.
+        counts: the number of records by outcome.
+        transactions: the number of transactions; in a decision log, the version.
+        decided_in: the decision log of the task. None: the task is decided by Kafka transactions.
         ticked_ms: the time of the last tick, in milliseconds since 1970, or 0.
-        former: per topic that it has read and reads no more its id and the offset to read next. The states hold its records: if
-            the pipeline reads it again, it goes on there.
+        former: the topic id and the next offset of each former input. The states contain the former input's records, so the
+            pipeline continues at the offset if the topic becomes an input again.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -70,14 +73,14 @@ class TaskProgress:
 
     @property
     def log_id(self) -> str:
-        """Of the decision log that the task is decided in; empty: in none."""
+        """The topic id of the task's decision log; empty without one."""
         return "" if self.decided_in is None else self.decided_in.log_id
 
     def encode(self, partitions: int = 0) -> bytes:
-        """The value of the progress record.
+        """Encode the value of the progress record.
 
         Args:
-            partitions: of the inputs, for `io.partitions` and `verify`; 0: not named, as by releases before this field.
+            partitions: the number of input partitions, for `io.partitions` and `verify`. 0: omitted, as in older releases.
         """
         inputs = {
             topic: {"topic_id": self.topic_ids[topic], "next_offset": offset}
@@ -93,10 +96,10 @@ class TaskProgress:
         if self.decided_in is not None:
             body |= {"version": DECIDED, "decided_in": self.decided_in._asdict()}
         if self.ticked_ms:
-            # A version without it has no ticks either: it writes the progress of a pipeline whose time stands still.
+            # A release without this field drops the field, and has no timers either: no time passes in that release.
             body["ticked_ms"] = self.ticked_ms
         if self.former:
-            # A version without this field drops it, and reads such a topic from its start again.
+            # A release without this field drops the field, and would read a former input from the start again.
             body["former_inputs"] = {
                 topic: {"topic_id": topic_id, "next_offset": offset}
                 for topic, (topic_id, offset) in self.former.items()
@@ -107,11 +110,11 @@ class TaskProgress:
 
     @staticmethod
     def decode(data: bytes) -> "TaskProgress":
-        """The progress; fields that are not known are left out.
+        """Decode the progress, without unknown fields.
 
         Raises:
-            Corrupted: the bytes are none.
-            Refused: a newer Onefold wrote it.
+            Corrupted: the bytes are no progress.
+            Refused: a newer Onefold wrote the progress.
         """
         try:
             body = json.loads(data)
@@ -130,7 +133,7 @@ class TaskProgress:
             raise Corrupted(Code.CHANGELOG_WRONG, f"the changelog's progress record cannot be read: {error}") from error
 
     def advanced(self, offsets_next: Mapping[str, int], counts: RecordCounts, ticked_ms: int = 0) -> "TaskProgress":
-        """The progress after one more transaction. It never goes back."""
+        """The progress after one more transaction. Raises `Corrupted` if an offset would go back."""
         for topic, offset in offsets_next.items():
             if offset < self.offsets_next[topic]:
                 raise Corrupted(
@@ -147,10 +150,10 @@ class TaskProgress:
         )
 
     def after(self, decision: Decision) -> "TaskProgress":
-        """The progress after a decision of the log, by which the task goes on, or leaves the log.
+        """The progress after a decision of the log: a step, an opening, or a close, after which the task is in no log.
 
         Raises:
-            Corrupted: no log has the task.
+            Corrupted: the task is in no decision log.
         """
         if self.decided_in is None:
             raise Corrupted(Code.CHANGELOG_WRONG, "a decision comes after the log was closed")
@@ -168,7 +171,7 @@ class TaskProgress:
         )
 
     def same_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Raises `Refused` when the name of an input stands for another topic than the one that was read before."""
+        """Raise `Refused` if an input topic was recreated, that is, if its topic id changed."""
         for topic, topic_id in topic_ids.items():
             known = self.topic_ids.get(topic, topic_id)
             if known != topic_id:
@@ -179,10 +182,12 @@ class TaskProgress:
                 )
 
     def checked(self, identities: Mapping[str, PartitionIdentity]) -> "TaskProgress":
-        """The same progress, now known to belong to these very topics; inputs seen for the first time start at their start.
+        """Check the progress against the present topics, and adapt it to the present set of inputs.
+
+        A new input begins at the first offset of its partition.
 
         Raises:
-            Refused: a topic is not the one that was read before, or no longer holds what comes next.
+            Refused: a topic was recreated, or no longer holds the next records.
         """
         read = {topic: (self.topic_ids[topic], offset) for topic, offset in self.offsets_next.items()}
         known = self.former | read
@@ -212,21 +217,21 @@ class TaskProgress:
 
 
 def behind(progress: TaskProgress, ends: Mapping[str, PartitionIdentity] | None) -> int | None:
-    """How many offsets there are from the progress to these ends; None when they are not known."""
+    """The number of offsets from the progress to the given ends; None if the ends are unknown."""
     if ends is None:
         return None
     return sum(max(0, found.end - progress.offsets_next.get(topic, found.start)) for topic, found in ends.items())
 
 
 def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[TaskProgress, Quarantine]:
-    """What the last records of the changelog say that are no states, by their keys.
+    """Decode progress and quarantine from `others`, the last changelog record of each key that is no state.
 
     Raises:
-        Corrupted: a record is not what a task writes.
+        Corrupted: no task writes such a record.
         Refused: a newer Onefold wrote the changelog.
     """
     progress, quarantine = TaskProgress(), Quarantine()
-    # The progress first: it says whether the rest can be read at all.
+    # The progress first: its version decides whether this release can read the others.
     for key in sorted(others, key=lambda key: key != PROGRESS_KEY):
         last = others[key]
         if last is None:
@@ -241,8 +246,9 @@ def told(topology: Topology, others: Mapping[bytes, bytes | None]) -> tuple[Task
 
 
 def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -> MemoryStateStore:
-    """The store of these changelog records of states: decoded once a key, after the last record of it is known. Raises `Refused`
-    for one that the topology's state cannot be.
+    """Make the store from the last changelog record of each state.
+
+    Raises `Refused` if a record does not fit the state type of the topology.
     """
     with fitting():
         return MemoryStateStore(
@@ -252,8 +258,9 @@ def in_memory(topology: Topology, codec: Codec, states: Mapping[bytes, bytes]) -
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Stored states are read here. What is none of the topology's was written by another version of the program: to begin again
-    does not help.
+    """Raise `Refused` for a stored state that does not fit the topology: a restart of the task would not help.
+
+    Another version of the pipeline wrote the state.
     """
     try:
         yield
@@ -268,7 +275,7 @@ def fitting() -> Iterator[None]:
 
 
 def changes_of(states: Mapping[bytes, bytes | None], topology: Topology, codec: Codec) -> Mapping[str, Change]:
-    """What changelog records of states, by their keys, change; without the records that did."""
+    """Decode the changes from changelog records of states. The causing records are unknown, so a placeholder replaces them."""
     nobody = Record("", 0, 0, None, None)
     return {
         key[len(STATE) :].decode(): (None if value is None else codec.decode_state(topology, value), nobody)

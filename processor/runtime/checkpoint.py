@@ -1,11 +1,11 @@
-"""The checkpoint of states on disk: to which place of the changelog they belong.
+"""The checkpoint of states on disk: the changelog offset of the states.
 
-It is written together with the states, at once or not at all. Who opens them reads the changelog from that place on. So it must
-never be ahead of the states; states that are ahead of it do no harm, since what the changelog says of a key from there on is
-written over them, in order, before anybody asks.
+The checkpoint and the states are written atomically. A restore reads the changelog from the checkpoint on, so the checkpoint
+must never be ahead of the states. States ahead of the checkpoint do no harm: the restore overwrites them, in order, before the
+first use.
 
-It is believed only when it belongs to this very changelog, and when nothing can be missing behind it: Kafka removes what
-deleted a key some time after it was written, and states from before that would come to life again.
+A checkpoint is valid only for the same changelog, and only for a limited time. Kafka removes a tombstone some time after the
+write. An older checkpoint would bring deleted states back.
 """
 
 import json
@@ -17,20 +17,20 @@ from onefold.processor.core.errors import ProcessorError
 from onefold.processor.core.topology import PROGRESS_KEY
 from onefold.processor.runtime.changelog import QUARANTINE_KEY, TaskProgress
 
-#: Of what is on disk: the checkpoint, and the states as the changelog has them. Another number is not read.
+#: The format version of the files: the checkpoint, and the states as in the changelog. Files of another version are not read.
 VERSION = 1
-# Of the time for which Kafka keeps what deletes a key: the clocks of two machines may be far apart, and a restore takes a while.
+# Maximum age of a checkpoint, as a share of the tombstones' retention. The rest covers clock skew and the time of a restore.
 _AGE_SHARE = 0.5
 
 
 class StateCheckpoint(NamedTuple):
-    """What holds at an offset of the changelog.
+    """The content of a checkpoint.
 
     Attributes:
-        topic_id, partition: of the changelog.
-        next: the offset of the changelog to read next.
-        at_s: when it was true, in unix seconds: nothing before `next` was written later.
-        progress, quarantine: the values of those records, as of that offset.
+        topic_id, partition: the changelog's topic id and partition.
+        next: the changelog offset to read next.
+        at_s: the time of the checkpoint, in unix seconds; all records before `next` are older.
+        progress, quarantine: the values of the progress and quarantine records as of `next`.
     """
 
     topic_id: str
@@ -41,18 +41,18 @@ class StateCheckpoint(NamedTuple):
     quarantine: bytes
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """Encode the checkpoint."""
         told = {name: value.decode() if isinstance(value, bytes) else value for name, value in self._asdict().items()}
         return json.dumps({"version": VERSION, **told}).encode()
 
     @property
     def others(self) -> dict[bytes, bytes | None]:
-        """The records of the changelog before it that are no states."""
+        """The last changelog records before the checkpoint that are no states."""
         return {PROGRESS_KEY: self.progress, QUARANTINE_KEY: self.quarantine}
 
 
 def decode(data: bytes) -> StateCheckpoint | str:
-    """The checkpoint, or in a few words why it is none that can be used here."""
+    """Decode a checkpoint. Returns the reason instead if the checkpoint is unusable."""
     try:
         body: Mapping[str, Any] = json.loads(data)
         if body.get("version") != VERSION:
@@ -70,11 +70,11 @@ def decode(data: bytes) -> StateCheckpoint | str:
 
 
 def unfit(found: StateCheckpoint, changelog: ChangelogIs, partition: int, progress: TaskProgress, now_s: float) -> str:
-    """In a few words why states of this checkpoint cannot be gone on from; empty when they can.
+    """The reason why the states of a checkpoint are unusable; empty if they are usable.
 
     Args:
-        progress: the last one of the changelog.
-        now_s: unix seconds.
+        progress: the last progress in the changelog.
+        now_s: the present time, in unix seconds.
     """
     if (found.topic_id, found.partition) != (changelog.topic_id, partition):
         return "they are of another changelog"

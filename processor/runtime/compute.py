@@ -1,7 +1,7 @@
-"""Compute: records into the bytes of one transaction. No I/O, no clock, no broker.
+"""Compute the bytes of one transaction from records. No I/O, no clock, no broker.
 
-What it gives is a value, `Prepared`: folded, encoded, and not yet true. Whoever decides makes all of it true or none of it: a
-Kafka transaction (`transact`), or a decision log.
+The result is a value, `Prepared`: processed and encoded, but not committed. A decider commits it atomically: by a Kafka
+transaction (`transaction_decider`) or by a decision log (`log_decider`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ class Prepared(NamedTuple):
     """One transaction, computed and encoded.
 
     Attributes:
-        writes: outputs, repartitioned copies, dead letters, and in which order the inputs were folded.
+        writes: outputs, repartitioned copies, dead letters, and the merge order of the inputs.
         states: a changelog record for each changed key.
-        changes: the same states, as the store keeps them.
-        progress: how far the task has come once this is true.
+        changes: the same states as Python values, for the store.
+        progress: the progress of the task after the commit.
     """
 
     writes: list[Write]
@@ -49,10 +49,10 @@ class Prepared(NamedTuple):
 
 
 class Compute:
-    """Folds and encodes for one task.
+    """Processes and encodes the records of one task.
 
     Args:
-        inputs: say where the records of a key belong, and sign what is written into topics of others.
+        inputs: the source of the partitioner and of the pipeline's signature.
     """
 
     def __init__(self, topology: Topology, codec: Codec, inputs: Inputs) -> None:
@@ -67,17 +67,17 @@ class Compute:
     def prepare(
         self, states: States, progress: TaskProgress, records: Sequence[Record], rejected: Mapping[Record, str]
     ) -> Prepared:
-        """The transaction of these records.
+        """Compute the transaction of the given records.
 
-        What cannot be folded or encoded is the fault of a record: they are folded again without that one.
+        If a record cannot be processed or encoded, all records are processed again with that record as a dead letter.
 
         Args:
-            states: as of the last transaction that is true.
-            progress: where that one has come to; the records follow it.
-            rejected: those of the records that are dead letters already, and why.
+            states: the states as of the last committed transaction.
+            progress: the progress as of the last committed transaction; the records follow it.
+            rejected: the records that are dead letters already, with the reasons.
 
         Raises:
-            Refused: so many records fail that it is the pipeline that is wrong.
+            Refused: too many records fail, so the handler is wrong and not the records.
         """
         transaction, writes, states_written = self._folded(states, progress.ticked_ms, records, dict(rejected))
         after = progress.advanced(transaction.offsets_next, transaction.counts, transaction.ticked_ms)
@@ -89,7 +89,7 @@ class Compute:
         topology, partition_of = self._topology, self._partition_of
         parks = None
         if self._parks is not None:
-            crashed = frozenset(rejected)  # to decode one of these again may end the process again
+            crashed = frozenset(rejected)  # decoding a poison record may end the process again
             key_of = partial(state_key, topology, self._codec.decode)
             parks = Parking(self._parks, self._signature, lambda record: None if record in crashed else key_of(record))
 
@@ -117,7 +117,7 @@ class Compute:
             rejected.update(faults)
 
     def _encode(self, transaction: Transaction) -> tuple[list[Write], list[Write]]:
-        """What goes to other topics, and what goes to the changelog."""
+        """The records for other topics, and the records for the changelog."""
         encode, encode_state, changelog = self._codec.encode, self._codec.encode_state, self._topology.changelog
         partition = self._partition
         source = {topic: source_template(topic, partition) for topic in self._topology.reads}
@@ -125,7 +125,7 @@ class Compute:
         states: list[Write] = []
         add, add_state = writes.append, states.append
         cause: Record | None = None
-        # By the cause's id: it has several outputs, in several places.
+        # By the id of the cause: a record may cause several outputs, which need not be adjacent.
         known: dict[int, list[tuple[str, bytes | None]]] = {}
         try:
             for topic, key, value, cause, more in transaction.outputs:
@@ -133,11 +133,11 @@ class Compute:
                 if headers is None:
                     headers = known[id(cause)] = [(SOURCE_HEADER, source[cause.topic] % cause.offset)]
                     envelope = cause.envelope
-                    # Nearly none has any; then the call would be as dear as the source header.
+                    # Most records have no headers, and then the call of `trace_of` would cost as much as the source header.
                     if envelope is not None and envelope.headers():
                         headers += trace_of(cause)
                 if more:
-                    # What the handler says of the trace is its own affair.
+                    # The handler's headers replace trace headers of the same name.
                     said = dict(more)
                     headers = [headers[0], *more, *(header for header in headers[1:] if header[0] not in said)]
                 add((topic, None, key.encode(), encode(topic, value), headers))
@@ -148,7 +148,7 @@ class Compute:
             assert cause is not None, "something was being encoded"
             raise _Unencodable(cause, str(reason)) from reason
         for record, key, key_partition in transaction.misrouted:
-            # Its own timestamp is when it is copied: an old one could be deleted, by age, before it is read.
+            # The copy gets a timestamp of now. With the record's old timestamp, retention could delete the copy unread.
             sent_ms = (TIMESTAMP_HEADER, b"%d" % record.timestamp_ms)
             kept = [(SOURCE_HEADER, record.source), sent_ms, (PIPELINE_HEADER, self._signature)]
             add((record.topic, key_partition, key.encode(), record.value, [*record.headers, *kept]))
@@ -160,7 +160,7 @@ class Compute:
             self._encode(transaction)
 
     def _order(self, records: Sequence[Record]) -> list[Write]:
-        """With several inputs: in which order their records were folded, which nobody else can know."""
+        """The merge order record, if the pipeline has several inputs."""
         if self._topology.order is None:
             return []
         return [(self._topology.order, self._partition, None, merge_order.encode(records), None)]

@@ -1,4 +1,4 @@
-"""What a dead letter looks like: the original bytes, and where they came from and why they are here in its headers."""
+"""The format of a dead letter: the original key and value, with the origin and the reason in headers."""
 
 import hashlib
 
@@ -9,7 +9,8 @@ REASON_HEADER = "onefold-reason"
 DIGEST_HEADER = "onefold-sha256"
 LENGTH_HEADER = "onefold-bytes"
 
-# A dead letter must fit wherever its record did, with headers; larger values are cut, and their digest tells them apart.
+# A dead letter, with headers, must fit into every topic that held the record. The digest distinguishes values with the same
+# cut.
 VALUE_BYTES_MAX = 64 * 1024
 # A reason may quote a parser that quotes its input.
 REASON_CHARACTERS_MAX = 500
@@ -39,8 +40,9 @@ def origin_headers(source: bytes, value: bytes | None, reason: str) -> list[tupl
 
 
 def headers_of(letter: DeadLetter, signature: bytes) -> list[tuple[str, bytes | None]]:
-    """The headers of a processor's dead letter: its origin, the pipeline that wrote it, the turn of its record, where its key is
-    parked, and the trace of its record.
+    """The headers of a processor's dead letter: the origin headers, the pipeline, and the trace of the record.
+
+    If the key is parked, a header holds the parking ticket.
     """
     parked = [] if letter.parked is None else [(PARKED_HEADER, letter.parked)]
     return [

@@ -1,8 +1,8 @@
-"""What a handler raises that is no `Rejected` is a bug in it, and costs the record that it was raised at one dead letter.
+"""Handler errors: an exception other than `Rejected` is a bug in the handler, and the record becomes a dead letter.
 
-The fold knows nothing of bugs: it ends, and nothing has been done. Then the same records are folded one at a time, by the
-same fold, to find all that it ends at; and once more together, without those. So only a batch that has such a record takes
-longer, and a handler that fails the same way whenever it sees the same record loses nobody else's.
+`fold` has no handling of bugs: an exception ends the call without an effect. Then `fold` processes the same records one at a
+time to find all failing records, and once more together with these as dead letters. So only a batch with a failing record takes
+longer. If the handler fails at the same records each time, no other record is lost.
 """
 
 import os
@@ -25,20 +25,20 @@ from onefold.processor.core.values import Change, DeadLetter, Outputs, Record, T
 
 log = structlog.get_logger()
 
-#: No record's fault, as far as can be told: what is known, memory, and what the world outside answered to a handler that
-#: should not have asked it. It ends the task; whether it is one record's after all, `batch_limit` finds out.
+#: Errors without a known record at fault: the processor's own errors, lack of memory, and errors of I/O that a handler should
+#: not do. Such an error ends the task. If a record is the cause after all, `batch_limit` isolates the record.
 NO_FAULT = (ProcessorError, MemoryError, OSError)
 
-# A handler that fails at so many records one after the other is wrong, and not they: it would empty a topic into its dead
-# letters as fast as it folds. Or at every record of a batch of so many: of a trickle each batch has only a few.
+# If this number of records in a row fail, or all records of a batch of at least ALL_OF_MIN, the handler is wrong and not the
+# records. Without the limit, a whole topic would go to the dead-letter topic. A smaller batch is no sufficient evidence.
 IN_A_ROW_MAX, ALL_OF_MIN = 1_000, 100
 
-# Lines of these folders are the engine's, and no handler's.
+# Source folders of the engine; a traceback line in any other folder is the pipeline's or a library's.
 _ENGINE = tuple(f"{Path(__file__).parents[1] / room}{os.sep}" for room in ("core", "io", "runtime", "testing"))
 
 
 class Bugs:
-    """Those of one task's pipeline, each told once: thousands of records may come upon the same one."""
+    """The bugs of one task's pipeline. Each bug is logged once, because thousands of records may meet the same bug."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
@@ -54,12 +54,12 @@ class Bugs:
         ticked_ms: int = 0,
         parking: Parking | None = None,
     ) -> dict[Record, str]:
-        """The records at which the pipeline raises what it should not, and why they are set aside.
+        """Find the records at which the pipeline raises an exception, with the reason for each dead letter.
 
-        A key's change is emitted after each of its records: at fault is the one after which that fails.
+        `emit_change` runs after each record of a key here, so the record after which `emit_change` fails is at fault.
 
         Raises:
-            Refused: so many in a row that it is the pipeline that is wrong. None of them is set aside.
+            Refused: too many records in a row fail, so the pipeline is wrong. None of these records becomes a dead letter.
         """
         ahead = _Ahead(states)
         if topology.emit_change is not None:
@@ -72,7 +72,7 @@ class Bugs:
                 encode(transaction)
             except NO_FAULT:
                 raise
-            except Exception as error:  # noqa: BLE001 - counted, and the cause of what is raised below
+            except Exception as error:  # noqa: BLE001 - counted, and the cause of the error below
                 faults[record] = reason = self._tell(topology, record, error)
                 in_a_row += 1
                 last = record, reason, error
@@ -80,7 +80,7 @@ class Bugs:
                 ahead.changes |= transaction.changes
                 ticked_ms = transaction.ticked_ms
                 if any(_waits(letter) for letter in transaction.dead_letters):
-                    waited += 1  # the handler has not seen it
+                    waited += 1  # the handler was not called
                 else:
                     in_a_row = 0
             tried = len(records) - waited
@@ -94,7 +94,7 @@ class Bugs:
         return faults
 
     def _tell(self, topology: Topology, record: Record, error: Exception) -> str:
-        """The reason that the dead letter gives. The first one of its kind is also in the log, with a traceback."""
+        """The reason for the dead letter. The first error of a kind is also logged, with a traceback."""
         part = _own_part(error)
         place = _line(part)
         kind = type(error).__name__
@@ -102,7 +102,7 @@ class Bugs:
         reason = f"the handler raised {what} ({place})" if place else f"processing the record raised {what}"
         if (kind, place) not in self._told:
             self._told.add((kind, place))
-            # Formatted here: a renderer for people would look for every local variable of every line, for seconds.
+            # Formatted here: the console renderer would print the local variables of every line, which takes seconds.
             trace = "".join(traceback.format_exception(type(error), error, part or error.__traceback__)).rstrip()
             source = record.source.decode()
             log.error("a handler has a bug", domain=topology.name, record=source, reason=reason, stack=trace)
@@ -110,18 +110,18 @@ class Bugs:
 
 
 def _waits(letter: DeadLetter) -> bool:
-    """Whether the key of its record was parked before."""
+    """Whether the key was parked before the letter's record."""
     ticket = Ticket.decode(letter.parked)
     return ticket is not None and not ticket.refused
 
 
 def _emit_all(emit_change: EmitChange, states: States, key: str, _: Any, after: Any) -> Outputs:
-    """From how the key was before the transaction, and not before the one record."""
+    """Emit the change since the state before the transaction, not before the last record."""
     return emit_change(key, states.get(key), after)
 
 
 class _Ahead:
-    """The states as of the last committed transaction, with what the records before have changed."""
+    """The states as of the last committed transaction, with the changes by the records processed since."""
 
     def __init__(self, states: States) -> None:
         self._states = states
@@ -133,13 +133,13 @@ class _Ahead:
         return self._states.get(key) if changed is None else changed[0]
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Every key that has a state, and its state."""
+        """All keys with a state, and the states."""
         yield from ((key, state) for key, state in self._states.items() if key not in self.changes)
         yield from ((key, state) for key, (state, _) in self.changes.items() if state is not None)
 
 
 def _own_part(error: Exception) -> TracebackType | None:
-    """The traceback from the first line that is not the engine's; None when all of them are."""
+    """The traceback from the first line outside the engine; None if all lines are the engine's."""
     part = error.__traceback__
     while part is not None and part.tb_frame.f_code.co_filename.startswith(_ENGINE):
         part = part.tb_next
@@ -147,7 +147,7 @@ def _own_part(error: Exception) -> TracebackType | None:
 
 
 def _line(part: TracebackType | None) -> str:
-    """`file:line` of where it was in the pipeline's own file, also when a library raised it."""
+    """`file:line` of the last line in the pipeline's own file, even if a library raised the error."""
     walked = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(part)]
     lines = [line for file, line in walked if file == walked[0][0]]
     return f"{Path(walked[0][0]).name}:{lines[-1]}" if walked else ""

@@ -1,10 +1,10 @@
-"""Something that is done now and then."""
+"""An interval between two runs of periodic work."""
 
 from collections.abc import Callable
 
 
 class Every:
-    """Due at once, and again so many seconds after it was.
+    """Periodic work: due at once, then `seconds` after the last time.
 
     Args:
         clock: monotonic seconds.
@@ -16,7 +16,7 @@ class Every:
         self._at: float | None = None
 
     def is_due(self) -> bool:
-        """Whether it is time; if so, the time begins anew."""
+        """Whether the work is due; if so, the next interval begins."""
         now = self._clock()
         if self._at is not None and now - self._at < self._seconds:
             return False

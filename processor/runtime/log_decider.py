@@ -1,7 +1,8 @@
-"""Decide by a decision log, which a task shares with its replicas: append proposals, and read back which of them count.
+"""Decide by a decision log, which a task shares with its replicas: append proposals, and read back the accepted ones.
 
-Every replica of the task does this side by side with the others. None leads: what is true is what the log says (`core.decision`).
-The states restart from the changelog, which a publisher keeps behind the log (`publisher`), and from the decisions after it.
+All replicas of the task do this concurrently, without a leader: the log determines the accepted proposals (see
+`core.decision`). A restore reads the changelog, which a publisher updates from the log (see `publisher`), and then the later
+decisions of the log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,34 +39,34 @@ from onefold.processor.runtime.takeover import ProposalBackoff, TaskShares
 from onefold.processor.runtime.task import Decided, Decider, TopicIds
 from onefold.processor.runtime.transaction_decider import Transact
 
-# How long to wait for a record, or for what became of a proposal, before the task looks at everything else.
+# How long to wait for a record, or for the outcome of a proposal, in each cycle.
 WAIT_S = 0.05
-# A proposal whose outcome is not seen for so long is computed again. Both may be in the log: the rule takes one of them.
+# A proposal without an outcome for this time is computed again. If the log holds both proposals, the rule accepts only one.
 PENDING_S = 5.0
-# Of a proposal: a record of the log must hold it, and nobody sees anything of it before it is computed.
+# Maximum input records of a proposal. A record of the log must hold the proposal, and a large one delays all of its outputs.
 RECORDS_MAX = 5_000
-# Reads without a record, of a log that holds more: 20 s. A leader is elected sooner.
+# Maximum empty reads in a row before the log's end, 20 s in total. The election of a leader takes less time.
 EMPTY_READS_MAX = 400
 
 
 class Publishes(Protocol):
-    """What publishes for a replica when it has to, in a thread of its own.
+    """Publishes for a replica when necessary, in a separate thread.
 
     Attributes:
-        failure: what ended it for good.
+        failure: the error that ended the publishing for good.
     """
 
     failure: BaseException | None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
 
     def stop(self) -> None:
-        """End after the transaction in hand, and wait for that."""
+        """End after the current transaction, and wait for the end."""
 
 
 class _Pending(NamedTuple):
-    """What this replica has proposed last, and when. Only the very same bytes are it: an earlier life had the same name."""
+    """The last proposal of this replica, and its time. Recognized by equal bytes: an earlier run had the same replica name."""
 
     value: bytes
     proposal: Proposal
@@ -76,13 +77,13 @@ class LogDecider(Decider):
     """Decides one task together with its other replicas (see `Decider`).
 
     Args:
-        name: of the replica; unique among those of the pipeline, the same after a restart.
+        name: the name of the replica; unique in the pipeline, and the same after a restart.
         inputs: the task's partition of every input.
         log: the task's partition of the decision log.
-        changelog: read for the states; opened only to take the task from whoever decides it by Kafka transactions.
+        changelog: read for the states; opened only to take the task from an owner that decides by Kafka transactions.
         step: as of `Task`.
-        shares: which replica decides which task; all replicas of a process have one.
-        publishing: makes what publishes for this replica. None: nothing does.
+        shares: the author of each task, shared by all tasks of a process.
+        publishing: makes the publishing of this replica. None: the replica never publishes.
         clock: monotonic seconds.
     """
 
@@ -105,60 +106,62 @@ class LogDecider(Decider):
         super().__init__()
         self.partition = inputs.partition
         self.score: tuple[int, int] = (0, 0)
-        #: The version up to which others can read what was decided in the plain topics, as far as it has heard.
+        #: The last published version, by the status records that this replica has read.
         self.published = 0
         self._topology, self._name = topology, name
         self._inputs, self._log, self._changelog = inputs, log, changelog
         self._proposals = proposals
         self._step = step
         self._clock = clock
-        self._end = 0  # of the log, at the start
+        self._end = 0  # the end of the log at the start
         self._pending: _Pending | None = None
-        self._refused = False  # the last proposal, by the cluster
-        self._asking = False  # whether the cluster takes anything
+        self._refused = False  # the cluster rejected the last proposal
+        self._asking = False  # wait for a status record, as a sign that the cluster accepts writes
         self._shares = shares or TaskShares(name, clock)
         self._backoff = ProposalBackoff(self.partition, self._shares, clock)
         self._publishing = publishing(self) if publishing else None
 
     @property
     def pending(self) -> bool:
-        """Whether the outcome of the last proposal is waited for: until it is read, or for `PENDING_S`."""
+        """Whether the last proposal has no outcome yet, for at most `PENDING_S`."""
         return self._pending is not None
 
     def open(self, keeping: StateManager) -> MemoryStateStore | DiskStateStore:
-        """Restore from the changelog. The log gives next what comes after it.
+        """Restore from the changelog, and position the log after the changelog's last decision.
 
         Raises:
-            Refused: the inputs or the decision log are not those that were read before, or lost what comes next; or the topology
-                reads more inputs, or fewer, than what was decided.
-            Corrupted: decisions were deleted while this restored; they are in the changelog by now.
+            Refused: an input or the decision log was recreated, or has lost the next records; or the topology reads other
+                inputs than the last decision.
+            Corrupted: retention deleted decisions during the restore. The changelog holds these decisions by now.
         """
-        # First: what was deleted by now is in the changelog that is read next. What is deleted meanwhile is missed by the first
-        # read, and this begins again.
+        # The start of the log is read first: the changelog holds all decisions before the start. If retention deletes decisions
+        # that this task needs during the restore, the first read of the log fails, and the task starts over.
         start = self._log.identity().start
         found = self._restored(keeping)
-        # Another replica may have been faster, and gone on since: so the inputs are asked after the changelog was read.
+        # The ends of the inputs are read after the changelog: the progress of a faster peer may be beyond earlier ends.
         progress = found.progress.checked(self._inputs.identities())
         self._step("after_restore")
         log = self._log.identity()
         standing = begin(log._replace(start=start), standing_of(progress))
         self._log.seek(standing.offset)
         self._history, self._end = DecisionHistory(self.partition, standing), log.end
-        self.restoring = standing.offset < log.end  # decisions, and notes that tell how the last life ended
+        self.restoring = standing.offset < log.end  # decisions, and status records with the last quarantine
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self.progress, self.published = progress, progress.transactions
         return found.store
 
     def start(self) -> None:
-        """Begin to publish when that is necessary."""
+        """Start the publishing thread, which publishes when necessary."""
         if self.published < self.progress.transactions and self.unpublished_since is None:
             self.unpublished_since = self._clock()
         if self._publishing is not None:
             self._publishing.start()
 
     def is_ready(self, quarantine: Quarantine) -> bool:
-        """When no proposal is under way. After one that was too much the cluster takes a note first, and at the start an opening.
-        Raises what ended the publishing for good.
+        """Whether no proposal is pending.
+
+        After a proposal that was too large, the replica first writes the quarantine and reads a status record back. If the log
+        has no opening yet, the replica proposes one first. Raises the error that ended the publishing for good.
         """
         if self._publishing is not None and self._publishing.failure is not None:
             raise self._publishing.failure
@@ -173,7 +176,7 @@ class LogDecider(Decider):
         return True
 
     def holds_off(self) -> bool:
-        """Whether to leave the next decision to the replica that has decided the last one."""
+        """Whether to leave the next proposal to the author of the last decision."""
         return self._backoff.waits()
 
     def propose(self, prepared: Prepared, topic_ids: TopicIds) -> None:
@@ -190,7 +193,7 @@ class LogDecider(Decider):
         self._step("after_append")
 
     def decisions(self) -> Iterator[Decided]:
-        """Read on in the log. While a proposal is under way, or the next decision is left to others, wait for a record."""
+        """Read further in the log. Wait for a record while a proposal is pending, or during a backoff."""
         if self.restoring:
             yield from self.take(read_on(self._log))
             self.restoring = self._history.offset_next < self._end
@@ -200,13 +203,13 @@ class LogDecider(Decider):
         try:
             found = self._log.read(WAIT_S if self.pending or self._asking else self._backoff.left_s)
         except TooMuch:
-            # The cluster's answer to an append: of this proposal, or of a note before it.
+            # The append of this proposal, or of a status record before it, failed.
             self._pending, self._refused, self._asking = None, True, False
             raise
         yield from self.take(found)
 
     def take(self, found: Sequence[tuple[int, bytes | None]]) -> Iterator[Decided]:
-        """The decisions among the next records of the log."""
+        """Yield the decisions among the next records of the log."""
         for offset, value in found:
             ours = self._pending if self._pending is not None and self._pending.value == value else None
             record = self._proposals.decode(value) if ours is None else ours.proposal
@@ -217,28 +220,30 @@ class LogDecider(Decider):
             if decision is not None:
                 yield self._decided(decision, ours=ours is not None)
             elif ours is not None:
-                self._pending = None  # read back, and it lost
+                self._pending = None  # rejected
 
     def write_quarantine(self, quarantine: Quarantine) -> None:
-        """Append a note, which only this replica's next life reads."""
+        """Append a status record, for the next run of this replica only."""
         body = {"quarantine": msgspec.to_builtins(quarantine)}
         note = StatusRecord(self.partition, self._name, body, self.progress.log_id)
         self._log.append(self._proposals.encode_note(note))
 
     def check_log(self) -> None:
-        """Raises `Corrupted` when the log is not the one in which this was decided: the pipeline was started over, and what is in
-        memory is of the time before. It could go on from the same version and offsets there, and would be believed.
+        """Raise `Corrupted` if the decision log was recreated by a reset of the pipeline.
+
+        The states in memory are from before the reset. If the new log reached the same version and offsets, it would accept a
+        proposal that was computed from the old states.
         """
         if self.progress.decided_in is not None and self.progress.log_id != self._log.identity().topic_id:
             raise Corrupted(Code.DECISIONS_LOST, "the decision log was made again: what was decided before is dropped")
 
     def stop(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         if self._publishing is not None:
             self._publishing.stop()
 
     def close(self) -> None:
-        """Leave. What was proposed may still be decided."""
+        """Close all clients. The last proposal may still be accepted."""
         self.stop()
         self._inputs.close()
         self._log.close()
@@ -255,12 +260,12 @@ class LogDecider(Decider):
         return found
 
     def _take_over(self) -> None:
-        """Take the task from Kafka transactions to the decision log: a fenced transaction of the changelog says so."""
+        """Take the task from Kafka transactions to the decision log, by a fenced transaction with a new progress record."""
         self._changelog.open()
         found = self._changelog.last_progress()
         before = TaskProgress.decode(found) if found else TaskProgress()
         if before.decided_in is not None:
-            return  # another replica was faster; whoever publishes is fenced, and another one takes that up
+            return  # a peer was faster; `open` has fenced the publisher, and a replica takes over publishing
         identities = self._inputs.identities()
         log_id, _, end = self._log.identity()
         decided_in = DecidedIn(log_id, end, opened=False)
@@ -270,8 +275,10 @@ class LogDecider(Decider):
         transact.commit()
 
     def _refuse_other_inputs(self, progress: TaskProgress) -> None:
-        """A decision reads the very inputs of the one before it. What a replica proposed that reads others would win for itself
-        and for others like it, and for no publisher, sink or judge.
+        """Raise `Refused` if the topology reads other inputs than the last decision.
+
+        Only replicas with the same new inputs would accept a proposal with other inputs. Publishers, sinks and the verifier
+        would reject the proposal.
         """
         decided_in, before, now = progress.decided_in, {*progress.offsets_next}, {*self._topology.reads}
         if decided_in is not None and decided_in.opened and before != now:
@@ -282,7 +289,7 @@ class LogDecider(Decider):
                 f"began with. Stop all replicas, let one process run with ONEFOLD_REPLICAS=1, and start the replicas again",
             )
 
-    # --- what was decided
+    # --- decisions
 
     def _decided(self, decision: Decision, *, ours: bool) -> Decided:
         proposal = decision.proposal
@@ -315,11 +322,11 @@ class LogDecider(Decider):
         if note.proposer == self._name:
             self._asking = False
             if quarantine is not None:
-                # Another program may have written an invalid note. An error would come again after each restart.
+                # Another program may have written an invalid status record. An error would recur after each restart.
                 with suppress(msgspec.ValidationError):
                     self.quarantine = msgspec.convert(quarantine, Quarantine)
 
-    # --- what to propose
+    # --- proposals
 
     def _encoded(
         self, kind: ProposalKind, after: TaskProgress, states: Sequence[Write], writes: Sequence[Write] = ()
@@ -336,21 +343,21 @@ class LogDecider(Decider):
 
 
 def standing_of(progress: TaskProgress) -> LogPosition:
-    """Where a reader goes on that has what the changelog has. Raises `Corrupted` when no log has the task."""
+    """The log position after the decisions in the changelog. Raises `Corrupted` if the task is in no decision log."""
     if progress.decided_in is None:
         raise Corrupted(Code.REPLICAS_CHANGED, "the changelog says that the task is decided by Kafka transactions")
     log_id, offset, opened = progress.decided_in
     inputs = {topic: InputPosition(progress.topic_ids[topic], at) for topic, at in progress.offsets_next.items()}
     if opened:
         return LogPosition(log_id, offset, TaskPosition(progress.transactions, inputs))
-    # The opening names the version that the changelog has now: whatever was appended to the log before has a lower one.
+    # The opening carries the changelog's present version, and every earlier proposal in the log a lower version.
     return LogPosition(log_id, offset, TaskPosition(progress.transactions - 1, inputs, closed=True))
 
 
 def proposal_of(
     progress: TaskProgress, task: int, name: str, kind: ProposalKind, ends: Mapping[str, int], body: ProposalBody
 ) -> Proposal:
-    """What a replica of that name proposes to come next: the inputs up to these offsets."""
+    """The replica's proposal that follows `progress`: the inputs up to the offsets `ends`."""
     inputs = {
         topic: Range(progress.topic_ids[topic], offset, ends[topic]) for topic, offset in progress.offsets_next.items()
     }
@@ -358,7 +365,7 @@ def proposal_of(
 
 
 def read_on(log: DecisionLog) -> Sequence[tuple[int, bytes | None]]:
-    """Of what the log holds, what comes next. Raises `Retriable` when it gives nothing for too long."""
+    """Read the next records before the log's end. Raises `Retriable` after too many empty reads."""
     for _ in range(EMPTY_READS_MAX):
         if found := log.read(WAIT_S):
             return found

@@ -1,7 +1,6 @@
-"""The life of a task: what happens next after each kind of error. All control flow is here.
+"""The life of a task: all control flow, and the reaction to each kind of error.
 
-It is a generator, so that whoever drives it has the time in hand: its thread in production, a scheduler with a seed in a
-simulation.
+The life is a generator, so its driver controls the time: a thread in production, a seeded scheduler in a simulation.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
 
-# First and longest wait before a task is opened again. The longest is short beside every session timeout.
+# First and longest wait before a task is reopened. The longest wait is much shorter than a session timeout.
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
 
 
@@ -29,7 +28,7 @@ _REPORT_S = 0.1
 
 
 class Phase(StrEnum):
-    """Where a task is in its life."""
+    """The phase of a task."""
 
     RESTORING = "restoring"
     RUNNING = "running"
@@ -38,22 +37,24 @@ class Phase(StrEnum):
 
 
 class _Stopped(Exception):
-    """A restore that is given up, because the task was asked to end."""
+    """Raised to end a restore, because the task has to stop."""
 
 
 class TaskLoop:
     """Runs one task until it is stopped, loses its partition, or may not go on.
 
-    `phase` and `detail` say where it is; `turned_at` (seconds of the clock) when it last made a step, for the watchdog;
-    `caught_up` whether it has folded all that was there when it was opened; `score`, `lag` and `kept` are the task's. `kept` is
-    None until it was opened.
-    `thread` drives it, when it is started.
-    `moved_at` is when it last came further, or had nothing to do: a turn alone is no sign of that.
+    Attributes:
+        phase, detail: the present phase, and the reason or progress.
+        turned_at: the time of the last step, in seconds of the clock, for the watchdog.
+        moved_at: the time of the last progress, or the last time without pending work. A cycle alone is no progress.
+        caught_up: whether all records from before the task's opening are processed.
+        score, lag, kept: those of the task. `kept` is None before the first opening.
+        thread: drives the loop, once started.
 
     Args:
-        make: makes the task; it gets a function to call while a long restore goes on.
+        make: makes the task, given the function to call while a long restore makes progress.
         clock: monotonic seconds.
-        figures: told what it does.
+        figures: the metrics of the task.
     """
 
     def __init__(
@@ -86,12 +87,12 @@ class TaskLoop:
         self.thread = LifeThread(self.life, f"task-{partition}")
 
     def stop(self) -> None:
-        """Ask it to end after the transaction in hand, and not to wait any more."""
+        """Request the end of the loop after the current transaction, without further waits."""
         self._stopping = True
         self.thread.wake()
 
     def life(self) -> Iterator[float]:
-        """From the first restore to the end. It gives how many seconds to wait before it goes on: none after most turns."""
+        """Run from the first restore to the end. Yields the seconds to wait before the next step; 0 after most cycles."""
         while not self._stopping:
             try:
                 yield from self._live()
@@ -111,8 +112,8 @@ class TaskLoop:
             except _Stopped:
                 return
             except GeneratorExit:
-                raise  # whoever drives it has let go of it, as kill -9 does: nothing more may happen
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever looks after the loops
+                raise  # the driver drops the loop, as kill -9 does: nothing more may happen
+            except BaseException as error:  # noqa: BLE001 - raised again by `TaskPool.check`
                 self.failure = error
                 self._enter(Phase.STOPPED, str(error))
                 return
@@ -120,7 +121,7 @@ class TaskLoop:
             self._beat()
 
     def _live(self) -> Iterator[float]:
-        """Open the task and turn it, until it is asked to stop."""
+        """Open the task, and run its cycles until a stop is requested."""
         self._enter(Phase.RESTORING, "")
         self.caught_up = False
         self._restored = 0
@@ -142,27 +143,28 @@ class TaskLoop:
         except GeneratorExit:
             raise
         except (Retriable, Corrupted, Refused, _Stopped):
-            # A known trouble is no record's fault: the next owner need not be careful. If that cannot be said, it will be.
+            # No record causes these errors, so the next owner needs no isolation. If the clean end cannot be written, the next
+            # owner isolates all the same.
             with contextlib.suppress(ProcessorError):
                 task.close()
             raise
         except BaseException:
-            # Whatever it was, the next owner should be as careful as after a crash.
+            # A record may be the cause, so the next owner isolates as after a crash.
             task.abandon()
             raise
         task.close()
 
     def _turn(self, task: Task) -> float:
-        """One cycle. How many seconds to wait before the next."""
+        """Run one cycle. Returns the seconds to wait before the next cycle."""
         try:
             task.turn()
         except Abortable as error:
-            # The transaction is aborted, and its records are in the task's buffer: they come again.
+            # The records of the aborted transaction are still in the task's buffer, for the next cycle.
             log.warning("transaction aborted", partition=self.partition, reason=str(error), code=str(error.code))
             self._aborts += 1
             self._figures.aborted()
             self._enter(Phase.WAITING, str(error))
-            # The cluster is there when it says that this was too much: the next try is a smaller one, and can be soon.
+            # A cluster that rejects a transaction as too large is available. The next try is smaller, and can be soon.
             return backoff_s(BACKOFF_FIRST_S, BACKOFF_MAX_S, 1 if isinstance(error, TooMuch) else self._aborts)
         if self._aborts:
             self._aborts = 0
@@ -179,7 +181,7 @@ class TaskLoop:
         before, self._told, self.lag = self._told, task.progress, task.lag
         self._figures.turned(before, self._told, task.done)
         if self.lag == 0 or self._told.transactions != before.transactions:
-            # Where others read what is published, nothing has moved before it is.
+            # For readers of published topics, an unpublished decision is no progress.
             waits_since = task.decider.unpublished_since
             self.moved_at = self.turned_at if waits_since is None else min(self.turned_at, waits_since)
 
@@ -187,8 +189,9 @@ class TaskLoop:
         self.turned_at = self._clock()
 
     def _restoring(self) -> None:
-        """More was read, of the changelog or the decision log. Reported now and then, so that a long restore is seen to go on.
-        Raises `_Stopped` when it is to end: nothing has begun.
+        """Note a record that a restore has read, from the changelog or the decision log, and report progress at intervals.
+
+        Raises `_Stopped` when the loop has to stop: a restore leaves nothing to finish.
         """
         if self._stopping and self.phase is Phase.RESTORING:
             raise _Stopped

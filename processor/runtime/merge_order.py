@@ -1,12 +1,13 @@
-"""In which order the records of several inputs were folded. Between topics Kafka promises none: it is decided while it happens,
-and whoever works the results out again has to know it.
+"""The recorded merge order of several inputs.
 
-A pipeline with several inputs has a topic `<name>.order`, with a record for each transaction in the partition of its task:
+Kafka guarantees no order between topics. A verifier that recomputes the results needs the order of the processor.
+
+A pipeline with several inputs has a topic `<name>.order`. Each transaction writes one record to the partition of the task:
 
     {"version": 1, "runs": [["shop.orders", 0, 3], ["shop.payments", 0, 1], ["shop.orders", 3, 4]]}
 
-Each run holds the topic and the offsets [first, last + 1) of records that were folded one after the other. It is written in
-the transaction that commits them, and nothing of it is ever compacted.
+Each run holds the topic and the offsets [first, last + 1) of consecutively processed records. The transaction that commits the
+records also writes the order. The topic is never compacted.
 """
 
 import json
@@ -20,7 +21,7 @@ VERSION = 1
 
 
 def encode(records: Iterable[Record]) -> bytes:
-    """The value for one transaction, of its records in the order in which they were folded."""
+    """Encode the merge order of one transaction; `records` are in processing order."""
     runs = []
     for topic, run in groupby(records, attrgetter("topic")):
         offsets = [record.offset for record in run]

@@ -1,4 +1,4 @@
-"""The tasks that this instance has now: started when the group gives them, stopped when it takes them away."""
+"""The tasks of this instance: the pool starts an assigned task and stops a revoked task."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,10 +12,10 @@ from onefold.processor.runtime.task_metrics import Figures
 
 log = structlog.get_logger()
 
-# A task ends after the transaction in hand; one that hangs longer is left behind, and fenced by its successor.
+# A task ends after the current transaction. The pool abandons a task that hangs longer; the successor fences the task.
 STOP_TIMEOUT_S = 10.0
-# A fenced task that is still ours was fenced by a timeout, or by somebody with a stale view of the group. Trying again at
-# once could fence them in turn; after this time the group has usually told one of us.
+# A timeout, or an instance with a stale view of the group, fences a task that is still assigned here. An immediate restart
+# could fence the other instance in turn. After this pause the group has usually informed one of the two instances.
 FENCED_PAUSE_S = 2.0
 
 
@@ -23,9 +23,9 @@ class TaskPool:
     """Task loops by partition.
 
     Args:
-        make: makes the task of a partition; it gets the loop's heartbeat.
+        make: makes the task of a partition, given the function to call while a long restore makes progress.
         clock: monotonic seconds.
-        figures: told what the tasks do.
+        figures: the metrics of the tasks.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TaskPool:
         self._fenced_at: dict[int, float] = {}
 
     def start(self, partitions: Iterable[int]) -> None:
-        """Begin the tasks of these partitions; those that run already go on."""
+        """Start the tasks of the given partitions. Running tasks continue."""
         for partition in partitions:
             if partition not in self._loops:
                 make = partial(self._make, partition)
@@ -51,7 +51,7 @@ class TaskPool:
                 loop.thread.start()
 
     def stop(self, partitions: Iterable[int]) -> None:
-        """End the tasks of these partitions, side by side."""
+        """Stop the tasks of the given partitions, concurrently."""
         loops = [self._loops.pop(partition) for partition in list(partitions) if partition in self._loops]
         for loop in loops:
             loop.stop()
@@ -62,11 +62,11 @@ class TaskPool:
                 log.warning("task did not end in time; its successor fences it", partition=loop.partition)
 
     def stop_all(self) -> None:
-        """End all tasks."""
+        """Stop all tasks."""
         self.stop(list(self._loops))
 
     def check(self) -> None:
-        """Start fenced tasks again after a pause, and raise what a task could not go on from."""
+        """Restart fenced tasks after a pause. Raises the error of a task that cannot continue."""
         now = self._clock()
         for partition, loop in list(self._loops.items()):
             if loop.failure is not None:
@@ -74,21 +74,22 @@ class TaskPool:
             if loop.fenced and now - self._fenced_at.setdefault(partition, now) > FENCED_PAUSE_S:
                 del self._loops[partition], self._fenced_at[partition]
                 self.start([partition])
-                # Two that fence each other again and again get nowhere.
+                # Two tasks that fence each other repeatedly make no progress.
                 self._loops[partition].moved_at = loop.moved_at
 
     @property
     def tasks(self) -> int:
-        """How many there are."""
+        """The number of tasks."""
         return len(self._loops)
 
     def lag(self) -> int:
-        """How many offsets of the inputs are not folded, as far as the tasks know."""
+        """The number of input offsets that are not processed, as last read by the tasks."""
         return sum(loop.lag or 0 for loop in self._loops.values())
 
     def quietest(self) -> tuple[float, str]:
-        """When the task that has not moved for longest last did, or had nothing to do, in seconds of the clock; and what is to
-        be said of it. Without a task nothing is to be done.
+        """The time of the least recent progress of a task, in seconds of the clock, and the status of that task.
+
+        A task without pending work counts as progress. Without tasks, the time is now.
         """
         if not self._loops:
             return self._clock(), ""
@@ -97,16 +98,16 @@ class TaskPool:
         return loop.moved_at, f"task {loop.partition} is {loop.phase}{waits}{f': {loop.detail}' if loop.detail else ''}"
 
     def caught_up(self) -> list[int]:
-        """The partitions whose tasks run, and have folded all that was there when they were opened."""
+        """The partitions of running tasks that have processed all records from before the opening."""
         return [partition for partition, loop in self._loops.items() if loop.phase == Phase.RUNNING and loop.caught_up]
 
     def silent_for_s(self) -> float:
-        """Seconds since the quietest task that should be working made a step."""
+        """The longest time, in seconds, since the last step of a task that is not stopped."""
         now = self._clock()
         return max((now - loop.turned_at for loop in self._loops.values() if loop.phase != Phase.STOPPED), default=0.0)
 
     def offsets_next(self) -> dict[tuple[str, int], int]:
-        """Per (topic, partition) the offset to read next, of tasks that run."""
+        """The next offset to read by (topic, partition), as of each task's last cycle."""
         return {
             (topic, partition): offset
             for partition, loop in list(self._loops.items())
@@ -114,7 +115,7 @@ class TaskPool:
         }
 
     def summary(self) -> tuple[Phase, str]:
-        """The phase that says most about the whole, and its detail."""
+        """The least healthy phase of all tasks, and its detail."""
         phases = [(loop.phase, loop.detail, loop.partition) for loop in self._loops.values()]
         for phase in (Phase.STOPPED, Phase.WAITING, Phase.RESTORING):
             for found, detail, partition in phases:

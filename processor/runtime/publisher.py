@@ -1,18 +1,18 @@
-"""The publisher: passes on what was decided, in the order of the versions, by Kafka transactions.
+"""The publisher: writes accepted proposals to their topics, in the order of the versions, by Kafka transactions.
 
-Readers of plain topics know nothing of decisions, and a new replica needs states to begin with. So somebody writes the decided
-outputs to their topics and the decided states to the changelog, exactly once, with the version up to which that is done: the
-seed's asynchronous output writes. Nothing waits for it; it takes many versions in one transaction when it is behind.
+Readers of plain topics do not read the decision log, and a new replica starts from stored states. So a publisher writes the
+accepted outputs to the output topics, and the accepted states to the changelog, exactly once. No decision waits for the
+publisher. A publisher that lags publishes many versions in one transaction.
 
-Why nothing is doubled, lost, or out of order, whoever publishes and whoever else believes to:
+Records are never duplicated, lost or reordered, even when several replicas publish at once:
 
-- The version up to which all is published lies in the changelog, and is written by the very transaction that publishes.
-- A publisher begins by initialising the task's transactional id: what another one had open is aborted, and nothing that one
-  still does is ever committed. Then it reads that version, and goes on with the next.
-- What it writes is what the log says, by the same rule for all: two publishers would write the same records.
+- The changelog holds the last published version. The transaction that publishes also writes the version.
+- A publisher starts by initialising the task's transactional id. Kafka aborts the previous publisher's open transaction, and
+  rejects later ones. Then the publisher reads the last published version, and continues with the next.
+- A publisher writes only records of the log, by the same rule as all peers. Two publishers would write the same records.
 
-So there is no election. Whoever sees a decided version that nobody publishes takes it up; two who do it at once cost each other a
-transaction, and the readers nothing.
+So there is no election. A replica that sees a decided version unpublished for too long starts to publish. Two publishers at
+once cost each other a transaction, and the readers see no difference.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,10 +28,10 @@ from onefold.processor.runtime.log_decider import proposal_of, read_on, standing
 from onefold.processor.runtime.retention import Retention
 from onefold.processor.runtime.transaction_decider import Transact
 
-# Inputs that the decisions of one transaction have together, when they are several: as many as one may have. Others hear of each
-# transaction, and miss whoever is not heard of.
+# Maximum input records of several decisions in one transaction, as many as one decision may have. Peers read of each
+# transaction, and take over from a publisher whose transactions take too long.
 INPUTS_MAX = 5_000
-# How long it waits for the next decision before it looks whether it should end.
+# How long the publisher waits for the next decision in each cycle.
 WAIT_S = 0.1
 
 
@@ -39,10 +39,10 @@ class Publisher:
     """Publishes one task's decisions. Not safe to share between threads.
 
     Args:
-        name: of the replica that it belongs to, for notes.
-        log: a reader of its own of the task's partition of the decision log.
-        step: called with the name of each step before the next is taken.
-        retention: what it deletes from the log. None: nothing.
+        name: the name of the publisher's replica, for status records.
+        log: the publisher's own reader of the task's partition of the decision log.
+        step: called with the name of each step that the publisher reaches.
+        retention: deletes published records from the log. None: the log keeps all records.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class Publisher:
         self._transact = Transact(transactions, topology.changelog, partition, step)
         self._retention = retention
         self.progress = TaskProgress()
-        self.written = 0  # records in other topics than the changelog, since it was made
-        self._before = self.progress  # what whoever reads the changelog finds at least
+        self.written = 0  # records in topics beside the changelog, since the publisher was made
+        self._before = self.progress  # every later reader of the changelog finds this progress or a newer one
 
     def open(self) -> None:
-        """Fence whoever published before, and go on where they came to.
+        """Fence the previous publisher, and continue after the last published version.
 
         Raises:
             Corrupted: the task is decided by Kafka transactions.
-            Refused: the decision log is another one, or lost what comes next.
+            Refused: the decision log was recreated, or has lost the next records.
         """
         self._transactions.open()
         self._begin()
@@ -86,23 +86,24 @@ class Publisher:
         self._log.seek(standing.offset)
 
     def turn(self) -> int:
-        """One cycle. Returns how many decisions were published."""
+        """Run one cycle. Returns the number of published decisions."""
         published = self._publish(self._log.read(WAIT_S))
         if self._retention is not None:
             self._retention.turn(self._log, self._before)
         return published
 
     def take_back(self, beat: Callable[[], object] = lambda: None) -> TaskProgress:
-        """Give the task back to Kafka transactions: close the log, and publish all that was decided before that.
+        """Give the task back to Kafka transactions: close the log, and publish all earlier decisions.
 
         Args:
-            beat: called after each step forward; there may be much to publish.
+            beat: called after each batch of decisions, because a long log takes time.
 
         Returns:
-            The progress, in which no log has the task.
+            The progress, with the task in no decision log.
 
         Raises:
-            Retriable, TooMuch: the log does not give what it holds, or does not take an end. Refused: it is not allowed to.
+            Retriable, TooMuch: the log does not return its records, or does not accept the close.
+            Refused: Kafka does not permit the close.
         """
         self.open()
         while self.progress.decided_in is not None:
@@ -112,11 +113,11 @@ class Publisher:
                 beat()
             if self.progress.decided_in is not None:
                 self._propose_end()
-                self._publish(self._log.read(WAIT_S))  # which also tells why it was not taken
+                self._publish(self._log.read(WAIT_S))  # raises the reason of a failed append
         return self.progress
 
     def close(self) -> None:
-        """Leave; a transaction that is open is aborted."""
+        """Close the clients, which aborts an open transaction."""
         self._transactions.close()
         self._log.close()
 
@@ -150,7 +151,7 @@ class Publisher:
             self._transact.commit()
         except Abortable:
             self._transactions.abort()
-            self._begin()  # and the same decisions come again
+            self._begin()  # reads the same decisions again
             raise
         self._before, self.progress = self.progress, after
 
@@ -161,7 +162,7 @@ class Publisher:
         return [*self._proposals.writes(body.writes), *states]
 
     def _propose_end(self) -> None:
-        """A close where the log stands now, as far as we have read; opened first when it never was."""
+        """Append a close at the last position that was read, or an opening if the log was never opened."""
         progress = self.progress
         assert progress.decided_in is not None
         kind = ProposalKind.CLOSE if progress.decided_in.opened else ProposalKind.OPEN
@@ -171,7 +172,7 @@ class Publisher:
 
 
 def _pieces(decisions: Sequence[Decision]) -> Iterator[Sequence[Decision]]:
-    """What is published together, one after the other."""
+    """Split the decisions into the pieces of one transaction each."""
     piece: list[Decision] = []
     inputs = 0
     for one in decisions:

@@ -1,4 +1,4 @@
-"""When a replica publishes: when something decided stays unpublished. How it does that is in `publisher`."""
+"""Publishing by a replica, when a decided version stays unpublished (see `publisher`)."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,25 +13,26 @@ from onefold.processor.runtime.thread import LifeThread
 
 log = structlog.get_logger()
 
-# The shortest takeover timeout; that of a replica is up to twice as long, by chance.
+# The shortest takeover timeout. Each replica adds a random part of up to the same length.
 TAKEOVER_S = 0.3
-# Decisions gather so long before they are published. A transaction costs the broker what ten proposals do, and whoever waits
-# for a decision reads the log.
+# How long decisions gather for one transaction, because a transaction costs the broker much more than a proposal. Readers that
+# need a decision sooner read the log.
 GATHER_S = 0.02
-# How often to look. Rows wait for it when a publisher dies, and a look is a fraction of a millisecond.
+# The interval of the checks for unpublished versions. After a publisher's crash, rows wait up to this time; a check costs
+# little.
 LOOK_S = 0.02
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 5.0
-# A publisher ends after the transaction in hand; one that hangs is fenced by the next.
+# A publisher ends after the current transaction. The next publisher fences a publisher that hangs longer.
 STOP_TIMEOUT_S = 5.0
 
 
 class Publishing:
-    """The publisher of one replica, while it has one; in a thread (see `log_decider.Publishes`).
+    """Runs the publisher of one replica in a thread, while the replica publishes (see `log_decider.Publishes`).
 
     Args:
         make: makes a publisher.
-        timeout_s: of the takeover. Different for each replica, or all take over at once.
-        clock: monotonic seconds, the replica's.
+        timeout_s: the takeover timeout. Different for each replica, or all replicas take over at once.
+        clock: monotonic seconds, of the replica's clock.
         thread: makes the thread.
     """
 
@@ -57,29 +58,29 @@ class Publishing:
 
     @property
     def publishes(self) -> bool:
-        """Whether this replica is the one that publishes, as far as it knows."""
+        """Whether this replica publishes. A fenced publisher may not have read of the fence yet."""
         return self._publisher is not None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._started = True
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the transaction in hand, and wait for that."""
+        """End after the current transaction, and wait for the end."""
         self._stopping = True
         self._thread.wake()
         if self._started:
             self._thread.join(STOP_TIMEOUT_S)
 
     def life(self) -> Iterator[float]:
-        """It gives how many seconds to wait before it goes on."""
+        """Publish until stopped. Yields the seconds to wait before the next step."""
         try:
             while not self._stopping:
                 yield self._step()
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever looks after the replica
+        except BaseException as error:  # noqa: BLE001 - raised again by `LogDecider.is_ready`
             self.failure = error
         self._leave()
 
@@ -98,7 +99,7 @@ class Publishing:
             log.info("another replica publishes", partition=self._decider.partition)
             self._leave()
             self._timeout.fenced()
-            return self._timeout_s  # the other replica begins now
+            return self._timeout_s  # time for the other replica to start
         except (Retriable, Abortable, Corrupted) as error:
             if not isinstance(error, Abortable):
                 self._leave()

@@ -1,7 +1,8 @@
-"""Whether what a proposal writes fits into its topics.
+"""The check that the records of a proposal fit into their topics.
 
-A proposal may be larger than any of them takes. What is in it is written when it was decided, by a publisher, to whom it is the
-truth: what does not fit then is in everybody's way for ever. So it is looked at before, when its record can still be set aside.
+The decision log may accept a proposal with a record that is too large for an output topic. A publisher must write all accepted
+records, so an oversized record would block publishing for ever. The check comes before the append, when the input record can
+still become a dead letter.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,17 +11,17 @@ from onefold.error_codes import Code
 from onefold.processor.core.abc import Write
 from onefold.processor.core.errors import TooMuch
 
-# What a record alone takes beside key, value and headers: 61 bytes of its batch, and at most 30 of its own.
+# Upper bound of a single record's overhead beside key, value and headers: 61 bytes for the batch and at most 30 for the record.
 _ENVELOPE_BYTES = 100
-# A header, beside its name and value: two lengths.
+# Upper bound of a header's overhead beside name and value: two lengths.
 _HEADER_BYTES = 10
 
 
 class Sizes:
-    """Of the records of one task.
+    """The size limits of one task's records.
 
     Args:
-        ask: asks the cluster how many bytes a record may have, per topic that the task writes to.
+        ask: reads from the cluster the maximum bytes of a record, for each topic that the task writes to.
     """
 
     def __init__(self, ask: Callable[[], Mapping[str, int]]) -> None:
@@ -28,17 +29,16 @@ class Sizes:
         self._limits = ask()
 
     def check(self, together: int, writes: Iterable[Write]) -> None:
-        """Raises `TooMuch` when one of these is larger than its topic takes. Uncompressed: how small the client will make it is
-        not known.
+        """Raise `TooMuch` if a record is too large for the topic. Sizes are uncompressed: the compressed size is unknown here.
 
         Args:
-            together: they have no more bytes than that, all of them. Nearly always it is enough to know.
+            together: an upper bound of the total bytes of all records. In most cases the bound alone suffices.
         """
         if together + _ENVELOPE_BYTES <= min(self._limits.values()):
             return
         sizes = [(topic, _size(key, value, headers or ())) for topic, _, key, value, headers in writes]
         if any(size > self._limits[topic] for topic, size in sizes):
-            self._limits = self._ask()  # somebody may have raised them
+            self._limits = self._ask()  # an administrator may have raised the limits
         for topic, size in sizes:
             if size > self._limits[topic]:
                 raise TooMuch(

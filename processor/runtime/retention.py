@@ -1,17 +1,16 @@
-"""What is deleted from a decision log: what nobody needs any more, because the changelog has it.
+"""The retention of a decision log: a publisher deletes decisions that are in the changelog.
 
-A decision is needed until the publisher has put it into the changelog. Who starts then begins there, and reads the log from the
-offset on that the changelog's progress names. So all before that offset may go, and never anything else:
+A replica needs a decision until a publisher has written the decision to the changelog. From then on, a starting replica reads
+the changelog, and the log from the offset in the changelog's progress. So retention deletes only records before that offset:
 
-- The progress that counts is not the one that was committed last. Of that the broker may still be writing the markers, and who
-  reads the changelog finds the one before it. It is complete when the next transaction of the same task has begun.
-- Somebody else's hanging transaction in the changelog hides later progress from whoever starts. So the progress that readers
-  of committed records see counts as well.
-- How old a record has to be is for those who are in the middle of reading, and for people. A replica that comes too late all
-  the same starts from the changelog again; so nothing depends on a clock but how often that happens.
+- The last committed progress does not count. The broker may still write the transaction's markers, and a reader of the
+  changelog then finds the progress before. A progress counts once the next transaction of the same task has begun.
+- An open transaction in the changelog hides later progress from a starting replica. So the progress that a reader of committed
+  records finds limits the deletion too.
+- The minimum age serves replicas in the middle of reading, and people. A replica that reads too late starts over from the
+  changelog, so the clock affects only the frequency of such restarts.
 
-Whoever publishes deletes. One that was fenced and does not know it deletes what its own progress allowed: less than what its
-successor's allows.
+A fenced publisher that has not read of the fence deletes by its own progress, and so less than its successor.
 """
 
 from collections.abc import Callable
@@ -25,17 +24,16 @@ from onefold.processor.runtime.interval import Every
 
 log = structlog.get_logger()
 
-# What is over the age by a tenth, or by so much, makes no difference; to look costs the broker four requests, and to delete one.
+# Maximum interval of the checks. Each check costs the broker several requests, and a slightly later deletion does no harm.
 LOOK_MAX_S = 10.0
 
 
 class Retention:
-    """Of one task's publisher. Not safe to share between threads.
+    """The retention of one task's publisher. Not safe to share between threads.
 
     Args:
-        kept_s: how old a record is at least when it is deleted. None: none is.
-        committed: gives the task's last progress record, as readers of committed records see it. None: nothing hides a later
-            one.
+        kept_s: the minimum age of a deleted record, in seconds. None: the log keeps all records.
+        committed: reads the task's last progress record with read_committed. None: no open transaction hides later progress.
         clock: monotonic seconds.
     """
 
@@ -54,11 +52,11 @@ class Retention:
         self._said = ""
 
     def turn(self, decisions: DecisionLog, known: TaskProgress) -> None:
-        """Delete what may go, when it is time to look. What cannot be deleted stays: that is nobody's trouble but the disk's.
+        """Delete old decisions, if a check is due. A failed deletion is only logged: the records cost disk space.
 
         Args:
             decisions: the task's log.
-            known: a progress that whoever reads the changelog finds, or a later one.
+            known: a progress such that every reader of the changelog finds the same or a later one.
         """
         if self._kept_s is None or not self._look.is_due():
             return
@@ -73,7 +71,7 @@ class Retention:
         own = known.decided_in
         identity = decisions.identity()
         if own is None or identity.topic_id != own.log_id:
-            return  # offsets of another log
+            return  # the progress holds an offset of another log
         needed = self._needed(own)
         if needed is None:
             return
@@ -84,7 +82,7 @@ class Retention:
             self._step("after_delete")
 
     def _needed(self, own: DecidedIn) -> int | None:
-        """The first offset of the log that somebody may need; None: all of it."""
+        """The first offset of the log that a replica may need. None: a replica may need the whole log."""
         if self._committed is None:
             return own.offset
         found = self._committed()

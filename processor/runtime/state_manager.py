@@ -1,13 +1,14 @@
-"""Where a task keeps its states, and how they come back: in memory while they are small, on disk when they are not.
+"""The location and the restore of a task's states: in memory while the states are small, on disk beyond.
 
-`restore` decides it: what the changelog holds goes into memory until it is too much, and from there on to disk. States that
-are on disk already stay there; of the changelog only what came after their checkpoint is read. A task whose states grow too
-large while it runs takes them to disk between two transactions.
+`restore` reads the changelog into memory, and moves the states to disk once they exceed the memory limit. For states on disk,
+`restore` reads only the changelog records after the checkpoint. If states outgrow the memory of a running task, the task moves
+them to disk between two transactions.
 
-Files that are torn, of something else, too new or too old are deleted, and the states restored from the changelog. While they
-are restored they have no checkpoint, so that whoever dies over it leaves nothing that is believed.
+If files are corrupted, foreign, too new or too old, the manager deletes them and restores the states from the changelog. During
+the restore the files have no checkpoint, so files of an interrupted restore are never used.
 
-With replicas the states may be ahead of the changelog, so their files have no checkpoint: each start deletes and rebuilds them.
+With replicas, states may be ahead of the changelog. The files have no checkpoint then, and each start deletes and rebuilds
+them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,28 +27,28 @@ from onefold.processor.runtime.changelog import TaskProgress, fitting, in_memory
 from onefold.processor.runtime.checkpoint import StateCheckpoint, decode, unfit
 from onefold.processor.runtime.state_store import CHECKPOINT, STATE, DiskStateStore, MemoryStateStore, memory_of
 
-# A changelog record of a state, as whoever has it spells it.
+# A changelog record of a state, in the form that the caller has.
 _Written = TypeVar("_Written")
 
 log = structlog.get_logger()
 
 AUTO, MEMORY, DISK = "auto", "memory", "disk"
-# Bytes, estimated as in memory, that are gathered before they go to disk while states are restored or moved, and how many
-# records are written at once: enough that a write costs little beside them.
+# The bytes, by the estimate for memory, that a restore gathers before a flush to disk; and the records of one write. Large
+# enough that the fixed cost of a write is small.
 _CHUNK_BYTES, _CHUNK_RECORDS = 16 * 1024 * 1024, 40_000
-# States of a transaction whose sizes are looked at, for the size of all.
+# The number of states in a transaction that serve as a sample of the size.
 _SAMPLE = 100
 
 
 class StateLocation(NamedTuple):
-    """Where states are, `memory` or `disk`, and why, in a few words."""
+    """The location of states, `memory` or `disk`, and the reason in a few words."""
 
     kind: str
     why: str
 
 
 class RestoredState(NamedTuple):
-    """States, progress and quarantine, as restored."""
+    """The result of a restore: states, progress and quarantine."""
 
     store: MemoryStateStore | DiskStateStore
     progress: TaskProgress
@@ -55,17 +56,16 @@ class RestoredState(NamedTuple):
 
 
 class StateManager:
-    """Of one task.
+    """The manager of one task's states.
 
     Args:
         kind: `auto`, `memory` or `disk`.
-        disk: where the files are. None: all is kept in memory.
-        memory_bytes: what the task's states may take of memory. On disk half of it is for decoded states, and the other half
-            is the engine's.
+        disk: the folder of the files. None: all states are in memory.
+        memory_bytes: the memory for the task's states. With states on disk, half is for decoded states and half for the engine.
         replicas: whether the task has replicas.
         wall: unix seconds.
-        step: called with the name of each step before the next is taken; tests stop a task there.
-        beat: called while a long restore goes on.
+        step: called with the name of each step that the manager reaches; tests crash a task there.
+        beat: called while a long restore makes progress.
     """
 
     def __init__(
@@ -95,27 +95,28 @@ class StateManager:
         self._beat = beat
         self._engine: KeyValueEngine | None = None
         self._topic_id = ""
-        self._state_bytes = 0.0  # that a state takes in memory, as far as seen
-        #: Where the states are.
+        self._state_bytes = 0.0  # the estimated memory of a state, from samples
+        #: The location of the states.
         self.standing = StateLocation(MEMORY, "as set")
 
     # --- at the start
 
     def restore(self, session: Transactions, *, stable: bool = False) -> RestoredState:
-        """The states as of the last committed transaction.
+        """Restore the states as of the last committed transaction.
 
         Args:
-            stable: up to where transactions, see `Transactions.restore`.
+            stable: whether to stop at the last stable offset, see `Transactions.restore`.
 
         Raises:
-            Corrupted: a record is not what a task writes, or files are torn.
-            Refused: a newer Onefold wrote the changelog, or the folder cannot be written to.
+            Corrupted: no task writes such a record, or files are corrupted.
+            Refused: a newer Onefold wrote the changelog, or the folder is not writable.
         """
         if self._kind == AUTO:
             self._look()
         if self._disk is None:
             return self._read(session.restore(stable=stable), {})
-        # Before the records are read: what is written meanwhile, by whoever had the task, is read again the next time.
+        # Read the changelog's end before the records. If another owner writes meanwhile, the next restore reads these records
+        # again.
         changelog = session.changelog_is()
         self._topic_id = changelog.topic_id
         start, others = self._resumed(session, changelog)
@@ -133,8 +134,9 @@ class StateManager:
         return restored
 
     def _resumed(self, session: Transactions, changelog: ChangelogIs) -> tuple[int | None, dict[bytes, bytes | None]]:
-        """The offset from which the changelog is read, and the last records before that are no states. None: the start; there are
-        no files then.
+        """The changelog offset to read from, and the last earlier records that are no states.
+
+        None stands for the start of the changelog, and then no files exist.
         """
         assert self._disk is not None
         if self._replicas:
@@ -143,7 +145,7 @@ class StateManager:
             return None, {}
         found = self._found()
         if isinstance(found, StateCheckpoint):
-            # Of the last progress first: it says whether the rest can be read at all.
+            # The last progress first: its version decides whether this release can read the changelog.
             last = session.last_progress()
             progress = TaskProgress.decode(last) if last else TaskProgress()
             reason = unfit(found, changelog, self._partition, progress, self._wall())
@@ -157,7 +159,7 @@ class StateManager:
         return None, {}
 
     def _look(self) -> None:
-        """Who has not asked for a disk does without, as in a container that must not write; and it is said."""
+        """Fall back to memory, with a warning, if the folder is unusable, as in a read-only container. Only for `auto`."""
         try:
             if self._disk is not None:
                 self._disk.exists()
@@ -172,7 +174,7 @@ class StateManager:
             self.standing = StateLocation(MEMORY, "there is no folder for them on disk")
 
     def _found(self) -> StateCheckpoint | str:
-        """The checkpoint of the files there are; or why they cannot be used, empty when there are none."""
+        """The checkpoint of existing files, or the reason why the files are unusable. Empty without files."""
         assert self._disk is not None
         if self._engine is None and not self._disk.exists():
             return ""
@@ -199,7 +201,7 @@ class StateManager:
 
     @contextmanager
     def _spoiling(self) -> Iterator[None]:
-        """Files that turn out to be damaged are deleted, so that nobody tries them again."""
+        """Delete files that are found corrupted, so that no later owner opens them."""
         try:
             yield
         except Damaged:
@@ -207,10 +209,10 @@ class StateManager:
             raise
 
     def _read(self, records: Iterable[tuple[bytes, bytes | None]], others: dict[bytes, bytes | None]) -> RestoredState:
-        """Read changelog records, in order; what is too much for memory goes to disk.
+        """Read changelog records, in order. States beyond the memory limit go to disk.
 
         Args:
-            others: the last records before these that are no states.
+            others: the last earlier records that are no states; updated here.
         """
         pending: dict[bytes, bytes | None] = {}
         held = 0
@@ -249,7 +251,7 @@ class StateManager:
     def _on_disk(self) -> DiskStateStore:
         store = DiskStateStore(self._opened(), self._decode, self._memory_bytes // 2, self._clear)
         with fitting():
-            next(store.items(), None)  # all of them would be read for that: the first one is like the others
+            next(store.items(), None)  # check the first state only: reading all states takes long
         return store
 
     def _decode(self, data: bytes) -> object:
@@ -258,7 +260,7 @@ class StateManager:
     # --- after each transaction
 
     def needed(self, written: Sequence[_Written]) -> Sequence[_Written]:
-        """Of the changelog records of a transaction's states those that `apply` has to be given."""
+        """The part of a transaction's state records that `apply` needs."""
         if self._engine is not None:
             return written
         return written[:_SAMPLE] if self._disk is not None else ()
@@ -272,14 +274,15 @@ class StateManager:
         progress: TaskProgress,
         quarantine: Quarantine,
     ) -> MemoryStateStore | DiskStateStore:
-        """Take over what a transaction changed, only after its commit. Returns the store to go on with.
+        """Apply the changes of a committed transaction. Returns the store to use from now on.
 
         Args:
-            at: the changelog offset behind it. None: nobody knows, and what is on disk is ahead of its checkpoint.
-            progress, quarantine: as of that offset.
+            needed: the part of the changelog records that `needed` returned.
+            at: the changelog offset after the transaction. None: unknown, and the states on disk get ahead of the checkpoint.
+            progress, quarantine: the values as of that offset.
 
         Raises:
-            Damaged: files are torn, or cannot be written to. They are deleted.
+            Damaged: files are corrupted or not writable. The manager has deleted the files.
         """
         if isinstance(store, MemoryStateStore):
             store.apply(changes)
@@ -294,7 +297,7 @@ class StateManager:
         return store
 
     def mark(self, at: int | None, progress: TaskProgress, quarantine: Quarantine) -> None:
-        """Note that the states on disk are as of that place; the arguments are those of `apply`."""
+        """Write a checkpoint for the states on disk. The arguments are as of `apply`."""
         checkpoint = self._checkpoint(at, progress, quarantine)
         if self._engine is not None and checkpoint is not None:
             self._step("before_checkpoint")
@@ -311,12 +314,12 @@ class StateManager:
         if not sample:
             return False
         seen = sum(memory_of(len(key or b"") + len(value or b"")) for _, _, key, value, _ in sample) / len(sample)
-        # What came first may have been small: the last transactions count most.
+        # States may grow over time, so recent transactions count most.
         self._state_bytes = (self._state_bytes + seen) / 2 if self._state_bytes else seen
         return len(store) * self._state_bytes > self._memory_bytes
 
     def _move(self, store: MemoryStateStore) -> DiskStateStore:
-        """Take states from memory to disk. They have no checkpoint until one is written."""
+        """Move the states from memory to disk, without a checkpoint."""
         self._clear()
         pending: dict[bytes, bytes | None] = {}
         for key, state in store.items():
@@ -329,7 +332,7 @@ class StateManager:
         return self._on_disk()
 
     def close(self) -> None:
-        """Let others have the files."""
+        """Close the files, for the next owner."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -338,7 +341,7 @@ class StateManager:
 
 
 def told_of(standings: Iterable[StateLocation]) -> str:
-    """Of several tasks, in a few words: where their states are, and why."""
+    """Describe the locations of several tasks' states, with the reasons, in a few words."""
     by_kind: dict[str, list[str]] = {}
     for standing in standings:
         by_kind.setdefault(standing.kind, []).append(standing.why)

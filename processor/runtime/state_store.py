@@ -1,7 +1,7 @@
 """The states of one task, as of the last committed transaction. The changelog is their durable form.
 
-`MemoryStateStore` keeps all states in memory. `DiskStateStore` keeps them on disk, and recently used states in memory too. The
-module `state_manager` decides which store a task has.
+`MemoryStateStore` keeps all states in memory. `DiskStateStore` keeps all states on disk, and recently used states in memory
+too. The module `state_manager` chooses the store of a task.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,16 +13,16 @@ from onefold.processor.core.values import Change
 
 #: First byte of the key of a state, in the changelog and on disk.
 STATE = b"s"
-#: On disk the key of the checkpoint.
+#: The key of the checkpoint on disk.
 CHECKPOINT = b"c"
 
-# What a state takes in memory, estimated from its bytes in the changelog: its place in a dict, the key, and the objects that
-# JSON becomes. Trades take two thirds of it, a state of many small objects a little more.
+# The estimated memory of a state: a constant for the place in a dict and the key, and a factor for the objects decoded from
+# each byte in the changelog.
 _ENTRY_BYTES, _BYTES_A_BYTE = 100, 2
 
 
 def memory_of(stored: int) -> int:
-    """About how many bytes of memory a state takes whose key and value have so many bytes in the changelog."""
+    """Estimate the memory of a state, in bytes, from the bytes of key and value in the changelog."""
     return _ENTRY_BYTES + _BYTES_A_BYTE * stored
 
 
@@ -31,18 +31,18 @@ class MemoryStateStore:
 
     def __init__(self, states: dict[str, Any] | None = None) -> None:
         self._states = states or {}
-        #: The state of a key, or None. Bound once: it is called for every record.
+        #: The state of a key, or None. Bound once, because every record calls this function.
         self.get: Callable[[str], Any] = self._states.get
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Every key that has a state, and its state."""
+        """All keys with a state, and the states."""
         return self._states.items()
 
     def __len__(self) -> int:
         return len(self._states)
 
     def apply(self, changes: Mapping[str, Change]) -> None:
-        """Take over what a transaction changed. Only after its commit."""
+        """Apply the changes of a committed transaction."""
         for key, (state, _) in changes.items():
             if state is None:
                 self._states.pop(key, None)
@@ -57,14 +57,14 @@ class MemoryStateStore:
 class DiskStateStore:
     """State by key, on disk, with a cache of decoded states.
 
-    The cache is in two halves. What is used is put into the young one; when that is full it becomes the old one, and what was
-    in the old one and not used since is forgotten. So it costs a look-up, and no list in the order of use.
+    The cache has two halves. A used state goes into the young half. A full young half replaces the old half, whose states are
+    evicted unless used since. A cache hit costs a look-up or two, without a list in the order of use.
 
     Args:
-        engine: its own from now on; keys are `STATE` and the state key, as in the changelog.
-        decode: a state from its bytes. Raises `Corrupted`.
-        cache_bytes: about how much memory the cached states may take.
-        spoil: called when the files are torn, before that is raised: whoever comes next must not find it again.
+        engine: the files, owned by the store from now on; keys are `STATE` and the state key, as in the changelog.
+        decode: decodes a state. Raises `Corrupted`.
+        cache_bytes: the approximate memory for cached states.
+        spoil: called if a read finds corrupted files, before the error is raised: the next owner must not open the files.
     """
 
     def __init__(
@@ -84,13 +84,14 @@ class DiskStateStore:
         self._young_bytes = 0
 
     def get(self, key: str) -> Any:
-        """The state of a key, or None. Raises `Damaged` when the files are torn there, and what `decode` raises."""
+        """The state of a key, or None. Raises `Damaged` if the files are corrupted, and the errors of `decode`."""
         state = self._young.get(key)
         if state is not None:
             return state
         state = self._old.get(key)
         if state is not None:
-            # It is counted again, by a size that nobody has kept: what is left is a cache that is smaller than it may be.
+            # The state is in both halves now, which only shrinks the cache. The size was not stored: the old half's average
+            # counts.
             self._hold(key, state, self._half_bytes // max(1, len(self._old)))
             return state
         try:
@@ -111,7 +112,7 @@ class DiskStateStore:
         self._young_bytes += size
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Every key that has a state, and its state, one after the other from the disk."""
+        """All keys with a state, and the states, read from disk one by one."""
         decode, skip = self._decode, len(STATE)
         try:
             for key, data in self._engine.items(STATE):
@@ -124,11 +125,11 @@ class DiskStateStore:
         return self._engine.about()
 
     def apply(self, changes: Mapping[str, Change], written: Iterable[Write], checkpoint: bytes | None) -> None:
-        """Take over what a transaction changed, all of it or nothing. Only after its commit.
+        """Apply the changes of a committed transaction, atomically.
 
         Args:
-            written: the changelog records of these states, in the same order.
-            checkpoint: how far the states have come with them. None: they are ahead of the one that is there.
+            written: the changelog records of the changed states, in the same order.
+            checkpoint: the checkpoint after the changes. None: the states get ahead of the stored checkpoint.
         """
         records: list[tuple[bytes, bytes | None]] = [(key or b"", value) for _, _, key, value, _ in written]
         assert len(records) == len(changes), "a changelog record a change"

@@ -1,27 +1,29 @@
-"""Which replica acts next: when a replica proposes, and when it takes over publishing.
+"""The timing of replicas: when a replica proposes, and when a replica takes over publishing.
 
-Nothing here affects which proposal is accepted, or that a version is published once: that is `core.decision` and the fence.
+The timing affects neither which proposal is accepted (see `core.decision`), nor that a version is published once (see
+`publisher`).
 """
 
 from collections import Counter
 from collections.abc import Callable
 
-# A replica whose proposal was not accepted backs off. At least as long as two decisions take at a steady rate; in a backlog a
-# multiple of the last decision, or every replica would compute every decision. This is the pause after a crash of the author.
+# The backoff after a peer's accepted proposal, at least the time of two decisions at a steady rate. In a backlog, a multiple of
+# the last decision's time, or every replica would compute every decision. After a crash of the author, the task pauses as long.
 BACKOFF_S, TIMES_AS_LONG, BACKOFF_MAX_S = 0.025, 3, 1.0
-# A process claims one task in this time, and none right after it has read a task for the first time: it may still restore others.
+# Minimum time between two claims of a process, and between the first decision read of a task and a claim: the process may still
+# restore other tasks.
 CLAIM_EVERY_S = 5.0
-# A claim lasts for so many decisions; a task without a decision for so long is idle and does not count.
+# A claim lasts for this number of decisions. A task without a decision for this time is idle, and does not count.
 CLAIM_DECISIONS, IDLE_S = 10, 3.0
 # A fenced replica doubles its takeover timeout, at most this often, until it publishes. Without the doubling, replicas whose
 # transactions take longer than the timeout fence each other without end. 32 times 0.6 s exceeds a transaction's timeout (15 s).
 DOUBLINGS_MAX = 5
-# The doublings shrink by this factor each time that the oldest unpublished version is another one.
+# The doublings shrink by this factor with each new oldest unpublished version.
 DECAY = 0.98
 
 
 class TaskShares:
-    """Which replica decides which task, as the replicas of one process read it. Threads share it: each writes one entry."""
+    """The author of each task's last accepted proposal, shared by the tasks of a process. Each thread writes one entry."""
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
         self._name, self._clock = name, clock
@@ -36,7 +38,7 @@ class TaskShares:
         self._authors[task] = author, now
 
     def claim(self, task: int) -> bool:
-        """Claim the task, if its author decides at least two tasks more than this process. Whether it is claimed."""
+        """Claim the task, if the author decides at least two tasks more than this process. Returns whether the claim holds."""
         now = self._clock()
         if task not in self._authors or now - self._claimed_at < CLAIM_EVERY_S:
             return False
@@ -53,19 +55,19 @@ class ProposalBackoff:
     def __init__(self, task: int, shares: TaskShares, clock: Callable[[], float]) -> None:
         self._task, self._shares, self._clock = task, shares, clock
         self._lost = False
-        self._claimed = 0  # for so many decisions
-        self._since: float | None = None  # when there was something to propose
+        self._claimed = 0  # the decisions that the claim still lasts for
+        self._since: float | None = None  # the time since which records wait to be proposed
         self._backoff_s = BACKOFF_S
 
     def decided(self, *, ours: bool) -> None:
-        """Note that a proposal was accepted. With nothing to propose there is no backlog, however long that took."""
+        """Note that a proposal was accepted. If no records waited here, there is no backlog, and the next backoff is short."""
         took_s = 0.0 if self._since is None else self._clock() - self._since
         self._backoff_s = min(max(BACKOFF_S, TIMES_AS_LONG * took_s), BACKOFF_MAX_S)
         self._lost, self._since = not ours, None
         self._claimed = 0 if ours else max(0, self._claimed - 1)
 
     def waits(self) -> bool:
-        """Whether to leave the next decision to others for now. The time begins with the first question."""
+        """Whether to leave the next proposal to the peers for now. The backoff begins with the first call after a decision."""
         if self._since is None:
             self._since = self._clock()
         if self.left_s > 0 and self._shares.claim(self._task):
@@ -74,14 +76,14 @@ class ProposalBackoff:
 
     @property
     def left_s(self) -> float:
-        """How long to wait for the proposal of another replica."""
+        """The remaining backoff, in seconds."""
         if not self._lost or self._claimed or self._since is None:
             return 0.0
         return max(0.0, self._since + self._backoff_s - self._clock())
 
 
 class TakeoverTimeout:
-    """How long a replica sees a decided version unpublished before it publishes itself. Different for each replica."""
+    """The time for which a decided version stays unpublished before this replica publishes. Different for each replica."""
 
     def __init__(self, timeout_s: float, clock: Callable[[], float]) -> None:
         self._timeout_s, self._clock = timeout_s, clock
@@ -90,16 +92,19 @@ class TakeoverTimeout:
         self._waited_s = self._doublings = 0.0
 
     def fenced(self) -> None:
-        """Wait twice as long: another replica has taken publishing over."""
+        """Double the timeout: another replica has taken over publishing."""
         self._doublings = min(self._doublings + 1, DOUBLINGS_MAX)
         self._waited_s, self._looked_at = 0.0, self._clock()
 
     def published(self) -> None:
-        """Wait as long as at first: this replica has published a version."""
+        """Restore the first timeout: this replica has published a version."""
         self._doublings = 0.0
 
     def is_over(self, since: float | None) -> bool:
-        """Whether to publish; asked at short intervals. `since`: when the next version was decided; None if all is published."""
+        """Whether to publish; called at short intervals.
+
+        `since` is the time since which a version is unpublished; None if all versions are published.
+        """
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
         if since != self._since:
@@ -108,6 +113,6 @@ class TakeoverTimeout:
         if since is None:
             return False
         timeout_s = self._timeout_s * 2**self._doublings
-        # Half of it at most for one look: a replica that was paused reads first what others have published.
+        # A call counts at most half of the timeout: a resumed replica must first read which versions the peers have published.
         self._waited_s += min(passed_s, now - since, timeout_s / 2)
         return self._waited_s >= timeout_s

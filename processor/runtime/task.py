@@ -1,6 +1,6 @@
-"""One task: one partition of the inputs, and its states. Here is the cycle: read, compute, decide, apply.
+"""A task: one partition of the inputs, the states, and the cycle of reading, computing, deciding and applying.
 
-What decides is a `Decider`: Kafka transactions (`transact`), or a decision log that the task shares with its replicas
+A `Decider` decides: by Kafka transactions (`transaction_decider`), or by a decision log that the task shares with its replicas
 (`log_decider`).
 """
 
@@ -22,19 +22,19 @@ from onefold.processor.runtime.state_manager import StateLocation, StateManager
 from onefold.processor.runtime.state_store import DiskStateStore, MemoryStateStore
 from onefold.processor.runtime.task_metrics import TaskMetrics
 
-# Three questions to the broker, 5 ms together.
+# A check costs three requests to the broker.
 CHECK_EVERY_S = 1.0
 
-#: What waits for the answer to the question which topics the inputs' names stand for.
+#: Waits for the cluster's answer, and returns the topic id of each input.
 TopicIds = Callable[[], Mapping[str, str]]
 
 
 class Decided(NamedTuple):
-    """One more transaction of the task that counts.
+    """The next accepted transaction of the task.
 
     Attributes:
-        states: the key and value of its changelog records. None: it is the transaction that this task proposed last.
-        at: the changelog offset behind it. None: not known, or the transaction is not in the changelog yet.
+        states: the key and value of each changelog record. None: the transaction is this task's last proposal.
+        at: the changelog offset after the transaction. None: unknown, or the transaction is not in the changelog yet.
     """
 
     states: Sequence[tuple[bytes, bytes | None]] | None = None
@@ -42,17 +42,17 @@ class Decided(NamedTuple):
 
 
 class Decider(ABC):
-    """Decides which computed transactions of one task count, and in which order. Not safe to share between threads.
+    """Decides which proposed transactions of one task are accepted, and in which order. Not safe to share between threads.
 
     Attributes:
-        progress: after the last decision that `decisions` gave.
-        quarantine: that of the task's predecessor, once the task is restored.
-        done: what was written to other topics than the changelog.
-        records_max: how many records a transaction may ever have.
-        wait_s: how long a task waits for a first record before it looks at everything else.
-        unpublished_since: since when a decision waits to be published. None: no decision does.
-        restoring: whether there are more decisions from before the start.
-        score: of the decisions since the start, how many the task has proposed, and how many there were. None: no replicas.
+        progress: the progress after the last decision that `decisions` yielded.
+        quarantine: the quarantine of the task's predecessor, after the restore.
+        done: the metrics that the driver has not collected yet.
+        records_max: the maximum number of records in a transaction.
+        wait_s: how long a task waits for a first record in each cycle.
+        unpublished_since: the time since which a decision is unpublished. None: all decisions are published.
+        restoring: whether decisions from before the start remain to be applied.
+        score: the numbers of accepted proposals since the start: of this replica, and of all replicas. None: no replicas.
     """
 
     records_max, wait_s = BATCH[0], 0.1
@@ -68,30 +68,30 @@ class Decider(ABC):
     @property
     @abstractmethod
     def pending(self) -> bool:
-        """Whether the outcome of the last proposal is still to come."""
+        """Whether the last proposal has no outcome yet."""
 
     @abstractmethod
     def open(self, keeping: StateManager) -> MemoryStateStore | DiskStateStore:
         """Take the task over. Returns the states.
 
         Raises:
-            Refused: an input topic is not the one that was read before, or lost what comes next.
+            Refused: an input topic was recreated, or has lost the next records.
         """
 
-    def start(self) -> None:  # noqa: B027 - most have nothing more to begin
-        """Begin, after the task has applied all decisions from before the start."""
+    def start(self) -> None:  # noqa: B027 - optional
+        """Start, after the task has applied all decisions from before the start."""
 
     @abstractmethod
     def is_ready(self, quarantine: Quarantine) -> bool:
         """Whether the task may propose a transaction now.
 
         Args:
-            quarantine: to write, if the last transaction was too much: the next one is proposed when the cluster has taken this.
-                So a record is not to blame for a cluster that is away.
+            quarantine: the record to write, if the last transaction was too large. The next proposal waits until the cluster
+                has accepted the quarantine: no record is blamed for an unavailable cluster.
         """
 
     def holds_off(self) -> bool:
-        """Whether to leave the next decision to other replicas for now. Asked when there is something to propose."""
+        """Whether to leave the next proposal to the peers for now. Called when records wait to be proposed."""
         return False
 
     @abstractmethod
@@ -99,32 +99,33 @@ class Decider(ABC):
         """Propose the next transaction.
 
         Args:
-            topic_ids: what the inputs' names stood for after the last record was read. Consumers go on in a topic that was
-                deleted and made again as if nothing had happened; what they read there is never decided.
+            topic_ids: returns the inputs' topic ids as of after the last record. Consumers continue in a recreated topic
+                without an error. With these ids, records of a recreated topic are never committed.
 
         Raises:
-            Abortable: the transaction is lost, and may be proposed again. TooMuch: and its size may be why.
-            Refused: an input is another topic now.
+            Abortable: the transaction is lost, and may be proposed again.
+            TooMuch: the transaction is lost, maybe because of the size.
+            Refused: an input topic was recreated.
         """
 
     @abstractmethod
     def decisions(self) -> Iterator[Decided]:
-        """The decisions that come next. Raises as `propose`."""
+        """Yield the next decisions. Raises as `propose`."""
 
     @abstractmethod
     def write_quarantine(self, quarantine: Quarantine) -> None:
-        """Write the quarantine where the next owner of the task finds it."""
+        """Write the quarantine for the next owner of the task."""
 
-    def check_log(self) -> None:  # noqa: B027 - most have none
-        """Raises `Corrupted` when the decision log is not the one that the progress names."""
+    def check_log(self) -> None:  # noqa: B027 - optional
+        """Raise `Corrupted` if the progress names another decision log."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Abort what is open, and begin nothing more but a quarantine."""
+        """Abort an open transaction. After the call, the task writes nothing but a quarantine."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave, with the inputs."""
+        """Close the clients, with those of the inputs."""
 
 
 class Task:
@@ -132,13 +133,13 @@ class Task:
 
     Args:
         inputs: the task's partition of every input.
-        step: called with the name of each step before the next is taken; tests stop a task there.
-        beat: called while a long restore goes on, so that a watchdog knows it does.
-        compute_lock: held while a task computes, so that tasks of one process compute one after the other. Python's own lock
-            would let them take turns every 5 ms, which costs half of the throughput; waiting for the broker is outside.
-            A record that is tried alone has it until it is decided: nobody else's crash is to be counted against it.
-        check_every_s: how often the inputs are asked whether they are still the same topics.
-        keeping: where its states are. None: in memory.
+        step: called with the name of each step that the task reaches; tests crash a task there.
+        beat: called while a long restore makes progress, for the watchdog.
+        compute_lock: held during a computation, so that the tasks of a process compute one after the other. The frequent
+            switches of Python's global lock would halve the throughput. Tasks wait for the broker without the lock.
+            An isolated record keeps the lock until the outcome: a crash in another task must not count against the record.
+        check_every_s: the interval of the checks of the input topics.
+        keeping: the manager of the states. None: states are in memory.
         clock: monotonic seconds.
     """
 
@@ -173,37 +174,37 @@ class Task:
         self._limit = BatchLimit(decider.write_quarantine, decider.records_max)
         self._ends: Mapping[str, PartitionIdentity] | None = None
         self._read_at = clock()
-        # What was proposed last: the records, the states that they change, and what of these goes to disk.
+        # The last proposal: the records, the changed states, and the states' changelog records that `StateManager.apply` needs.
         self._proposed: Sequence[Record] = ()
         self._changes: Mapping[str, Change] = {}
         self._needed: Sequence[Write] = ()
 
     @property
     def progress(self) -> TaskProgress:
-        """How far it is."""
+        """The progress as of the last applied decision."""
         return self.decider.progress
 
     @property
     def kept(self) -> StateLocation:
-        """Where its states are, and why."""
+        """The location of the states, and the reason."""
         return self._keeping.standing
 
     @property
     def quarantine(self) -> Quarantine:
-        """How careful it is."""
+        """The present quarantine."""
         return self._limit.quarantine
 
     @property
     def lag(self) -> int | None:
-        """How many offsets of its inputs are not decided, by where they ended when it looked last; None: it never has."""
+        """The number of undecided input offsets, as of the last check of the input topics. None before the first check."""
         return behind(self.progress, self._ends)
 
     def caught_up(self) -> bool:
-        """Whether all records are decided that were there when the task was opened."""
+        """Whether all records from before the task's opening are decided."""
         return self._limit.caught_up(self.progress.offsets_next)
 
     def open(self) -> None:
-        """Take the task over: restore its states, and apply all decisions from before the start. Raises as `Decider.open`."""
+        """Take the task over: restore the states, and apply all decisions from before the start. Raises as `Decider.open`."""
         self.store = self.decider.open(self._keeping)
         while self.decider.restoring:
             self._apply(self.decider.decisions())
@@ -214,7 +215,7 @@ class Task:
         self.decider.start()
 
     def turn(self) -> int:
-        """One cycle. Returns how many records were decided."""
+        """Run one cycle. Returns the number of decided records."""
         before = sum(self.progress.counts)
         try:
             self._apply(self.decider.decisions())
@@ -222,7 +223,7 @@ class Task:
                 self._propose_next()
                 self._apply(self.decider.decisions())
         except TooMuch as reason:
-            # Counted once: with a decision log the answers to two appends may come one after the other.
+            # Counted once: a decision log may report two failed appends in succession.
             proposed, self._proposed = self._proposed, ()
             if proposed:
                 self._limit.too_large(proposed, str(reason))
@@ -231,7 +232,7 @@ class Task:
         return sum(self.progress.counts) - before
 
     def close(self) -> None:
-        """Leave in good order, also after a known trouble: the next owner need not be careful."""
+        """Close the task after a clean end, or an error that no record caused: the next owner needs no isolation."""
         self.decider.stop()
         try:
             self._limit.close()
@@ -239,12 +240,12 @@ class Task:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave after an error: nothing more is written. What was proposed may still be decided."""
+        """Close the task after an error, without a further write. The last proposal may still be accepted."""
         self._keeping.close()
         self.decider.close()
 
     def _propose_next(self) -> None:
-        """The records that were read; without any the markers at the end of an input, so that a drained input has no lag."""
+        """Propose the next records. Without records, propose the markers at the end of an input: a drained input has no lag."""
         at = self.progress.offsets_next
         self._buffer.read(at, self._limit.records_max)
         self._read_at = self._clock()
@@ -277,14 +278,15 @@ class Task:
                 raise
 
     def _propose(self, records: Sequence[Record], prepared: Prepared, topic_ids: TopicIds) -> None:
-        """What was written goes with this call, but for the states that go to disk: the next task's transaction takes its
-        memory, warm, while this one is waiting for its decision. Kept until then it costs 3 % of the throughput.
+        """Propose a transaction, and keep only the part that applying needs.
+
+        The bytes of the other writes are freed with this call. The next task reuses the memory, still in the CPU's cache.
         """
         self._proposed, self._changes, self._needed = records, prepared.changes, self._keeping.needed(prepared.states)
         self.decider.propose(prepared, topic_ids)
 
     def _apply(self, decisions: Iterable[Decided]) -> None:
-        """Apply the bytes that were decided, never others: a handler with dice or a clock does not compute them again."""
+        """Apply the accepted states, without computing again: a handler may depend on a random number or a clock."""
         found = False
         for states, at in decisions:
             found = True
@@ -296,7 +298,7 @@ class Task:
                 self._limit.committed(len(self._proposed), took_s, self.progress.offsets_next)
                 self.done.took_s.append(took_s)
         if found:
-            # Once: a task that was away applies very many, and has read as many records as a proposal may have.
+            # Once for all decisions: a task that was paused applies many, and each drop would scan a full buffer.
             self._buffer.drop(self.progress.offsets_next)
         if not self.decider.pending:
             self._proposed, self._changes, self._needed = (), {}, ()
@@ -308,7 +310,7 @@ class Task:
         return changes_of(last, self.topology, self._codec), needed
 
     def _same_logs(self) -> None:
-        """Look now and then whether the inputs still hold what comes next; every transaction looks whether it is them."""
+        """Check at intervals that the inputs still hold the next records. Each transaction checks the topic ids besides."""
         if self._check.is_due():
             self._ends = self._inputs.identities()
             self.progress.checked(self._ends)

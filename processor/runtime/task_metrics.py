@@ -1,4 +1,4 @@
-"""What the tasks of a domain have done, told once a turn. The figures are those that the tasks keep anyway."""
+"""The metrics of a pipeline's tasks, reported once a cycle from the counts that the tasks keep anyway."""
 
 from collections import deque
 
@@ -15,16 +15,18 @@ from onefold.telemetry import (
     Telemetry,
 )
 
-# Where nobody drives a task, as in a simulation, nobody takes what it has done either.
+# Bounds the values of a task that no loop drives, as in a simulation: nothing collects these values.
 _KEPT = 1_000
 
 
 class TaskMetrics:
-    """What a task has done beside its progress, until whoever drives it takes it. One thread may add while another takes.
+    """The metrics of a task that its progress does not hold, until the loop collects them.
+
+    One thread may add values while another thread collects.
 
     Attributes:
-        written: records in other topics than the changelog, of each transaction.
-        took_s: how long transactions took, from their records to their commit.
+        written: for each transaction, the number of records in topics beside the changelog.
+        took_s: for each transaction, the seconds from the read of the records to the commit.
     """
 
     def __init__(self) -> None:
@@ -33,14 +35,14 @@ class TaskMetrics:
 
 
 class Figures:
-    """Of one domain."""
+    """The metrics of one pipeline."""
 
     def __init__(self, telemetry: Telemetry = SILENT, domain: str = "") -> None:
         self._telemetry = telemetry
         self._domain = domain
 
     def turned(self, before: TaskProgress, after: TaskProgress, done: TaskMetrics) -> None:
-        """A turn has come to its end; `before`: the progress that was told last."""
+        """Report a cycle; `before` is the progress as of the last report."""
         tell, domain = self._telemetry, self._domain
         while done.written:
             tell.add(WRITTEN, done.written.popleft(), domain=domain)
@@ -52,9 +54,9 @@ class Figures:
             tell.add(DEAD_LETTERS, after.counts.dead - before.counts.dead, domain=domain)
 
     def aborted(self) -> None:
-        """A transaction was."""
+        """Count an aborted transaction."""
         self._telemetry.add(ABORTED, domain=self._domain)
 
     def started_over(self) -> None:
-        """A task has to be opened again."""
+        """Count a task that has to be reopened."""
         self._telemetry.add(STARTED_OVER, domain=self._domain)

@@ -1,14 +1,14 @@
-"""A thread that drives a life: a generator that says how long to wait before it goes on."""
+"""A thread that drives a generator, and waits between two steps for the seconds that the generator yields."""
 
 import threading
 from collections.abc import Callable, Iterator
 
 
 class LifeThread:
-    """Drives what `life` gives.
+    """A thread that drives `life`.
 
     Args:
-        life: gives seconds to wait, one after the other; the thread ends when it does.
+        life: the generator of seconds to wait; the thread ends with the generator.
         name: of the thread.
     """
 
@@ -18,15 +18,15 @@ class LifeThread:
         self._thread = threading.Thread(target=self._drive, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Wait no more, now and later."""
+        """End the current wait, and skip all later waits."""
         self._awake.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end; False when it has not ended in time."""
+        """Wait for the end of the thread. Returns False on a timeout."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

@@ -1,4 +1,4 @@
-"""Decide by Kafka transaction: prepared bytes, and the progress that they lead to, become true together or not at all."""
+"""Decide by Kafka transaction: a transaction commits the prepared bytes and the new progress atomically."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class Transact:
 
     Args:
         changelog: the topic that holds the progress.
-        step: called with the name of each step before the next is taken.
+        step: called with the name of each step that the transaction reaches.
     """
 
     def __init__(self, transactions: Transactions, changelog: str, partition: int, step: Callable[[str], None]) -> None:
@@ -33,17 +33,17 @@ class Transact:
     def write(
         self, writes: Iterable[Write], before: TaskProgress, after: TaskProgress, topic_ids: TopicIds | None = None
     ) -> None:
-        """Open a transaction and put everything into it, the progress last.
+        """Open a transaction, and produce all records, the progress last.
 
         Args:
-            before: what is true so far, as we know it.
-            after: what is true once this is committed.
+            before: the committed progress, as known to this task.
+            after: the progress after the commit.
             topic_ids: as of `Decider.propose`.
 
         Raises:
-            Abortable: the transaction is lost; `abort` it.
-            Corrupted: somebody else had the task meanwhile.
-            Refused: an input is another topic now.
+            Abortable: the transaction is lost; the caller aborts.
+            Corrupted: another owner had the task meanwhile.
+            Refused: an input topic was recreated.
         """
         transactions, step = self._transactions, self._step
         step("before_begin")
@@ -59,15 +59,18 @@ class Transact:
         step("before_commit")
 
     def commit(self) -> None:
-        """Make it true. Raises `Abortable` when it is lost."""
+        """Commit the transaction. Raises `Abortable` if the transaction is lost."""
         self._transactions.commit()
         self._step("after_commit")
 
     def _still_ours(self, known: TaskProgress) -> None:
-        """A re-initialised producer has fenced whoever had the task meanwhile. If they committed, our states are old."""
+        """Check the progress after the re-initialisation of the producer, which fences any other owner of the task.
+
+        If another owner committed a transaction before the fence, the states of this task are stale.
+        """
         found = self._transactions.last_progress()
         committed = TaskProgress.decode(found) if found else TaskProgress()
-        # The place in the decision log may move without a version: it must not go back either.
+        # A new position in the decision log does not always come with a new version, and must not go back either.
         if (committed.transactions, committed.decided_in) != (known.transactions, known.decided_in):
             raise Corrupted(
                 Code.FENCED,
@@ -77,7 +80,7 @@ class Transact:
 
 
 class TransactionDecider(Decider):
-    """The task alone decides: a proposal is a transaction that is open, and its commit is the decision (see `Decider`).
+    """Decides a task without replicas: a proposal is an open transaction, and the commit is the decision (see `Decider`).
 
     Args:
         step: as of `Task`.
@@ -98,8 +101,8 @@ class TransactionDecider(Decider):
         self._step = step
         self._take_back = take_back
         self._open = False  # a transaction
-        self._asking = False  # whether the cluster takes anything: it has refused the last transaction
-        self._after: TaskProgress | None = None  # the open transaction is committed
+        self._asking = False  # whether to write the quarantine first, because the cluster rejected the last transaction
+        self._after: TaskProgress | None = None  # the progress after the commit of the open transaction
         self._writing = 0
 
     @property
@@ -108,7 +111,7 @@ class TransactionDecider(Decider):
         return self._after is not None
 
     def open(self, keeping: StateManager) -> MemoryStateStore | DiskStateStore:
-        """Fence the predecessor, restore up to the high watermark, and check that the logs are the same logs."""
+        """Fence the predecessor, restore up to the high watermark, and check the identities of the input topics."""
         self._session.open()
         self._step("after_open")
         found = keeping.restore(self._session)
@@ -125,19 +128,19 @@ class TransactionDecider(Decider):
         return found.store
 
     def is_ready(self, quarantine: Quarantine) -> bool:
-        """Always. After a transaction that was too much the cluster takes a small one first."""
+        """Return True. After a transaction that was too large, commit the quarantine first."""
         if self._asking:
             self.write_quarantine(quarantine)
             self._asking = False
         return True
 
     def propose(self, prepared: Prepared, topic_ids: TopicIds) -> None:
-        """Do all but the commit."""
+        """Write the transaction, without the commit."""
         self._write(chain(prepared.writes, prepared.states), prepared.progress, topic_ids)
         self._after, self._writing = prepared.progress, len(prepared.writes)
 
     def decisions(self) -> Iterator[Decided]:
-        """Commit what was proposed."""
+        """Commit the proposal."""
         if self._after is not None:
             after, self._after = self._after, None
             self._commit(after)
@@ -145,22 +148,22 @@ class TransactionDecider(Decider):
             yield Decided(at=self._session.progress_next)
 
     def write_quarantine(self, quarantine: Quarantine) -> None:
-        """Write it to the changelog."""
+        """Write the quarantine to the changelog, in a transaction."""
         write: Write = (self._topology.changelog, self._session.partition, QUARANTINE_KEY, quarantine.encode(), None)
         try:
             self._write([write], self.progress)
             self._commit(self.progress)
         except TooMuch as error:
-            # Two small records are not too much: it is no fault of the record that comes next.
+            # Two small records are never too large, so the next input record is not the cause.
             raise Abortable(error.code, str(error)) from error
 
     def stop(self) -> None:
-        """Abort the transaction that is open."""
+        """Abort an open transaction."""
         if self._open:
             self._abort()
 
     def close(self) -> None:
-        """Leave; a transaction that is open is aborted."""
+        """Close the session, which aborts an open transaction."""
         self._session.close()
 
     def _write(self, writes: Iterable[Write], after: TaskProgress, topic_ids: TopicIds | None = None) -> None:
@@ -176,7 +179,7 @@ class TransactionDecider(Decider):
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
-        """Abort the transaction when it is lost. Its records are still in the task's buffer, and come again."""
+        """Abort a lost transaction. The task's buffer still holds the records for the next try."""
         try:
             yield
         except Abortable as error:

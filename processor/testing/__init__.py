@@ -1,7 +1,7 @@
-"""The test kit: try a pipeline of yours in milliseconds, crash it anywhere, without a broker.
+"""The test kit: test a pipeline in milliseconds without a broker, with a crash at any step.
 
-`TopologyDriver` runs the real loop, the real `fold` and the real codec on a simulated log that commits, aborts, fences and
-leaves gaps as a broker was measured to. The same protocol tests run on the simulated session and on a real broker.
+`TopologyDriver` runs the real task, the real `fold` and the real codec on a simulated log. The log commits, aborts, fences and
+leaves gaps like a broker. The same protocol tests run on the simulated session and on a real broker.
 """
 
 from onefold.processor.testing.driver import Crash, TopologyDriver

@@ -7,16 +7,17 @@ from onefold.processor.core.abc import PartitionIdentity
 from onefold.processor.core.errors import Corrupted, Refused, TooMuch
 from onefold.processor.testing.log import SimulatedLog
 
-# A broker is not heard of at once: meanwhile a replica may do something else.
+# Reads before a failed append is reported. A broker's answer takes time, during which a replica continues.
 ANSWER_READS = 3
 
 
 class SimulatedDecisionLog:
-    """Keeps the promises of Kafka's, deterministically.
+    """A deterministic decision log with the guarantees of the log in Kafka.
 
-    `late`: when it is a list, appends are kept in it instead, as if they were long under way: append them by hand.
-    `young`: so many records at its end are younger than any age.
-    `refuses`: which values the cluster does not take; a read says so, `ANSWER_READS` later.
+    Attributes:
+        late: if a list, appended values go to the list, as delayed requests; the test appends them to the log later.
+        young: the number of records at the end of the log that are younger than any age.
+        refuses: whether the cluster rejects a value; a read raises the error `ANSWER_READS` reads later.
     """
 
     def __init__(self, log: SimulatedLog, topic: str, partition: int) -> None:
@@ -27,18 +28,18 @@ class SimulatedDecisionLog:
         self.young = 0
         self.late: list[bytes] | None = None
         self.refuses: Callable[[bytes], bool] = lambda value: False
-        self._answers: list[int] = []  # how many reads each of the refusals is away
+        self._answers: list[int] = []  # for each rejected append, the number of reads until the error
 
     def identity(self) -> PartitionIdentity:
-        """Which topic it is now, and what it holds."""
+        """The topic id and the offsets of the log."""
         return self._log.identity(self._topic, self._partition)
 
     def seek(self, offset: int) -> None:
-        """Read from there on."""
+        """Continue reading at `offset`."""
         self._offset = offset
 
     def append(self, value: bytes) -> None:
-        """It lies there at once, unless it is late."""
+        """Append a value at once, unless the value is rejected or late."""
         if self.refuses(value):
             self._answers.append(ANSWER_READS)
         elif self.late is None:
@@ -47,7 +48,7 @@ class SimulatedDecisionLog:
             self.late.append(value)
 
     def read(self, timeout_s: float) -> Sequence[tuple[int, bytes | None]]:
-        """All that is there; there is nothing to wait for."""
+        """Read all further records, without waiting."""
         self._raise_failure()
         if self._offset is None:
             return []
@@ -58,16 +59,16 @@ class SimulatedDecisionLog:
         return [(offset, entry.value) for offset, entry in found]
 
     def older_than(self, age_s: float) -> int:
-        """No time passes here: all but the young ones."""
+        """The offset after all records except the `young` ones, for any age: no time passes in a simulation."""
         identity = self.identity()
         return max(identity.start, identity.end - self.young)
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records before that offset."""
+        """Delete the records before `offset`."""
         self._log.truncate(self._topic, self._partition, offset)
 
     def close(self) -> None:
-        """Leave."""
+        """Do nothing: the log has no client to close."""
 
     def _raise_failure(self) -> None:
         self._answers = [reads - 1 for reads in self._answers]

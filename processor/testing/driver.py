@@ -1,4 +1,4 @@
-"""`TopologyDriver`: send, run, read, and crash wherever you like.
+"""`TopologyDriver`: send records, run the tasks, crash at any step, and read the outputs.
 
 driver = TopologyDriver(TOPOLOGY, contracts="avro")
 driver.send("runner.updates", {"user_id": 1, ...})
@@ -38,21 +38,21 @@ from onefold.processor.testing.session import SimulatedSession
 
 
 class Crash(BaseException):
-    """The process ends here: nothing it would have done next happens. No handler's `except Exception` can stop it."""
+    """Ends the process at a step, without any further action. A handler's `except Exception` does not catch it."""
 
 
 class TopologyDriver:
-    """A topology with everything it needs, in memory.
+    """Runs a topology in memory, on a simulated log.
 
     Args:
-        topology: the pipeline.
-        contracts: the folder of its `.avsc` files, or the schemas by topic; None for the folder that the pipeline of the
-            topology's name declares, in the project around the working folder or in an installed package.
-        partitions: of the inputs; each is a task.
-        log: shared with another driver when several instances are to share it.
+        topology: the topology of the pipeline.
+        contracts: the folder of the `.avsc` files, or the schemas by topic. None: the folder in the declaration of the pipeline
+            with the topology's name. The pipeline is in the project around the working folder, or in an installed package.
+        partitions: the number of input partitions, each with a task.
+        log: the log of another driver, for several instances on one log. None: a new log with the topics of the pipeline.
 
     Raises:
-        Refused: a file is no usable schema, or a topic of the pipeline has none.
+        Refused: a file is no usable schema, or a topic of the pipeline has no schema.
     """
 
     _steps: tuple[str, ...] = STEPS
@@ -97,18 +97,18 @@ class TopologyDriver:
         timestamp_ms: int = 0,
         headers: Headers = (),
     ) -> None:
-        """One input record. A mapping goes as JSON, into the partition of its key; bytes go as they are. None is a tombstone.
+        """Send one input record. A mapping is encoded as JSON, bytes are sent unchanged, and None is a tombstone.
 
         Args:
-            topic: one of the inputs.
-            value: the fields of its schema, any bytes, or None.
-            key: the Kafka key of bytes and tombstones. A mapping has that of its state.
-            partition: where it is to lie. Without it a record lies in the partition of its key, or in 0 when it has none.
+            topic: an input topic.
+            value: the fields of the topic's schema, any bytes, or None.
+            key: the Kafka key of bytes and tombstones. The key of a mapping is the key of its state.
+            partition: the partition of the record. None: the partition of the key, or 0 without a key.
             timestamp_ms: the record's timestamp, in milliseconds since 1970.
-            headers: (name, bytes or None) each.
+            headers: pairs of a name, and bytes or None.
 
         Raises:
-            Rejected: the fields break the schema; send them as bytes to see what becomes of them.
+            Rejected: the fields break the schema. Send the record as bytes to test the dead letter.
         """
         if isinstance(value, Mapping):
             value = json.dumps(value, default=spelled).encode()
@@ -119,27 +119,29 @@ class TopologyDriver:
         self.log.append(topic, data, value, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def tick(self, at_ms: int) -> None:
-        """A tick in each partition, of this time in milliseconds since 1970; one that is not later than the last processed one
-        is ignored. `run` processes the tick, after the records that were sent and not run before.
+        """Send a tick of the time `at_ms`, in milliseconds since 1970, to each partition.
+
+        The next `run` processes the tick, after the records that were sent before. A tick that is not later than the last
+        processed tick is ignored.
         """
         assert self.topology.ticks is not None, f"{self.topology.name} declares no tick"
         for partition in range(self.partitions):
             self.log.append(self.topology.ticks, *tick_record(at_ms), partition=partition, timestamp_ms=at_ms)
 
     def crash_at(self, step: str, hit: int = 1) -> None:
-        """Crash at the n-th time that the step (one of `core.steps.STEPS`) is reached from now on, once."""
+        """Crash once, when the tasks reach `step` (one of `core.steps.STEPS`) for the `hit`-th time from now on."""
         assert step in self._steps, f"there is no step {step}; there are {', '.join(self._steps)}"
         self._crash = (step, hit)
 
     def run(self) -> None:
-        """Until nothing is left to read; a crashed task is started again, as a supervisor would.
+        """Run the tasks until all records are processed. After a crash, all tasks restart, as under a supervisor.
 
         Raises:
-            AssertionError: the handler has changed a state that it was given, instead of returning a new one.
+            AssertionError: the handler has changed a given state, instead of returning a new state.
         """
         while True:
             try:
-                # Tasks repartition records to one another, so all of them have to come to rest in one round.
+                # Tasks send repartitioned records to each other, so the run ends after a round in which no task had a record.
                 if not sum(self._drain(partition) for partition in range(self.partitions)):
                     return
             except Crash:
@@ -147,11 +149,11 @@ class TopologyDriver:
                 self.kill()
 
     def kill(self) -> None:
-        """End the tasks as kill -9 does: between two turns, and without a word."""
+        """Drop the tasks without closing them, as kill -9 between two cycles does."""
         self._tasks.clear()
 
     def stop(self) -> None:
-        """Close the tasks in good order."""
+        """Close the tasks cleanly."""
         for task in self._tasks.values():
             task.close()
         self._tasks.clear()
@@ -161,7 +163,7 @@ class TopologyDriver:
         return [self._value(self._contracts[topic], value or b"") for _, value, _ in self.records(topic)]
 
     def table(self, topic: str) -> dict[tuple[Any, ...], dict[str, Any]]:
-        """An output topic as a table: the latest value of each row."""
+        """An output topic as a table: the latest value of each row, by the row's key fields."""
         fields = self.topology.outputs[topic] or ()
         return {tuple(value[field] for field in fields): value for value in self.read(topic)}
 
@@ -174,13 +176,13 @@ class TopologyDriver:
         ]
 
     def states(self) -> dict[str, Any]:
-        """All states by key, as a new owner would restore them."""
+        """All states by key, restored by new tasks. The running tasks are killed, and a planned crash is cancelled."""
         self.kill()
         self._crash = None
         return {key: state for p in range(self.partitions) for key, state in self.task(p).store.snapshot().items()}
 
     def task(self, partition: int = 0) -> Task:
-        """The running task of a partition; opened when it is not."""
+        """The task of a partition, opened if necessary."""
         if partition not in self._tasks:
             session = SimulatedSession(self.log, self.topology, partition)
             log = SimulatedDecisionLog(self.log, self.topology.decisions, partition)
@@ -201,7 +203,7 @@ class TopologyDriver:
         return self._tasks[partition]
 
     def _keeping(self, partition: int) -> StateManager | None:
-        """Where a task's states are; None: in memory."""
+        """The state manager of a task. None: states are in memory."""
         return None
 
     def _drain(self, partition: int) -> int:
@@ -230,13 +232,13 @@ class TopologyDriver:
 
 
 def _standing_still() -> float:
-    """The clock of all tasks: how large a transaction is would otherwise depend on how fast the machine is."""
+    """The clock of all tasks. With a real clock, the size of a transaction would depend on the speed of the machine."""
     return 0.0
 
 
 @functools.cache
 def _declared(name: str, folder: Path) -> Path:
-    """The folder of a pipeline's contracts. Looked up once: a property-based test makes thousands of drivers."""
+    """The folder of a pipeline's schemas. Cached, because a property-based test makes thousands of drivers."""
     try:
         return pipelines.find(folder)[name].contracts
     except pipelines.InvalidDeclaration as fault:

@@ -1,12 +1,12 @@
-"""A log in memory with the semantics that were measured on a real broker.
+"""A log in memory with the semantics of a Kafka broker.
 
-- A transaction ends with a marker in every partition that it wrote to; markers take offsets.
-- Readers of committed records stop at the last stable offset: before the first record of a transaction that is open,
-  even when later transactions have committed.
-- Initialising a transactional id raises its epoch and aborts what its predecessor left open; a request with an old epoch is
-  turned away. A request of the *same* epoch is not, however late it comes: that is the hole of clients without KIP-890,
-  and `late_end` reproduces it.
-- A deleted and re-created topic has another id, and offsets from zero.
+- A transaction ends with a marker in every partition with its records. Markers take offsets.
+- Readers of committed records stop at the last stable offset: before the first record of an open transaction, even if later
+  transactions are committed.
+- Initialising a transactional id raises the epoch, and aborts the predecessor's open transaction. The broker rejects requests
+  with an old epoch, but accepts a late request with the *same* epoch. This is the gap of clients without KIP-890, reproduced by
+  `late_end`.
+- A recreated topic has another id, and offsets from zero.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from onefold.processor.testing.partition import partition_of
 
 
 class Entry(NamedTuple):
-    """One offset of a partition: a record, or a marker (then key, value, headers and timestamp mean nothing)."""
+    """One offset of a partition: a record, or a marker (without meaningful key, value, headers and timestamp)."""
 
     transaction: int
     marker: bool
@@ -31,16 +31,16 @@ class Entry(NamedTuple):
 
 
 class SimulatedEnvelope(NamedTuple):
-    """What a record carries besides key and value, as a message of the Kafka client gives it."""
+    """The timestamp and the headers of a record, with the methods of a Kafka client's message."""
 
     entry: Entry
 
     def timestamp(self) -> tuple[int, int]:
-        """The sender's clock (1, as librdkafka has it), and milliseconds since 1970."""
+        """The type of the timestamp (1: the sender's clock, as in librdkafka), and milliseconds since 1970."""
         return 1, self.entry.timestamp_ms
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """None when there are none."""
+        """The headers, or None without headers."""
         return list(self.entry.headers) or None
 
 
@@ -59,7 +59,7 @@ class _TestProducer:
 
 
 class SimulatedLog:
-    """Topics, partitions, producers and transactions. Not a broker: no time passes in it."""
+    """Topics, partitions, producers and transactions in memory. Unlike in a broker, no time passes."""
 
     def __init__(self, cluster_id: str = "") -> None:
         self.cluster_id = cluster_id
@@ -67,18 +67,18 @@ class SimulatedLog:
         self._producers: dict[str, _TestProducer] = {}
         self._state: dict[int, str] = {0: "committed"}
         self._topic_ids = 0
-        #: Topics that take no larger records than so many bytes; the others take any.
+        #: The maximum bytes of a value, by topic. Other topics have no limit.
         self.bytes_max: dict[str, int] = {}
-        #: Topics from which Kafka may delete records whose key came again.
+        #: Compacted topics: only the last record of a key is sure to stay.
         self.compacted = set[str]()
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic; one of that name is deleted first, as an administrator would."""
+        """Create a topic. An existing topic of the same name is deleted first."""
         self._topic_ids += 1
         self._topics[topic] = _Topic(f"topic-{self._topic_ids}", [[] for _ in range(partitions)])
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """The number of partitions of a topic."""
         return len(self._topics[topic].partitions)
 
     def append(
@@ -92,7 +92,7 @@ class SimulatedLog:
         timestamp_ms: int = 0,
         transaction: int = 0,
     ) -> int:
-        """Write a record, by default outside of any transaction and in the partition of its key. Returns its offset."""
+        """Write a record, by default outside of transactions and to the partition of the key. Returns the record's offset."""
         found = self._topics[topic]
         if partition is None:
             partition = partition_of((key or b"").decode(), len(found.partitions))
@@ -106,7 +106,7 @@ class SimulatedLog:
         return PartitionIdentity(found.topic_id, found.starts.get(partition, 0), len(found.partitions[partition]))
 
     def truncate(self, topic: str, partition: int, start: int) -> None:
-        """Retention removes what lies before that offset."""
+        """Delete the records before the offset `start`, as retention does."""
         self._topics[topic].starts[partition] = start
 
     def stable(self, topic: str, partition: int) -> int:
@@ -118,7 +118,7 @@ class SimulatedLog:
     def read(
         self, topic: str, partition: int, start: int, count_max: int = 1 << 30
     ) -> tuple[list[tuple[int, Entry]], int]:
-        """Committed records from an offset on, and the offset to go on from. Raises `Refused` when that offset is gone."""
+        """Read committed records. Returns the records and the next offset. Raises `Refused` if `start` is deleted."""
         if start < self._topics[topic].starts.get(partition, 0):
             raise Refused(Code.RECORDS_DELETED, f"{topic}/{partition} no longer holds the next offset")
         entries = self._topics[topic].partitions[partition]
@@ -135,7 +135,7 @@ class SimulatedLog:
     # --- transactions
 
     def init(self, transactional_id: str) -> int:
-        """A new epoch; what the id had open is aborted."""
+        """Initialise a transactional id, and abort its open transaction. Returns the new epoch."""
         producer = self._producers.setdefault(transactional_id, _TestProducer())
         self._finish(producer, "aborted")
         producer.epoch += 1
@@ -152,7 +152,7 @@ class SimulatedLog:
         headers: Headers,
         timestamp_ms: int = 0,
     ) -> None:
-        """A record of the id's transaction, which the first record opens."""
+        """Write a record in the transaction of the id. The first record opens the transaction."""
         producer = self._current(transactional_id, epoch)
         if producer.open is None:
             producer.open = len(self._state)
@@ -171,14 +171,14 @@ class SimulatedLog:
         producer.touched.add((topic, partition))
 
     def end(self, transactional_id: str, epoch: int, *, commit: bool) -> None:
-        """Commit or abort the id's transaction. Without one there is nothing to check and nothing to do."""
+        """Commit or abort the transaction of the id. Without an open transaction, the call with a valid epoch has no effect."""
         producer = self._producers[transactional_id]
         if producer.open is None and producer.epoch == epoch:
             return
         self._finish(self._current(transactional_id, epoch), "committed" if commit else "aborted")
 
     def late_end(self, transactional_id: str, epoch: int, *, commit: bool) -> bool:
-        """A request to end a transaction that was under way for long. Says whether the broker took it."""
+        """Handle a delayed request to end a transaction. Returns whether the broker accepts the request."""
         try:
             self.end(transactional_id, epoch, commit=commit)
         except Fenced:

@@ -1,4 +1,4 @@
-"""Whether a handler leaves the state alone that it is given, as it has to: an event may have to be folded again from it."""
+"""The check that a handler does not change a given state: the processor may process an event again from the same state."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +10,10 @@ from onefold.processor.core.values import Event
 
 
 class Watched:
-    """A topology whose handlers are watched.
+    """A topology with checked handlers.
 
     Attributes:
-        topology: the same, for a task.
+        topology: the topology for a task, with the checks.
     """
 
     def __init__(self, topology: Topology, codec: Codec) -> None:
@@ -34,7 +34,7 @@ class Watched:
         self.topology = replace(topology, handle=handle, tick=watched_tick)
 
     def check(self) -> None:
-        """Raises AssertionError, with the record, when a handler has changed a state that it was given."""
+        """Raise AssertionError, with the record, if a handler has changed a given state."""
         assert not self._changed, (
             f"the handler changed the state that it was given, at {self._changed}: return a new one. The records were processed "
             f"again, as after an aborted transaction, from the state before them"

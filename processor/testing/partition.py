@@ -1,4 +1,4 @@
-"""Which partition a key lives in, for the simulated log: Kafka's own default (murmur2), written out in Python."""
+"""The partitioner of the simulated log: Kafka's default (murmur2) in Python."""
 
 # The constants of Kafka's partitioner: org.apache.kafka.common.utils.Utils.murmur2.
 _SEED = 0x9747B28C
@@ -20,5 +20,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition where all records of `key` belong, in a topic of so many partitions."""
+    """The partition of all records of `key`, in a topic of `partitions` partitions."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions

@@ -16,7 +16,7 @@ UNLIMITED = 1 << 40
 
 
 class SimulatedInputs:
-    """Reads one partition of every input, deterministically (see `core.abc.Inputs`)."""
+    """A deterministic reader of one partition of every input (see `core.abc.Inputs`)."""
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
         self.partition = partition
@@ -27,24 +27,24 @@ class SimulatedInputs:
         self._positions: dict[str, int] = {}
 
     def partition_of(self, key: str) -> int:
-        """The partition of the inputs where all records of `key` belong."""
+        """The input partition of all records of `key`."""
         return partition_of(key, self.partitions)
 
     def identities(self) -> Mapping[str, PartitionIdentity]:
-        """Per input topic."""
+        """The identity of each input topic."""
         return {topic: self._log.identity(topic, self.partition) for topic in self._topology.reads}
 
     def ask_topic_ids(self) -> Callable[[], Mapping[str, str]]:
-        """The answer of now, whenever it is looked at."""
+        """Return a function that returns the topic ids as of this call."""
         topic_ids = {topic: identity.topic_id for topic, identity in self.identities().items()}
         return lambda: topic_ids
 
     def seek(self, offsets_next: Mapping[str, int]) -> None:
-        """Read the inputs from there on."""
+        """Continue reading the inputs at the given offsets."""
         self._positions = dict(offsets_next)
 
     def poll(self, count_max: int, timeout_s: float) -> Sequence[Record]:
-        """What is there, at most so many records; there is nothing to wait for."""
+        """Read at most `count_max` records, without waiting."""
         records: list[Record] = []
         for topic, position in list(self._positions.items()):
             found, self._positions[topic] = self._log.read(topic, self.partition, position, count_max - len(records))
@@ -55,18 +55,20 @@ class SimulatedInputs:
         return self.owner.of(records)
 
     def positions(self) -> Mapping[str, int]:
-        """Per input topic the offset to read next, markers included."""
+        """The offset to read next of each input topic, after any markers."""
         return self._positions
 
     def close(self) -> None:
-        """Leave."""
+        """Do nothing: the reader has no client to close."""
 
 
 class SimulatedSession(SimulatedInputs):
-    """Keeps the promises of a Kafka session, deterministically.
+    """A deterministic session with the guarantees of a Kafka session.
 
-    `ambiguous` is what librdkafka's log is to the real session: set it, and the producer is re-initialised before the next
-    transaction. `epoch` is that of the present producer.
+    Attributes:
+        ambiguous: whether to re-initialise the producer before the next transaction. The real session finds this in
+            librdkafka's log; a test sets the attribute.
+        epoch: the epoch of the present producer.
     """
 
     def __init__(self, log: SimulatedLog, topology: Topology, partition: int) -> None:
@@ -78,19 +80,19 @@ class SimulatedSession(SimulatedInputs):
         self._id = transactional_id(topology.name, partition)
 
     def open(self) -> None:
-        """Take the task: fences whoever had it before, and ends a transaction that was left open."""
+        """Take the task: fence the previous owner, and abort an open transaction."""
         self.epoch = self._log.init(self._id)
 
     def changelog_is(self) -> ChangelogIs:
-        """Which topic the changelog is, and what its partition holds. Tombstones are there for a day, as is Kafka's default."""
+        """The identity and the offsets of the changelog partition. Tombstones stay for a day, as by Kafka's default."""
         return ChangelogIs(*self._log.identity(self._topology.changelog, self.partition), TOMBSTONES_KEPT_S)
 
     def record_bytes_max(self) -> Mapping[str, int]:
-        """Per topic that the task writes to."""
+        """The maximum bytes of a record, for each topic that the task writes to."""
         return {topic: self._log.bytes_max.get(topic, UNLIMITED) for topic in self._topology.written}
 
     def restore(self, *, stable: bool = False, start: int | None = None) -> Iterator[tuple[bytes, bytes | None]]:
-        """Committed changelog records up to the high watermark; where the real session waits, this one gives up at once."""
+        """Read committed changelog records up to the high watermark. Raises `Retriable` where the real session waits."""
         topic = self._topology.changelog
         entries, position = self._log.read(topic, self.partition, start or 0)
         end = self._log.identity(topic, self.partition).end
@@ -103,12 +105,12 @@ class SimulatedSession(SimulatedInputs):
             )
 
     def last_progress(self, *, stable: bool = False) -> bytes | None:
-        """Value of the last committed progress record."""
+        """The value of the last committed progress record."""
         found = [value for key, value in self.restore(stable=stable) if key == PROGRESS_KEY]
         return found[-1] if found else None
 
     def begin(self) -> bool:
-        """Begin a transaction, on a producer that is without an ambiguous request; when it was re-initialised for that."""
+        """Begin a transaction. Returns whether the producer was re-initialised, because of an ambiguous request."""
         if self._begun:
             raise Corrupted(Code.CHANGELOG_WRONG, "a transaction is open already")
         reinitialised = self.ambiguous
@@ -126,17 +128,17 @@ class SimulatedSession(SimulatedInputs):
             self._log.write(self._id, self.epoch, topic, partition, key, value, headers or ())
 
     def produce_progress(self, write: Write) -> None:
-        """Add the progress record, and look where it lies."""
+        """Add the progress record, and note the offset after the record."""
         self.produce([write])
         self.progress_next = self._log.identity(self._topology.changelog, self.partition).end
 
     def commit(self) -> None:
-        """Make the open transaction true."""
+        """Commit the open transaction."""
         self._log.end(self._id, self.epoch, commit=True)
         self._begun = False
 
     def abort(self) -> None:
-        """Make nothing of it true; the next `begin` re-initialises the producer."""
+        """Abort the open transaction. The next `begin` re-initialises the producer."""
         self._begun = False
         if not self.epoch:
             return  # not open yet
@@ -144,6 +146,6 @@ class SimulatedSession(SimulatedInputs):
         self.ambiguous = True
 
     def close(self) -> None:
-        """Leave; an open transaction is aborted, unless a successor has done that."""
+        """Close the session. An open transaction is aborted, unless a successor has aborted the transaction already."""
         if self.epoch:
             self._log.late_end(self._id, self.epoch, commit=False)
