@@ -1,8 +1,7 @@
-"""The jars of the broker and of Spark's Kafka connector: pinned by name and SHA-256, fetched once per user by
-pyspark's own Ivy.
+"""The jars of the broker and of Spark's Kafka connector: pinned by name and SHA-256, downloaded once per user by pyspark's Ivy.
 
-Ivy gets every coordinate spelled out and reads no POM, so that nothing is resolved: what is in jars.lock is what arrives.
-A jar gets its name in the cache only after its checksum matched, so that a torn or changed download can never be used.
+Ivy gets every coordinate and reads no POM, so that Ivy resolves no dependencies and downloads exactly the jars of jars.lock. A
+jar gets the final name in the cache only after a matching checksum, so that no truncated or changed download is used.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from onefold.stack import filelock
 from onefold.stack.java import ADVICE
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
-STALL_S = 90.0  # Ivy gives up on a silent server after 30 s and tries again: this is well past that
-SETTINGS_VARIABLE = "ONEFOLD_IVY_SETTINGS"  # an ivysettings.xml of the user's own, for a mirror behind a firewall
+STALL_S = 90.0  # longer than a retry of Ivy, which waits 30 s for a silent server
+SETTINGS_VARIABLE = "ONEFOLD_IVY_SETTINGS"  # the user's ivysettings.xml, for a mirror behind a firewall
 
-Progress = Callable[[int, int], None]  # (jars that arrived, jars in all)
+Progress = Callable[[int, int], None]  # (downloaded jars, all jars)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def read_lock(text: str) -> list[Jar]:
 def ensure(groups: str, cache: Path, java: Path, progress: Progress | None = None) -> list[Path]:
     """Download the missing and damaged jars of a group ("broker", "spark", "s3" or "peers"), or of several, as "broker spark".
 
-    Several processes may do so at once.
+    Several processes may call `ensure` at once.
 
     Returns:
         The paths of all jars, present and intact.
@@ -90,7 +89,7 @@ def ensure(groups: str, cache: Path, java: Path, progress: Progress | None = Non
         return paths
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.held(folder / ".lock"):
-        # Of a run that was killed: nobody else can be at work while we hold the lock.
+        # From a killed run: no other download runs while this process holds the lock.
         for torn in folder.glob(".fetch-*"):
             shutil.rmtree(torn, ignore_errors=True)
         missing = damaged([jar for jars in grouped.values() for jar in jars], folder)
@@ -102,12 +101,16 @@ def ensure(groups: str, cache: Path, java: Path, progress: Progress | None = Non
 
 
 def damaged(jars: Iterable[Jar], folder: Path) -> list[Jar]:
-    """The jars that are missing in the folder or whose content is not the pinned one."""
+    """The jars that are missing in the folder, or have another checksum than the pinned."""
     return [jar for jar in jars if not _intact(folder / jar.file_name, jar)]
 
 
 def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress) -> None:
-    """Download the jars into the folder by one run of Ivy, each under its final name only when its checksum is right."""
+    """Download the jars by one run of Ivy, and move jars with a matching checksum into the folder.
+
+    Raises:
+        UserError: a jar is missing or has another checksum, or Java does not run.
+    """
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as made:
         scratch = Path(made)
         retrieved, log = scratch / "out", scratch / "log"
@@ -128,14 +131,14 @@ def fetch(jars: Sequence[Jar], folder: Path, java: Path, progress: Progress) -> 
                 wrong.append((jar, arrived.exists()))
         if wrong:
             said = log.read_text(encoding="utf-8", errors="replace")
-            if ivy.returncode > 0 and ":: " not in said:  # Ivy has not begun
+            if ivy.returncode > 0 and ":: " not in said:  # Java failed before Ivy's first output
                 reason = jvm.last_words(said, ivy.returncode)
                 raise UserError(Code.JAVA_UNUSABLE, f"Java ({java}) cannot fetch jars: {reason}", ADVICE)
             raise _download_error(wrong)
 
 
 def _ivy_command(jars: Sequence[Jar], scratch: Path, retrieved: Path, java: Path) -> list[str]:
-    from onefold.stack import truststore  # imports that only a download needs
+    from onefold.stack import truststore  # imports cryptography, which only a download needs
 
     settings = os.environ.get(SETTINGS_VARIABLE) or str(_write_settings(scratch))
     (scratch / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
@@ -155,7 +158,7 @@ def _ivy_command(jars: Sequence[Jar], scratch: Path, retrieved: Path, java: Path
 
 
 def _wait(ivy: subprocess.Popen[bytes], log: Path, total: int, progress: Progress) -> None:
-    """Return when Ivy has ended, or when it has written nothing for STALL_S."""
+    """Return when Ivy has ended, or after STALL_S without output."""
     written, deadline = -1, time.monotonic() + STALL_S
     while time.monotonic() < deadline:
         ended = ivy.poll() is not None
@@ -165,7 +168,7 @@ def _wait(ivy: subprocess.Popen[bytes], log: Path, total: int, progress: Progres
             return
         if len(said) != written:
             written, deadline = len(said), time.monotonic() + STALL_S
-        time.sleep(0.1)  # Ivy offers no event to wait for; this is a progress display's pace
+        time.sleep(0.1)  # Ivy offers no event to wait for; often enough for a progress display
 
 
 def _intact(path: Path, jar: Jar) -> bool:
@@ -182,7 +185,7 @@ def _stamp(jars: Sequence[Jar], folder: Path) -> dict[str, list[object]]:
 
 
 def _stamp_holds(stamp: Path, jars: Sequence[Jar], folder: Path) -> bool:
-    """Whether sizes and times are those of the last full check: a cheap check that every start can afford."""
+    """Whether sizes and times are unchanged since the last full check: cheap enough for every start."""
     try:
         return bool(json.loads(stamp.read_text(encoding="utf-8")) == _stamp(jars, folder))
     except (OSError, ValueError):
@@ -202,9 +205,7 @@ def _ivy_jar() -> Path:
 
 
 def _write_settings(scratch: Path) -> Path:
-    """Settings for the public repository, without POMs, and with limits so that a dead network is an error and not a
-    hang.
-    """
+    """Write Ivy settings for the public repository: without POMs, and with time-outs, so that a dead network is an error."""
     path = scratch / "settings.xml"
     path.write_text(
         '<ivysettings><settings defaultResolver="central"/>'
@@ -230,7 +231,7 @@ def _ivy_module(jars: Iterable[Jar]) -> str:
 
 
 def _proxy_flags() -> list[str]:
-    """The proxy of the environment in Java's words: pip follows these variables by itself, a JVM does not."""
+    """JVM flags for the proxy in the environment: pip reads the proxy variables, a JVM does not."""
     address = urlsplit(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or "")
     if not address.hostname:
         return []
