@@ -27,7 +27,7 @@ def of_processor(settings: Settings) -> Callable[[str], None]:
 
 
 def of_sink(settings: Settings) -> tuple[Callable[[str], None], Callable[[], bool]]:
-    """A function for the sink to call at each step of a batch, and a function that decides for a batch whether the tasks fail."""
+    """A function that the sink calls at each step of a batch, and a function that decides whether the tasks of a batch fail."""
     if not _wanted(settings.fail_map_pct, settings.fail_reduce_pct):
         return lambda name: None, lambda: False
     from onefold.chaos import failpoint, injection

@@ -37,8 +37,8 @@ def of_processor(settings: Settings, pipeline: Pipeline) -> Callable[[], None]:
 def of_sink(
     settings: Settings, pipelines: Sequence[Pipeline]
 ) -> Callable[[str, Sequence[str], psycopg.Connection[Any]], None]:
-    """A function for the sink to call before each start of a query, with the pipeline, the topics to write, and the sink's session
-    in PostgreSQL. Logs only changes of the guarantee. Raises `Refused`.
+    """A function for the sink to call before each start of a query, with the pipeline, the topics to write, and the sink's
+    session in PostgreSQL. Logs only changes of the guarantee. Raises `Refused`.
     """
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
     said: dict[str, list[str]] = {}

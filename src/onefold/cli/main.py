@@ -84,7 +84,7 @@ COMMANDS = "onefold.cli.commands"
 
 
 class Verbs(typer.core.TyperGroup):
-    """A group of placeholder commands with one line of help each. Imports a verb's module only to run the verb or to show help."""
+    """A group of placeholder commands with one line of help each. Imports a verb's module only to run the verb or show help."""
 
     package = COMMANDS
     lines: dict[str, str] = VERBS
@@ -130,8 +130,8 @@ def load(package: str, verb: str) -> Any:
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich. structlog uses rich for coloured tracebacks, which services do not write, and the import of
-    rich would slow the start.
+    """Import structlog without rich. structlog uses rich for coloured tracebacks, which services do not write, and the import
+    of rich would slow the start.
     """
     if "rich" in sys.modules:
         return

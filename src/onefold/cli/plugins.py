@@ -1,6 +1,6 @@
 """Commands of installed packages: the entry points of the group `onefold.commands`.
 
-The name of an entry point is the verb, the value is a module as in cli/commands: with a function `command`, or a package with
+The name of an entry point is the verb. The value is a module as in cli/commands: with a function `command`, or a package with
 HELP, VERBS and a module for each verb. NEEDS of the module lists the extras of Onefold that the verb requires.
 """
 

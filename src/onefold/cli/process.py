@@ -25,7 +25,7 @@ def use_utf8() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a closed stream is None
-            stream.reconfigure(errors="backslashreplace")  # an undecodable name must not raise an error
+            stream.reconfigure(errors="backslashreplace")  # printing a name that the charset lacks must not fail
     if codecs.lookup(locale.getencoding()).name == "utf-8":
         return
     os.environ.update(LC_ALL="C.UTF-8", PYTHONUTF8="1")

@@ -58,7 +58,7 @@ def _target(path: Path, name: str) -> str:
 
 
 def _check_name(name: str, folder: Path) -> None:
-    """Raise UserError unless the name is usable as a Python module, a schema in PostgreSQL and the first part of topic names."""
+    """Raise UserError unless the name is valid for a Python module, a schema in PostgreSQL and the start of topic names."""
     why = ""
     if not (name.isascii() and name.isidentifier() and name.islower()) or len(name) > NAME_MAX:
         why = f"it takes a small letter first, then small letters, digits and _, at most {NAME_MAX} of them"

@@ -22,8 +22,8 @@ from onefold.stack.service import Ready, SupervisedService
 FORMAT_S = 60.0  # long enough for formatting on an overloaded machine
 STOP_S = 15.0  # long enough for a controlled shutdown of a single node
 
-# The serial collector and a small heap, because the JVM's threads compete with Spark and PostgreSQL on a small machine. Both JIT
-# compilers, because C2 pays off within the first minute (docs/decisions/jvm-settings.md).
+# The serial collector and a small heap, because the JVM's threads compete with Spark and PostgreSQL on a small machine. Both
+# JIT compilers, because C2 pays off within the first minute (docs/decisions/jvm-settings.md).
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",

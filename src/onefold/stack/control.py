@@ -29,7 +29,7 @@ from onefold.stack.postgres import PostgresServer
 from onefold.stack.service import SupervisedService
 
 READY_S = 360.0  # long enough for the first start on a slow, busy machine
-STOP_S = 90.0  # longer than the stop limits of the services of one stage after another
+STOP_S = 90.0  # longer than the sum of the stages' stop limits
 ATTEMPTS = 3  # a service with so many exits before being ready counts as failed
 POLL_S = 0.05
 
@@ -39,8 +39,8 @@ INFRASTRUCTURE = ("kafka", "postgres")
 def up(
     settings: Settings, domains: Sequence[str], only: Sequence[str], progress: StageProgress
 ) -> tuple[dict[str, Any], bool]:
-    """Start the stack, and return when all services are ready. In a running stack, start added pipelines, start stopped services,
-    and stop removed pipelines.
+    """Start the stack, and return when all services are ready. In a running stack, start added pipelines and stopped services, and
+    stop removed pipelines.
 
     Args:
         domains: the pipelines to run.
@@ -101,7 +101,7 @@ def down(settings: Settings, wipe: bool) -> tuple[bool, list[str]]:
 
 
 def restart(settings: Settings, name: str, progress: StageProgress) -> dict[str, Any]:
-    """Stop a service of the running stack, wait until the supervisor's new process is ready, and return the entry of stack.json.
+    """Stop a service of the running stack, wait until the new process is ready, and return the entry of stack.json.
 
     Raises:
         UserError: the stack does not run; the name is unknown; the service is stopped; or the service is not ready in time. The

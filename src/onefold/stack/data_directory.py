@@ -38,8 +38,8 @@ _TASKS = tuple(f"*/{'[0-9]' * digits}{beside}" for digits in range(1, 5) for bes
 _ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]* [0-9]*.log [0-9]*.sst rocksdict-config.json"
 _STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))
 _OPTIONS = "log4j2.properties"
-# Files of a sink. A wipe removes `_OPTIONS` last, because the file identifies a sink's folder. `notes` and `rehearsal-*` are from
-# earlier releases.
+# Files of a sink. A wipe removes `_OPTIONS` last, because the file identifies a sink's folder. `notes` and `rehearsal-*` are
+# from earlier releases.
 _SINK = (
     *(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")),
     "spark.log*",
@@ -47,7 +47,7 @@ _SINK = (
     _OPTIONS,
 )
 # The files of a stack, as patterns by the folders of the data directory. A part of a pattern is the name of a file or folder,
-# `name:file` the name of a folder that has the file, and `**` any path of object names. A final slash: a folder and all content.
+# `name:file` a folder that has the file, and `**` any path of object names. A final slash: a folder with all content.
 _MADE = {
     "checkpoints": tuple(f"sink-*:{_OPTIONS}/{name}" for name in _SINK),
     "judge": ("*/*.checkpoint", "*/draft-*"),

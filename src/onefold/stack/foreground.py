@@ -1,4 +1,4 @@
-"""Several processors, workers or auditors as one command with one status file. Each is a process, restarted alone after its exit.
+"""Several processors, workers or auditors as one command with one status file. Each process is restarted alone.
 
 Separate processes, because a Python process uses one core, and because a failure ends a single process.
 """

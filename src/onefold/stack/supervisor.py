@@ -55,8 +55,8 @@ class Managed:
         return self.state in ("pending", "starting", "restarting")
 
     def turn(self) -> None:
-        """Start the service if due, check readiness, detect an exit. Never raises: an error of one service becomes the service's
-        state, and must not stop all services.
+        """Start the service if due, check readiness, detect an exit. Never raises: an error of one service becomes the
+        service's state, and must not stop all services.
         """
         try:
             self._turn()
@@ -141,7 +141,7 @@ class Managed:
 
 
 class Supervisor:
-    """Runs the stages of a plan; a stage starts when all services of the stage before were ready, or are stopped by the user."""
+    """Runs the stages of a plan; a stage starts when all services of the stage before were ready, or were stopped."""
 
     def __init__(
         self, stages: Sequence[Sequence[SupervisedService]], publish: Callable[[dict[str, Any]], None]
@@ -152,8 +152,8 @@ class Supervisor:
         self._complaint = ""
 
     def adopt(self, stages: Sequence[Sequence[SupervisedService]]) -> None:
-        """Change to another plan. An unchanged service runs on. A removed or changed service is stopped, the last stage first. A
-        new or changed service starts with the stage.
+        """Change to another plan. An unchanged service runs on. A removed or changed service is stopped, the last stage first.
+        A new or changed service starts with the stage.
         """
         before = {managed.service.name: managed for stage in self.stages for managed in stage}
         kept = {
