@@ -39,8 +39,8 @@ INFRASTRUCTURE = ("kafka", "postgres")
 def up(
     settings: Settings, domains: Sequence[str], only: Sequence[str], progress: StageProgress
 ) -> tuple[dict[str, Any], bool]:
-    """Start the stack, and return when all services are ready. In a running stack, start added pipelines and stopped services, and
-    stop removed pipelines.
+    """Start the stack, and return when all services are ready. In a running stack, start added pipelines and stopped services,
+    and stop removed pipelines.
 
     Args:
         domains: the pipelines to run.

@@ -30,8 +30,8 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the pause of decisions, and of rows with --rows, after the kill of one of two processes: with active-active
-    replicas, and with partitioned processes for comparison.
+    """Measure the pause of decisions after the kill of one of two processes, with replicas and with partitioned tasks. --rows
+    also measures the pause of rows.
 
     Example: onefold bench hot-hot --rate 1000 --kills 20 --rows
     """

@@ -60,8 +60,8 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Compare Onefold with Kafka Streams: the same rule over the same records of one broker, in interleaved runs, with a
-    check of both results.
+    """Compare Onefold with Kafka Streams: the same rule over the same records of one broker, in interleaved runs. Checks
+    both results.
 
     The command downloads the jars of Kafka Streams, and compiles the program with a JDK 17 or 21.
 
