@@ -1,4 +1,4 @@
-"""A question before a command does what cannot be taken back."""
+"""A confirmation prompt before an irreversible command."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onefold.exit_codes import FAILED, USAGE
 
 
 def confirm(what: str, yes: bool, as_json: bool = False) -> None:
-    """Return when `yes` was given, or when the user agrees on the terminal.
+    """Return with `yes`, or after the user's confirmation on the terminal.
 
     Args:
-        what: a sentence without its full stop: what the command will do, to which object.
+        what: a sentence without the full stop: the command's effect, and the object.
 
     Raises:
-        UserError: there is no terminal to ask on (exit code 2).
-        typer.Exit: the user does not agree.
+        UserError: no terminal, or JSON output (exit code 2).
+        typer.Exit: the user does not confirm (exit code 1).
     """
     if yes:
         return

@@ -1,4 +1,4 @@
-"""What commands print tables on."""
+"""The console for tables of commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Console
 
 
 def console() -> Console:
-    """On stdout. With NO_COLOR in the environment, as https://no-color.org has it, no escape sequence is written at all: rich
-    itself leaves bold type.
+    """A console on stdout. With NO_COLOR in the environment (https://no-color.org), writes no escape sequence: rich alone would
+    still write bold type.
     """
     return Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")

@@ -1,6 +1,6 @@
-"""What a verb needs beyond what the wheel without extras brings, and the sentence for what is not there.
+"""The extras that each verb requires, and the message for a missing package.
 
-An extra is a group of packages in pyproject.toml, and so in the metadata of the installed Onefold.
+An extra is a group of packages in pyproject.toml, and in the metadata of the installed Onefold.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 
-#: In the order in which a sentence names the first that brings a package.
+#: The extras in the order of precedence: a message names the first extra with the missing package.
 EXTRAS = ("processor", "sink", "stack", "registry", "s3")
-#: What each verb works with. A verb without a row needs none, and a command of an installed package has a list of its own.
+#: The extras of each verb. A verb without a row needs none. A command of an installed package has NEEDS in the module.
 NEEDS = {
     **dict.fromkeys(("demo", "up", "sql", "kafka", "kubernetes", "bench", "rebuild"), ("stack",)),
     **dict.fromkeys(
@@ -29,41 +29,41 @@ NEEDS = {
     "migrate": ("processor", "sink"),
     "sink": ("sink",),
 }
-#: Where the name to import is not the name to install.
+#: Packages with an import name that differs from the package's name.
 _IMPORTED_AS = {"attrs": "attr", "pyyaml": "yaml"}
 _OF_AN_EXTRA = re.compile(r"""([\w-]+).*;.*\bextra == ['"]([\w-]+)['"]""")
 
 
 def packages_of(extra: str) -> dict[str, str]:
-    """The packages of an extra by the names that our code imports, as Onefold's metadata have them."""
+    """The packages of an extra in Onefold's metadata, by import name."""
     found = map(_OF_AN_EXTRA.match, metadata.requires("onefold") or ())
     names = [one[1].lower() for one in found if one is not None and one[2] == extra]
     return {_IMPORTED_AS.get(name, name.replace("-", "_")): name for name in names}
 
 
 def explain(verb: str, error: ModuleNotFoundError) -> UserError | None:
-    """The sentence (exit code 2) for a module that an extra would have brought; None when none would."""
+    """The message (exit code 2) for a missing module of an extra; None for other modules."""
     name = (error.name or "").partition(".")[0]
     needs = NEEDS.get(verb) or plugins.needs(verb)
     brought = {extra: packages_of(extra)[name] for extra in (*needs, *EXTRAS) if name in packages_of(extra)}
     if not brought:
         return None
-    # All that the verb will ask for, at once: nobody wants to install one thing after the other.
+    # All missing extras of the verb in one message, so that a single installation is enough.
     extra, package = next(iter(brought.items()))
     return _sentence(verb, package, ",".join(_lacking(needs)) or extra)
 
 
 def require(verb: str, *extras: str) -> None:
-    """Look for all that these extras bring before anything is begun: a service would fail where nobody is looking.
+    """Check that all packages of the extras are installed, before a service fails in the background.
 
-    Raises UserError (exit code 2) that names the extras with something missing, and what.
+    Raises UserError (exit code 2) with the incomplete extras and the first missing package.
     """
     if lacking := _lacking(extras):
         raise _sentence(verb, next(iter(lacking.values())), ",".join(lacking))
 
 
 def _lacking(extras: Iterable[str]) -> dict[str, str]:
-    """Of the extras that are not here as a whole, the first package that is missing."""
+    """The first missing package of each incomplete extra, by extra."""
     return {
         extra: package
         for extra in extras

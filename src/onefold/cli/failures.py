@@ -1,4 +1,4 @@
-"""Failures on purpose, for a process that is asked for them; any other one never loads the code that makes them."""
+"""Fault injection, by settings. Without the settings, a process does not load the code of fault injection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILPOINT = "ONEFOLD_FAILPOINT"
 
 
 def of_processor(settings: Settings) -> Callable[[str], None]:
-    """What is called at each step of a task."""
+    """A function for the processor to call at each step of a task, with the step's name."""
     if not _wanted(settings.fail_state_pct):
         return lambda name: None
     from onefold.chaos import failpoint, injection
@@ -27,7 +27,7 @@ def of_processor(settings: Settings) -> Callable[[str], None]:
 
 
 def of_sink(settings: Settings) -> tuple[Callable[[str], None], Callable[[], bool]]:
-    """What is called at each step of a landing, and what decides for each batch whether its tasks fail."""
+    """A function that the sink calls at each step of a batch, and a function that decides whether the tasks of a batch fail."""
     if not _wanted(settings.fail_map_pct, settings.fail_reduce_pct):
         return lambda name: None, lambda: False
     from onefold.chaos import failpoint, injection

@@ -1,4 +1,4 @@
-"""What a service says of its guarantee when it starts, and when it does not start because of it."""
+"""The check of the guarantee at a service's start: a log line, warnings, or the refusal to start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 def of_processor(settings: Settings, pipeline: Pipeline) -> Callable[[], None]:
-    """What is called when Kafka is there. Raises `Refused` of the processor."""
+    """A function for the processor to call after the connection to Kafka. Raises the processor's `Refused`."""
 
     def say() -> None:
         from onefold.operate import server_settings
@@ -37,8 +37,8 @@ def of_processor(settings: Settings, pipeline: Pipeline) -> Callable[[], None]:
 def of_sink(
     settings: Settings, pipelines: Sequence[Pipeline]
 ) -> Callable[[str, Sequence[str], psycopg.Connection[Any]], None]:
-    """What is called with a domain, the topics that are landed, and the sink's session in PostgreSQL, whenever its query is
-    about to start. Says only what it has not just said. Raises `Refused` of the sink.
+    """A function for the sink to call before each start of a query, with the pipeline, the topics to write, and the sink's
+    session in PostgreSQL. Logs only changes of the guarantee. Raises `Refused`.
     """
     by_name = {pipeline.name: pipeline for pipeline in pipelines}
     said: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def of_sink(
 
 
 def _say(name: str, lines: Sequence[str], found: Guarantee) -> None:
-    """The promise first; what is not as it should be as warnings."""
+    """Log the guarantee, then each weakness as a warning."""
     promise, *rest = lines
     (log.info if found.holds else log.warning)(f"{name}: {promise}")
     for line in rest:

@@ -1,4 +1,4 @@
-"""Something that is asked again and again and shown in place, until Ctrl-C."""
+"""A display of repeated query results, updated in place until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rich.text import Text
 from onefold.cli.console import console
 
 EVERY_S = 1.0
-# How often what is shown says how old it is, while an answer is waited for.
+# Time between updates of the displayed age while an answer is late.
 _REDRAW_S = 1.0
 
 Ask = Callable[[], Sequence[str]]
 
 
 def watch(ask: Ask, title: str) -> None:
-    """Shows the lines that `ask` gives, a second after the ones before; on a terminal in place; elsewhere, and with NO_COLOR,
-    as a block of lines whenever they have changed, without any escape. Ends with KeyboardInterrupt.
+    """Call `ask` every EVERY_S seconds, and show the lines. Ends with KeyboardInterrupt.
 
-    It is asked in a thread: a call into a client of Kafka's does not hear Ctrl-C, and may take some seconds. What `ask` raises is
-    raised here.
+    On a terminal the lines are updated in place. Without a terminal, and with NO_COLOR, changed lines are printed as a block,
+    without escape sequences. A thread calls `ask`, because Ctrl-C does not interrupt a call of Kafka's client, which may take
+    seconds. `watch` raises the exceptions of `ask`.
     """
     answers: Queue[Sequence[str] | BaseException] = Queue()
     threading.Thread(target=_run, args=(ask, answers), daemon=True).start()
@@ -44,7 +44,7 @@ def _run(ask: Ask, answers: Queue[Sequence[str] | BaseException]) -> None:
             started = time.monotonic()
             answers.put(ask())
             time.sleep(max(0.0, started + EVERY_S - time.monotonic()))
-    except BaseException as error:  # noqa: BLE001 - it is raised where somebody sees it
+    except BaseException as error:  # noqa: BLE001 - raised again in the main thread
         answers.put(error)
 
 
@@ -64,7 +64,7 @@ def _in_place(shown_on: Console, answers: Queue[Sequence[str] | BaseException], 
 
 
 def _screen(lines: Sequence[str]) -> Group:
-    """A line of the screen each, cut where that ends. What is wrong is red."""
+    """Each line as a line of the screen, cut at the screen's width. A problem (a line with "!") is red."""
     return Group(
         *(Text(line, "bold red" if line.startswith("!") else "", no_wrap=True, overflow="ellipsis") for line in lines)
     )

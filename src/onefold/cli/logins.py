@@ -1,4 +1,4 @@
-"""Logins that change while a service runs, in the files of ONEFOLD_KAFKA_OPTIONS_FILE and ONEFOLD_POSTGRES_DSN_FILE."""
+"""Logins that change in the files of ONEFOLD_KAFKA_OPTIONS_FILE and ONEFOLD_POSTGRES_DSN_FILE while a service runs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NAMES = ("sasl.username", "sasl.password")
 
 
 def follow(settings: Settings) -> None:
-    """From now on, log the Kafka clients of this process in as the file says, at their next login."""
+    """Watch the file in a thread: the process's Kafka clients use a changed user and password at the next login."""
     if settings.kafka_options_file and settings.librdkafka.get("sasl.password"):
         threading.Thread(target=_follow, args=(Login(settings),), name="login", daemon=True).start()
 
 
 def now(before: Logins) -> Logins:
-    """The logins as the files have them now; the ones before if a file cannot be used, which may be half written."""
+    """The present logins in the files; `before` if a file is unusable, because the file may be half written."""
     from onefold.spark_sink.query_config import Logins
 
     with suppress(UserError):
@@ -44,14 +44,14 @@ def _follow(login: Login) -> None:
 
 
 class Login:
-    """User and password, as they were read last."""
+    """The last known user and password in Kafka."""
 
     def __init__(self, settings: Settings) -> None:
         self._first = settings.librdkafka["sasl.username"]
         self._known = [settings.librdkafka[name] for name in _NAMES]
 
     def look(self) -> None:
-        """Read the file again. A file that cannot be used changes nothing: it may be half written."""
+        """Read the file again. Ignores an unusable file, which may be half written."""
         from onefold import kafka_client
 
         try:

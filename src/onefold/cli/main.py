@@ -1,4 +1,4 @@
-"""The command line: one verb a file in cli/commands, imported only when it is the verb that was asked for."""
+"""The command line: each verb is a module in cli/commands, imported only for the given verb."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from onefold.config.errors import UserError
 from onefold.error_codes import Code, CodedError
 from onefold.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 
-# A new verb of Onefold's own is one line here, its short help, and a module cli/commands/<verb>.py with a function `command`. A
-# verb with subcommands is a package instead, with HELP and VERBS of its own and again a module for each; dashes become
-# underscores.
+# A new verb of Onefold needs a line of help here, and a module cli/commands/<verb>.py with a function `command`. A verb with
+# subcommands is a package with HELP, VERBS and a module for each subcommand. Dashes become underscores.
 GROUPS = {
     "Run": {
         "demo": "Run the whole product once, with crashes, and verify.",
@@ -69,14 +68,14 @@ GROUPS = {
         "reset": "Delete a pipeline's results and start it over.",
     },
 }
-# Tests, and what they need, are in a checkout alone.
+# Only a checkout has tests.
 if places.CHECKOUT:
     GROUPS["Develop"] |= {
         "test": "Run this checkout's tests.",
         "lint": "Check this checkout's code and documents.",
     }
 VERBS = {verb: line for lines in GROUPS.values() for verb, line in lines.items()}
-# They run for long, are started again after a kill, and draw nothing on a terminal.
+# Long-running commands, restarted after a kill, without terminal output by rich.
 SERVICES = {"process", "sink", "work", "audit"}
 HELP = ["-h", "--help"]
 
@@ -85,15 +84,13 @@ COMMANDS = "onefold.cli.commands"
 
 
 class Verbs(typer.core.TyperGroup):
-    """A group that lists stand-ins with one line of help each, and imports a verb's module only to run it or to help
-    with it.
-    """
+    """A group of placeholder commands with one line of help each. Imports a verb's module only to run the verb or show help."""
 
     package = COMMANDS
     lines: dict[str, str] = VERBS
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the verbs: at the top by what they are for, in a group as they come."""
+        """List the verbs: of the top level by purpose, of a group in the order of VERBS."""
         others = {verb: line for verb, line in self.lines.items() if verb not in VERBS}
         groups = {**GROUPS, "Of installed packages": others} if self.package == COMMANDS else {"Commands": self.lines}
         for title, lines in ((title, lines) for title, lines in groups.items() if lines):
@@ -101,14 +98,14 @@ class Verbs(typer.core.TyperGroup):
                 formatter.write_dl(list(lines.items()))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that the user wrote, imported."""
+        """The command of the given verb, imported."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         try:
             return name, load(self.package, name) if name else stand_in, rest
         except (ModuleNotFoundError, UserError):
             if not ctx.resilient_parsing:
                 raise
-            return name, stand_in, rest  # a shell that completes a line gets nothing, and no error either
+            return name, stand_in, rest  # shell completion must not print an error
 
 
 def load(package: str, verb: str) -> Any:
@@ -125,7 +122,7 @@ def load(package: str, verb: str) -> Any:
     if hasattr(module, "VERBS"):
         return group(module.__name__, module.VERBS, module.HELP)
     settings: dict[str, Any] = getattr(module, "CONTEXT_SETTINGS", {})
-    if not settings.get("ignore_unknown_options"):  # such a verb hands its options on, and -h may be one: psql's host
+    if not settings.get("ignore_unknown_options"):  # else -h is an option of the other program, as psql's host
         settings = {**settings, "help_option_names": HELP}
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(verb, context_settings=settings)(module.command)
@@ -133,12 +130,12 @@ def load(package: str, verb: str) -> Any:
 
 
 def _import_structlog() -> None:
-    """Without rich, which it takes for coloured tracebacks where it finds it: services write plain ones, and rich is more of a
-    start than the folding of a thousand events.
+    """Import structlog without rich. structlog uses rich for coloured tracebacks, which services do not write, and the import
+    of rich would slow the start.
     """
     if "rich" in sys.modules:
         return
-    missing: Any = None  # that is how Python is told that there is none
+    missing: Any = None  # with None in sys.modules, an import raises ModuleNotFoundError
     sys.modules["rich"] = missing
     try:
         importlib.import_module("structlog")
@@ -147,11 +144,11 @@ def _import_structlog() -> None:
 
 
 def stand_in() -> None:
-    """In the place of every verb that was not asked for."""
+    """The placeholder command for a verb without an imported module."""
 
 
 def group(package: str, verbs: dict[str, str], text: str, callback: Callable[..., None] = stand_in) -> Any:
-    """The verbs of a package, none of them imported yet. `callback` has the options of the group itself."""
+    """The group of a package's verbs, without importing a verb's module. `callback` has the options of the group."""
     app = typer.Typer(
         cls=Verbs,
         add_completion=package == COMMANDS,
@@ -169,8 +166,8 @@ def group(package: str, verbs: dict[str, str], text: str, callback: Callable[...
 
 
 def build(verb: str = "") -> Any:
-    """The whole command line. Commands of installed packages are part of it unless `verb` is one of Onefold's own: to find them
-    takes as long as the start of most commands.
+    """The whole command line. For a `verb` of Onefold without the commands of installed packages, because the search for entry
+    points takes as long as the start of most commands.
     """
     text = "Exactly-once stream processing from Kafka to PostgreSQL, verified.\n\nExample: onefold up && onefold status"
     return group(COMMANDS, VERBS if verb in VERBS else {**plugins.lines(), **VERBS}, text, _options)
@@ -193,8 +190,8 @@ def _options(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line. Returns the exit code; what a user can put right is one sentence on stderr, never a
-    stack trace.
+    """Run a command line, and return the exit code. An error that the user can fix is one sentence on stderr, without a stack
+    trace.
     """
     arguments, renamed = names.present(arguments)
     if renamed:
@@ -217,7 +214,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again while it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python prints a second error at exit
         return BROKEN_PIPE
     except (OSError, UnicodeEncodeError) as error:
         found = troubles.of_file(error) if isinstance(error, OSError) else troubles.of_text(error)
@@ -232,10 +229,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> int:
-    """A command line that makes no sense: the sentence of the parser and where to read on. Nothing but the name of a group
-    is answered with what there is.
-    """
-    if type(error).__name__ == "NoArgsIsHelpError":  # typer has a click of its own, which is not for others to import
+    """Print the parser's error and the command for help. For a group without a subcommand, print the group's help."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # by name: typer's copy of click is private
         sys.stderr.write(error.format_message().rstrip() + "\n")
         return USAGE
     verb = _verb(arguments)

@@ -1,4 +1,4 @@
-"""Where a service answers for itself: /metrics and /healthz, if a port is set."""
+"""The metrics server of a service: /metrics and /healthz, if a port is set."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ log = structlog.get_logger()
 
 
 def of(service: str, domains: Iterable[str], settings: Settings) -> Telemetry:
-    """What the service is to tell. Raises UserError (exit code 2) when the address cannot be had."""
+    """Start the metrics server, and return the service's telemetry; `SILENT` without a port.
+
+    Raises:
+        UserError: the address is unusable (exit code 2).
+    """
     if not settings.metrics_port:
         return SILENT
-    from onefold.config import metrics_server  # a web server, which a service that nobody asks does not need
+    from onefold.config import metrics_server  # imports a web server, which a service without a port does not need
 
     told = metrics_server.Exposed(service, domains, settings.stall_s)
     names = allowed_hosts.names(settings.metrics_hosts)

@@ -1,4 +1,4 @@
-"""Other names of verbs and options: aliases, and the names of earlier releases, which work in this release."""
+"""Aliases of verbs, and former names of verbs and options, which work in the current release."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Words = tuple[str, ...]
 
 
 class Present(NamedTuple):
-    """What a former name is now.
+    """The present name for a former name.
 
     Attributes:
-        words: the verb, with its group.
-        options: of the verb, by their former names.
-        implied: an argument that the present name says.
+        words: group and verb.
+        options: the verb's renamed options, by the former names.
+        implied: an argument that the present name includes.
     """
 
     words: Words
@@ -24,7 +24,7 @@ class Present(NamedTuple):
 
 #: For users of `docker compose`.
 ALIASES: Mapping[str, str] = {"ps": "status"}
-#: Names of earlier releases. Of an entry whose words are the same only options have another name.
+#: Names of earlier releases. In an entry with equal words, only options have new names.
 FORMER: Mapping[Words, Present] = {
     ("replay",): Present(("rebuild",), {"--from": "--since"}),
     ("redrive",): Present(("jobs", "requeue")),
@@ -38,7 +38,7 @@ FORMER: Mapping[Words, Present] = {
 
 
 def present(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """The command line by the present names, and a sentence that says the new name of a former one, or ""."""
+    """The command line with present names, and a sentence with the new name of a former name, or ""."""
     given = [*arguments]
     if given and given[0] in ALIASES:
         return [ALIASES[given[0]], *given[1:]], ""

@@ -1,4 +1,4 @@
-"""Options that several commands have, with one meaning."""
+"""Options that several commands share, with the same meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-#: A dry run ends with `FAILED` if the command would do something, and with `OK` if nothing is to be done.
+#: The exit code of a dry run is `FAILED` if the command would change data, else `OK`.
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what the command would do. Exit code 1: there is something.")
 ]

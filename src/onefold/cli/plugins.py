@@ -1,7 +1,7 @@
 """Commands of installed packages: the entry points of the group `onefold.commands`.
 
-The name of an entry point is the verb. It names a module like those of cli/commands: one with a function `command`, or a package
-with HELP, VERBS and a module for each verb. NEEDS of the module lists the extras of Onefold that the verb works with.
+The name of an entry point is the verb. The value is a module as in cli/commands: with a function `command`, or a package with
+HELP, VERBS and a module for each verb. NEEDS of the module lists the extras of Onefold that the verb requires.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ OURS = "onefold"
 
 
 def found() -> dict[str, EntryPoint]:
-    """The entry points by their verbs, but for names of earlier releases. If two packages bring a verb, Onefold has it, else the
-    one whose name comes first.
+    """The entry points by verb, without aliases and names of earlier releases. Of two packages with the same verb, Onefold has
+    precedence, else the first package by name.
     """
     from importlib import metadata  # slow to import, and most commands do not need it
 
@@ -35,21 +35,21 @@ def found() -> dict[str, EntryPoint]:
 
 
 def lines() -> dict[str, str]:
-    """A line of help by verb; no module is imported for it."""
+    """A line of help by verb, without an import of the modules."""
     return {verb: f"A command of the package {_package(point)}." for verb, point in sorted(found().items())}
 
 
 def needs(verb: str) -> tuple[str, ...]:
-    """The extras of Onefold that a command works with, once it is loaded."""
+    """The extras of Onefold that a loaded command requires; () for other commands."""
     point = found().get(verb)
     return getattr(sys.modules.get(point.value), "NEEDS", ()) if point is not None else ()
 
 
 def load(name: str, verb: str) -> ModuleType:
-    """The module of a command, or of a verb of its group. Raises UserError (exit code 2) when the module does not load."""
+    """The module of a command, or of a verb of a group. Raises UserError (exit code 2) if the module is unusable."""
     try:
         module = importlib.import_module(name)
-    except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything
+    except Exception as error:  # noqa: BLE001 - a foreign module may raise any exception
         raise _unusable(name, verb, f"{type(error).__name__}: {first_line(error)}") from None
     if not (hasattr(module, "VERBS") and hasattr(module, "HELP")) and not hasattr(module, "command"):
         raise _unusable(name, verb, "it has neither a function `command` nor HELP and VERBS")

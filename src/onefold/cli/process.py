@@ -1,6 +1,4 @@
-"""The beginning and the end of a process of the command line: text in UTF-8, as many open files as the system allows, and an
-end that does not abort under a thread.
-"""
+"""Start and end of a process of the command line: UTF-8, the limit of open files, and an exit with running threads."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-# More than any of our processes needs; some programs that we start look at each number up to the limit.
+# More than a process needs. Not higher, because some child programs loop over all numbers up to the limit.
 OPEN_FILES = 65_536
 
 
 def use_utf8() -> None:
-    """Start this process again in Python's UTF-8 mode where the locale has another charset, and hand UTF-8 to every child.
+    """Restart the process in Python's UTF-8 mode if the locale has another charset, and set UTF-8 for all child processes.
 
-    Names of files, the pipes of the command line and a user's own `open()` take their encoding from the process, and a JVM finds
-    no file whose name its locale cannot write. Python 3.15 does the same by default.
+    The process determines the encoding of file names, of pipes and of a user's `open()`. A JVM finds no file with a name that
+    the locale cannot encode. Python 3.15 uses UTF-8 by default.
     """
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a closed one is None
-            stream.reconfigure(errors="backslashreplace")  # a name in no charset is shown, and ends nothing
+        if hasattr(stream, "reconfigure"):  # a closed stream is None
+            stream.reconfigure(errors="backslashreplace")  # printing a name that the charset lacks must not fail
     if codecs.lookup(locale.getencoding()).name == "utf-8":
         return
     os.environ.update(LC_ALL="C.UTF-8", PYTHONUTF8="1")
@@ -36,7 +34,7 @@ def use_utf8() -> None:
 
 
 def raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard one, or to what is enough: a task of a processor has some fifty."""
+    """Raise the soft limit of open files to the hard limit, at most to OPEN_FILES: a task of a processor opens many files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     while soft != resource.RLIM_INFINITY and soft < wanted:
@@ -47,18 +45,18 @@ def raise_file_limit() -> None:
 
 
 def prepare_end() -> Callable[[int], NoReturn]:
-    """A function that ends the process with an exit code. To be called before anything registers with `atexit`.
+    """A function that ends the process with an exit code. Call `prepare_end` before any registration with `atexit`.
 
-    A thread may still be inside a client's C code, which hears nothing. Before 3.14, Python ends such a thread where it takes
-    the interpreter's lock, under the frames of that C code, and now and then the process aborts (python/cpython#87135). So
-    while a daemon thread lives, the interpreter is not taken down: the process ends when all that is registered has run.
+    A thread may still run C code of a client. Before 3.14, Python ends the thread at the acquisition of the interpreter's lock,
+    below the frames of the C code, and the process may abort (python/cpython#87135). While a daemon thread runs, the process
+    therefore exits after all `atexit` functions, without finalizing the interpreter.
     """
-    code = 1  # of an exception that nobody caught
+    code = 1  # after an uncaught exception
 
     def leave() -> None:
         if any(thread.daemon for thread in threading.enumerate()):
             for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError, AttributeError):  # its reader is gone, or it is closed
+                with suppress(OSError, ValueError, AttributeError):  # the reader has ended, or the stream is closed
                     stream.flush()
             os._exit(code)
 

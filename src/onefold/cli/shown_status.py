@@ -1,4 +1,4 @@
-"""What `onefold status` shows of what it found, line by line."""
+"""The lines of `onefold status`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 from onefold.printable import printable
 
-WIDTH = 24  # of the names, before what is said of them
+WIDTH = 24  # of the column of names
 
 
 def lines(home: Path, found: dict[str, Any]) -> list[str]:
-    """Everything that `cli.commands.status.describe` gives, the services first."""
+    """The lines for the result of `cli.commands.status.describe`, services first."""
     return _printable([*_services(home, found), *_addresses(found), *_changing(found), *_guarantee(found)])
 
 
 def watched(home: Path, found: dict[str, Any]) -> list[str]:
-    """The same for a screen that may be too small for it: what is wrong first, and then what changes."""
+    """The lines for a small screen: problems first, then the changing values, then the services."""
     problems = [f"! {problem}" for problem in found["problems"]]
     return _printable([*problems, *_changing(found), *_services(home, found), *_addresses(found)])
 
 
 def _printable(shown: list[str]) -> list[str]:
-    """Transactional ids, names of logs and reasons of jobs are anybody's: a terminal obeys none of them."""
+    """Replace control characters: transactional ids, names of logs and reasons of jobs are untrusted."""
     return [printable(line) for line in shown]
 
 
@@ -69,7 +69,7 @@ def _lag(domain: str, lag: dict[str, Any], found: dict[str, Any]) -> str:
 
 
 def _behind(most: str, lag: dict[str, Any], side: str, done: str) -> str:
-    """How many, and how old the oldest of them is."""
+    """Number of waiting records and age of the oldest record."""
     events, age_s, why = lag[f"{side}_events"], lag[f"{side}_s"], lag[f"no_{side}s"]
     because = f": {why}" if why else ""
     if events is None:
@@ -119,7 +119,7 @@ def _replicas(found: dict[str, Any]) -> list[str]:
 
 
 def _replica(one: dict[str, Any], decisions: int) -> str:
-    """How a replica is, in one line."""
+    """The state of a replica, in one line."""
     publishes = f", publishes {one['publishes']} task{'' if one['publishes'] == 1 else 's'}" if one["publishes"] else ""
     return f"{one['accepted']:,} of {decisions:,} recent decisions{publishes}, last record {one['last_s']:,.0f} s ago"
 
@@ -129,7 +129,7 @@ def _jobs(found: dict[str, Any]) -> list[str]:
 
 
 def _queue(jobs: dict[str, Any]) -> str:
-    """How the jobs of a queue are, in one line."""
+    """The jobs of a queue, in one line."""
     told = (
         f"{jobs['pending']:,} pending, {jobs['active']:,} active, {jobs['deferred']:,} deferred, {jobs['done']:,} done"
     )

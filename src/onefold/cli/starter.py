@@ -16,9 +16,9 @@ from onefold.exit_codes import USAGE
 
 TEMPLATE = Path(__file__).with_name("template")
 PLACEHOLDER = "pipename"
-# PostgreSQL cuts longer names, and two of them could become one.
+# PostgreSQL truncates longer names, and two truncated names could be equal.
 NAME_MAX = 63
-# The words that PostgreSQL takes for a schema's name only in quotes; `pg_get_keywords` lists them as T and R.
+# Words that PostgreSQL accepts as a schema's name only in quotes; categories T and R of `pg_get_keywords`.
 _WORDS = """
 all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation column
 concurrently constraint create cross current_catalog current_date current_role current_schema current_time
@@ -32,17 +32,17 @@ RESERVED = frozenset(_WORDS.split())
 
 
 def write(name: str, folder: Path) -> list[str]:
-    """Writes the project of a pipeline into a folder. Returns the paths of its files, relative to the folder, in order.
+    """Write the project of a pipeline into a folder. Returns the relative paths of the files, sorted by template.
 
     Raises:
-        UserError: (exit code 2) the name cannot be one, or the folder holds something. Then nothing is written.
+        UserError: the name is invalid, or the folder is not empty (exit code 2). No file is written.
     """
     _check_name(name, folder)
     files = {_target(path, name): path.read_text(encoding="utf-8").replace(PLACEHOLDER, name) for path in _templates()}
     _check_folder(folder, list(files))
     for file, text in files.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / file).open("x", encoding="utf-8") as written:  # never over one that is there
+        with (folder / file).open("x", encoding="utf-8") as written:  # "x": never overwrites a file
             written.write(text)
     return list(files)
 
@@ -58,7 +58,7 @@ def _target(path: Path, name: str) -> str:
 
 
 def _check_name(name: str, folder: Path) -> None:
-    """A name is at once a Python module, a schema in Postgres and the first word of topics."""
+    """Raise UserError unless the name is valid for a Python module, a schema in PostgreSQL and the start of topic names."""
     why = ""
     if not (name.isascii() and name.isidentifier() and name.islower()) or len(name) > NAME_MAX:
         why = f"it takes a small letter first, then small letters, digits and _, at most {NAME_MAX} of them"

@@ -1,6 +1,4 @@
-"""The application for `spark-submit`: its arguments are those of `onefold sink`, and Spark's master and settings those of
-`spark-submit`.
-"""
+"""The application for `spark-submit`, with the arguments of `onefold sink`. `spark-submit` sets Spark's master and options."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Sentences for what the operating system refuses: a file that cannot be used, a full disk, a name in no charset."""
+"""Messages for errors of the operating system: an unusable file, a full disk, a name that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from onefold.exit_codes import USAGE
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
-# How Python holds a byte that is not UTF-8.
+# Python's surrogates for bytes that are not UTF-8.
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def of_file(error: OSError) -> UserError | None:
-    """The sentence for an error of the file system; None for an error that is a bug, or none of a file."""
+    """The message for an error of the file system; None for any other error, which is a bug."""
     setting = _setting_of(str(error.filename)) if error.filename else None
     place = f"{error.filename}: {error.strerror}"
     if error.errno in _FULL or (error.errno == errno.EROFS and not error.filename):
@@ -59,7 +59,7 @@ def _is_nowhere() -> bool:
 
 
 def of_text(error: UnicodeEncodeError) -> UserError | None:
-    """The sentence for an argument, a variable or a file's name that is no UTF-8; None for other texts."""
+    """The message for an argument, a variable or a file's name that is not UTF-8; None for any other text."""
     if not _NOT_UTF8.search(error.object):
         return None
     return UserError(
@@ -71,8 +71,8 @@ def of_text(error: UnicodeEncodeError) -> UserError | None:
 
 
 def _setting_of(path: str) -> str | None:
-    """The setting whose folder holds the path; None for a path elsewhere, and where the settings cannot be read."""
-    from onefold.config.settings import load  # pydantic, which most commands that fail here have loaded
+    """The setting with the folder that contains the path; None for other paths, and if the settings are unreadable."""
+    from onefold.config.settings import load  # imports pydantic, which an early error does not need
 
     try:
         settings = load()
@@ -80,7 +80,7 @@ def _setting_of(path: str) -> str | None:
         return None
     folders = {"JUDGE_HOME": settings.judge_home, "STATE_HOME": settings.state_home, "CACHE": settings.cache}
     for name, folder in {**folders, "HOME": settings.home}.items():
-        # A folder that cannot be made is refused at its first missing parent.
+        # For a folder that cannot be created, the error names the first missing parent.
         if folder is not None and (Path(path).is_relative_to(folder) or folder.is_relative_to(path)):
             return name
     return None

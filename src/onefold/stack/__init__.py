@@ -1,3 +1,1 @@
-"""A real Kafka broker and a real PostgreSQL from Python packages and pinned jars, under one supervisor, on loopback
-only.
-"""
+"""A Kafka broker and a PostgreSQL server from Python packages and pinned jars, under one supervisor, only on loopback."""

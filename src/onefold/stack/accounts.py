@@ -46,7 +46,7 @@ def of(home: Path, data: Path) -> Account | None:
 
 
 def is_named(account: Account) -> bool:
-    """Whether the system has a name for it."""
+    """Whether the system has a name for the account's user id."""
     try:
         pwd.getpwuid(account[0])
     except KeyError:
@@ -72,8 +72,8 @@ def _numbers(home: Path) -> Iterator[int]:
 
 
 def _is_mapped(ids: range, file: Path) -> bool:
-    """Whether the user namespace of this process has all of `ids`."""
-    if not file.exists():  # no Linux
+    """Whether the user namespace of the process has all of `ids`."""
+    if not file.exists():  # not Linux
         return True
     maps = (tuple(map(int, line.split())) for line in file.read_text(encoding="ascii").splitlines())
     return any(begin <= ids[0] and ids[-1] < begin + count for begin, _, count in maps)

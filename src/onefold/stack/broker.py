@@ -1,6 +1,4 @@
-"""The embedded Apache Kafka: one KRaft node in combined roles, on loopback, with settings that fit one small
-machine.
-"""
+"""The embedded Apache Kafka: one KRaft node in combined roles, on loopback, with settings for a small machine."""
 
 from __future__ import annotations
 
@@ -21,12 +19,11 @@ from onefold.exit_codes import REFUSED, USAGE
 from onefold.stack import service_environment
 from onefold.stack.service import Ready, SupervisedService
 
-FORMAT_S = 60.0  # many times what it takes; a minute is a machine in deep trouble
-STOP_S = 15.0  # many times what a controlled shutdown of a single node takes
+FORMAT_S = 60.0  # long enough for formatting on an overloaded machine
+STOP_S = 15.0  # long enough for a controlled shutdown of a single node
 
-# The serial collector and a small heap: on a small machine that also runs Spark and Postgres, the JVM's own threads compete
-# with the work. Both compilers: what the second one takes in the first minute of many small requests it has saved by its end,
-# and from then on it saves a third (docs/decisions/jvm-settings.md).
+# The serial collector and a small heap, because the JVM's threads compete with Spark and PostgreSQL on a small machine. Both
+# JIT compilers, because C2 pays off within the first minute (docs/decisions/jvm-settings.md).
 JVM_FLAGS = (
     "-Xms256m",
     "-Xmx640m",
@@ -36,15 +33,15 @@ JVM_FLAGS = (
 )
 
 LOGGING = Path(__file__).with_name("logging.properties")
-# Which Kafka has formatted a folder: a file beside meta.properties, so that both come with the same rename.
+# The file with the Kafka version that formatted a folder; in the folder of meta.properties, so that one rename moves both.
 MADE_BY = "kafka.version"
-# Before there was this file there was one Kafka, which writes what older ones do not read.
+# The version of a folder without the file. Older Kafka versions do not read the folder.
 MADE_BEFORE = "4.3.1"
 
 
 @dataclass(frozen=True)
 class Broker:
-    """The node's folder, ports, Java and jars. `prepare()` once, then run `command()`."""
+    """The node's folder, ports, Java and jars. Call `prepare()` once, then run `command()`."""
 
     home: Path
     port: int
@@ -54,12 +51,14 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect."""
+        """The address for clients, "host:port"."""
         return f"127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
-        """Writes the configuration and formats the storage if that was not done yet. Raises UserError when Kafka
-        refuses, or when a newer Kafka has written there.
+        """Write the configuration, and format an unformatted storage.
+
+        Raises:
+            UserError: Kafka cannot format the storage, a newer Kafka has written the storage, or the folder is unusable.
         """
         if "," in str(self.home):
             raise UserError(
@@ -69,7 +68,7 @@ class Broker:
                 USAGE,
             )
         private_files.folder(self.home)
-        shutil.rmtree(self._temporary, ignore_errors=True)  # a JVM that was killed has left its libraries there
+        shutil.rmtree(self._temporary, ignore_errors=True)  # a killed JVM leaves unpacked libraries there
         data = self.home / "data"
         (self.home / "server.properties").write_text(self.configuration(data), encoding="ascii")
         if not (data / "meta.properties").exists():
@@ -86,11 +85,11 @@ class Broker:
 
     @property
     def version(self) -> str:
-        """Of its Kafka, as "4.2.2"."""
+        """The version of Kafka by the jars, as "4.2.2"; "" if no jar has a version."""
         return next((jar.stem.rpartition("-")[2] for jar in self.jars if jar.name.startswith("kafka_")), "")
 
     def configuration(self, data: Path) -> str:
-        """The server.properties of this node with its log in `data`, in ASCII."""
+        """The node's server.properties in ASCII, with `data` as the log directory."""
         return jvm.as_properties(self._settings(data))
 
     def command(self) -> list[str]:
@@ -110,7 +109,7 @@ class Broker:
         )
 
     def tool(self, main_class: str, *arguments: str) -> list[str]:
-        """The command line of one of Kafka's own tools, as `org.apache.kafka.tools.ConsoleProducer`."""
+        """The command line of a Kafka tool, as `org.apache.kafka.tools.ConsoleProducer`."""
         return [*self._java("-Xmx256m", "-XX:+UseSerialGC"), main_class, *arguments]
 
     def _java(self, *flags: str) -> list[str]:
@@ -122,14 +121,12 @@ class Broker:
         return self.home / "tmp"
 
     def _format(self) -> None:
-        """Formats in a folder of another name first, so that an interrupted format is never taken for a finished
-        one.
-        """
+        """Format a draft folder, then rename the folder: an interrupted format leaves no `data` folder."""
         draft = self.home / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         properties = self.home / "format.properties"
         properties.write_text(self.configuration(draft), encoding="ascii")
-        # Joined to its option by "=": one id in 64 begins with a dash and would be read as an option.
+        # Joined to the option by "=": one id in 64 begins with a dash, and the tool would read the id as an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(properties))
         done = subprocess.run(
@@ -147,7 +144,7 @@ class Broker:
             raise UserError(Code.SERVICE_FAILED, f"Kafka could not format its storage in {draft}: {reason}")
         properties.unlink()
         (draft / MADE_BY).write_text(f"{self.version}\n", encoding="utf-8")
-        draft.rename(self.home / "data")  # in the place of an empty folder, if there is one
+        draft.rename(self.home / "data")  # replaces an empty folder
 
     def _check_version(self) -> None:
         made_by = self.home / "data" / MADE_BY
@@ -172,10 +169,10 @@ class Broker:
             "advertised.listeners": f"PLAINTEXT://{here}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": data,
-            # A misspelt topic is an error, not a new topic.
+            # A misspelt topic name must be an error, not a new topic.
             "auto.create.topics.enable": "false",
             "unclean.leader.election.enable": "false",
-            # One node holds one replica of everything. Four partitions: each one is loaded at every start.
+            # A single node holds one replica. Few partitions, because the broker loads each at every start.
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 4,
             "transaction.state.log.replication.factor": 1,
@@ -183,17 +180,17 @@ class Broker:
             "transaction.state.log.num.partitions": 4,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
-            # The log is the truth here: nothing in it gets too old.
+            # Topics are the source for `verify` and `rebuild`: records never expire.
             "log.retention.ms": -1,
-            # A member that joins need not wait for others; a killed one is missed after a second.
+            # A joining member does not wait for further members; the broker detects a killed member after one second.
             "group.initial.rebalance.delay.ms": 0,
             "group.min.session.timeout.ms": 1000,
-            # An abandoned transaction blocks readers until this check ends it (default 10 s).
+            # An abandoned transaction blocks readers until the next check aborts the transaction (default: every 10 s).
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-            # After a kill -9 the controller waits until the old incarnation's session is over (default 9 s).
+            # After kill -9 the controller waits for the end of the killed broker's session (default 9 s).
             "broker.session.timeout.ms": 2000,
             "broker.heartbeat.interval.ms": 500,
-            # Threads and buffers for two cores and a heap of 640 MB; the defaults are for a server of its own.
+            # Threads and buffers for two cores and a heap of 640 MB; the defaults are for a dedicated server.
             "num.network.threads": 2,
             "num.io.threads": 4,
             "background.threads": 4,
@@ -203,5 +200,5 @@ class Broker:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """4.2 of 4.2.2: what the third number stands for changes nothing on the disk."""
+    """(4, 2) for "4.2.2". A patch release does not change the format on disk."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())

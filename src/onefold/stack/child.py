@@ -1,4 +1,4 @@
-"""One running service: behind a parent-death guard, known by pid and birth time, stopped with patience and then without."""
+"""The process of a service: started with a parent-death guard, identified by pid and start time, stopped by signals."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from onefold.waiting import until
 GUARD = Path(__file__).with_name("parent_guard.py")
 LOG_TAIL = 12  # lines of a log that an error message quotes
 POLL_S = 0.05
-# For what an ended process has printed to be in its log. A process that it started may live on and hold the pipe open.
+# Time limits for writing the last output of an ended process to the log. A surviving grandchild may hold the pipe open.
 FLUSH_S, FLUSH_LAST_S = 0.1, 2.0
-KILL_S = 5.0  # the kernel needs none; a process in the middle of a disk write may
+KILL_S = 5.0  # SIGKILL takes effect after a running disk write
 
 
 class Child:
-    """A service's process. Start it from the main thread: Linux watches the thread that started the process, not its parent."""
+    """The process of a service. Call `start` in the main thread: the parent-death guard watches the thread that started the
+    process.
+    """
 
     def __init__(self, service: SupervisedService) -> None:
         self.service = service
@@ -38,11 +40,11 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the running, or else of the last, process."""
+        """The process id of the running process, else of the last process."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Starts the program; its output goes to the end of its log, in files of a bounded size."""
+        """Start the program, with the output appended to the log, in files of a bounded size."""
         service = self.service
         if self._output is not None:
             self._output.close()
@@ -57,34 +59,34 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**service_environment.environment(service.inherits), **service.environment},
                 cwd=service.folder,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the one who stops services in order
+                start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops services in order
             )
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """The exit code, or None while the process runs."""
         code = self._process.poll() if self._process else None
         if self._output is not None:
             self._output.keep() if code is None else self._output.wait(FLUSH_S)
         return code
 
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """kill -9, and waits for the end."""
+        """Send SIGKILL, and wait for the end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._written()
 
     def ask_to_stop(self) -> None:
-        """Sends the service's stop signal and does not wait."""
+        """Send the service's stop signal, without waiting."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(self.service.stop_signal)
 
     def stop(self) -> None:
-        """Asks, waits up to the service's limit, then kills."""
+        """Send the stop signal, wait up to the service's limit, then send SIGKILL."""
         self.ask_to_stop()
         try:
             if self._process is not None:
@@ -94,14 +96,14 @@ class Child:
             self.kill()
 
     def _written(self) -> None:
-        """Wait until its last words are in its log."""
+        """Wait until the last output is in the log."""
         if self._output is not None:
             self._output.wait(FLUSH_LAST_S)
             self._output.close()
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Returns when the service is ready. Raises UserError with the end of its log when it ends before, or takes
-        too long.
+        """Wait until the service is ready. Raises UserError with the end of the log if the process ends first, or after
+        `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -120,24 +122,24 @@ class Child:
 
 
 def tail(log: Path, lines: int = LOG_TAIL) -> str:
-    """The last lines of a log, indented, as `log_files.tail` has them."""
-    from onefold.stack import log_files  # imports structlog, which nobody needs whose services all start
+    """The last lines of a log by `log_files.tail`, indented."""
+    from onefold.stack import log_files  # imports structlog, which only a failed start needs
 
     return "\n".join(f"    {line[:300]}" for line in log_files.tail(log, lines)) or "    (empty)"
 
 
 def birth(pid: int) -> float | None:
-    """When the process was born (unix seconds), or None if there is none: with the pid it names a process for ever."""
+    """The start time of a process (unix seconds), or None if absent. Pid and start time identify a process for ever."""
     try:
         return psutil.Process(pid).create_time()
-    except (psutil.Error, OSError):  # the latter where no more files can be opened
+    except (psutil.Error, OSError):  # OSError at the limit of open files
         return None
 
 
 def end_known(pid: int, create_time: float, patience_s: float = 10.0, stop_signal: int = signal.SIGTERM) -> bool:
-    """Ends the process that has this pid and birth time and no other: `stop_signal`, and SIGKILL after `patience_s`.
+    """End the process with the pid and start time: `stop_signal`, and SIGKILL after `patience_s`.
 
-    Returns whether there was one. A zombie counts as ended: where nobody reaps orphans, it would stay for ever.
+    Returns whether the process ran. A zombie counts as ended: in a container without an init process, zombies stay.
     """
     if not stack_state.alive(pid, create_time):
         return False

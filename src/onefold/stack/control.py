@@ -1,6 +1,4 @@
-"""Up and down: starting the supervisor and waiting until all is ready, stopping it and whatever an ended one left
-behind.
-"""
+"""Start and stop the embedded stack and single services, by the supervisor and the plan."""
 
 from __future__ import annotations
 
@@ -30,9 +28,9 @@ from onefold.stack.ports import ReservedPorts, choose_ports, of_stack
 from onefold.stack.postgres import PostgresServer
 from onefold.stack.service import SupervisedService
 
-READY_S = 360.0  # a first start on a slow machine with other work; a service that ends is reported at once
-STOP_S = 90.0  # the sum of what the services may take, and then some
-ATTEMPTS = 3  # a service that ended this often without ever being ready will not be
+READY_S = 360.0  # long enough for the first start on a slow, busy machine
+STOP_S = 90.0  # longer than the sum of the stages' stop limits
+ATTEMPTS = 3  # a service with so many exits before being ready counts as failed
 POLL_S = 0.05
 
 INFRASTRUCTURE = ("kafka", "postgres")
@@ -41,28 +39,29 @@ INFRASTRUCTURE = ("kafka", "postgres")
 def up(
     settings: Settings, domains: Sequence[str], only: Sequence[str], progress: StageProgress
 ) -> tuple[dict[str, Any], bool]:
-    """Starts the stack, and returns when all services are ready. Of one that is up, pipelines that were added since are taken
-    in, and those that are gone are let go.
+    """Start the stack, and return when all services are ready. In a running stack, start added pipelines and stopped services,
+    and stop removed pipelines.
 
     Args:
         domains: the pipelines to run.
-        only: names out of `INFRASTRUCTURE` to start nothing else; empty for everything.
+        only: names of `INFRASTRUCTURE`, to start nothing else; empty for all services.
 
     Returns:
-        The state of the stack, as stack.json has it, and whether anything was started.
+        The state of the stack, the content of stack.json, and whether the call started or changed the stack.
 
     Raises:
-        UserError: a service does not become ready; then everything is stopped again, as it is when the user interrupts.
+        UserError: a service does not become ready. A new stack is then stopped, as after an interruption by the user; a
+            running stack runs on.
     """
     home = settings.home
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Asked to end or left alone: stops what it started, as for Ctrl-C.
+        # SIGTERM, and the hangup of the terminal, stop the started services, as Ctrl-C does.
         signal.signal(number, signal.default_int_handler)
     if not settings.postgres_dsn:
-        forget_servers()  # also in the services, which inherit from here
+        forget_servers()  # services inherit the environment of this process
     data_directory.claim(home)
     with filelock.held(home / "run" / "lock"), closing(ReservedPorts()) as keeping:
-        data_directory.claim(home)  # once more: a wipe that held the lock has removed marker and folders
+        data_directory.claim(home)  # again: a wipe that held the lock has removed marker and folders
         running = stack_state.read_running(home)
         if running:
             return (running, False) if only else _take_in(settings, domains, running, progress)
@@ -75,7 +74,7 @@ def up(
             return _wait(home, plan, lambda: supervisor.poll() is None, progress), True
         except BaseException:
             progress.say("stopping what was started")
-            supervisor.terminate()  # by its handle: it may not have written its state yet
+            supervisor.terminate()  # by the process handle: stack.json may not exist yet
             with suppress(subprocess.TimeoutExpired):
                 supervisor.wait(STOP_S)
             stop(home)
@@ -84,13 +83,13 @@ def up(
 
 
 def down(settings: Settings, wipe: bool) -> tuple[bool, list[str]]:
-    """Stops the stack; with `wipe` also removes its data.
+    """Stop the stack; with `wipe`, also remove the data.
 
     Returns:
-        Whether anything ran, and a sentence for each file that a wipe has left.
+        Whether the stack ran, and a sentence for each file that a wipe did not remove.
 
     Raises:
-        UserError: `wipe`, and the home is not that of a stack (exit code 2).
+        UserError: `wipe`, and the folder is not the data directory of a stack (exit code 2).
     """
     home = settings.home
     if wipe:
@@ -102,12 +101,11 @@ def down(settings: Settings, wipe: bool) -> tuple[bool, list[str]]:
 
 
 def restart(settings: Settings, name: str, progress: StageProgress) -> dict[str, Any]:
-    """Ends a service of the running stack in order, and returns its new entry of stack.json when the supervisor has made it
-    ready again.
+    """Stop a service of the running stack, wait until the new process is ready, and return the entry of stack.json.
 
     Raises:
-        UserError: the stack does not run, or has no such service; the service is stopped, or is not ready again in time, when
-            it is left to the supervisor.
+        UserError: the stack does not run; the name is unknown; the service is stopped; or the service is not ready in time. The
+            supervisor then continues to restart the service.
     """
     home = settings.home
     with filelock.held(home / "run" / "lock"):
@@ -123,16 +121,16 @@ def restart(settings: Settings, name: str, progress: StageProgress) -> dict[str,
 
 
 def set_stopped(settings: Settings, names: Sequence[str], stopped: bool, progress: StageProgress) -> list[str]:
-    """Stops services of the running stack, or starts stopped ones, and returns when they are stopped or ready.
+    """Stop services of the running stack, or start stopped services, and return when all are stopped or ready.
 
     Args:
-        names: empty for all services.
+        names: the services; empty for all services.
 
     Returns:
-        The names of the services that were stopped or started.
+        The names of the services with a changed state.
 
     Raises:
-        UserError: the stack does not run, or has no such service; or a service is not stopped or ready in time.
+        UserError: the stack does not run; a name is unknown; or a service is not stopped or ready in time.
     """
     home = settings.home
     with filelock.held(home / "run" / "lock"):
@@ -152,10 +150,10 @@ def set_stopped(settings: Settings, names: Sequence[str], stopped: bool, progres
 
 
 def kill(settings: Settings, names: Sequence[str]) -> dict[str, int]:
-    """Kills the processes of services with SIGKILL, and returns their pids by service. The supervisor starts them again.
+    """Kill the processes of services with SIGKILL, and return the pids by service. The supervisor restarts the services.
 
     Raises:
-        UserError: the stack does not run, or has no such service; or a service has no process.
+        UserError: the stack does not run; a name is unknown; or a service has no process.
     """
     running = _running(settings.home)
     found = {service.name: running["services"][service.name] for service in _services(settings.home, names)}
@@ -177,7 +175,10 @@ def _running(home: Path) -> dict[str, Any]:
 
 
 def _services(home: Path, names: Sequence[str]) -> list[SupervisedService]:
-    """The services of these names, without names all. A task that is done is no service."""
+    """The services with the names, or all services if `names` is empty, without tasks (readiness "done").
+
+    Raises UserError (exit code 2) for an unknown name.
+    """
     known = {one.name: one for stage in StackPlan.read(home).stages for one in stage if one.ready.kind != "done"}
     for name in names:
         if name not in known:
@@ -188,9 +189,9 @@ def _services(home: Path, names: Sequence[str]) -> list[SupervisedService]:
 def _wait_again(
     home: Path, service: SupervisedService, before: dict[str, Any], progress: StageProgress
 ) -> dict[str, Any]:
-    """The entry of a service once it is ready and another process than before."""
+    """Wait until a new process of the service is ready, and return the entry of stack.json. Raises UserError: see `restart`."""
     progress.say(f"waiting for: {service.name}")
-    ends = before["restarts"] + bool(before["pid"])  # the one that was ended has its end too
+    ends = before["restarts"] + bool(before["pid"])  # the supervisor counts the exit caused by this call, too
     deadline = time.monotonic() + READY_S
     what = f"was not ready again after {READY_S:.0f} s"
     while time.monotonic() < deadline:
@@ -213,7 +214,7 @@ def _wait_again(
 
 
 def stop(home: Path) -> bool:
-    """Stops the supervisor and what it started, and nothing else. Returns whether anything ran."""
+    """Stop the supervisor and the supervised services. Returns whether a process ran."""
     found = stack_state.read(home)
     ran = bool(stack_state.read_running(home))
     if ran:
@@ -222,7 +223,7 @@ def stop(home: Path) -> bool:
 
 
 def _end_leftovers(home: Path) -> bool:
-    """Ends services that a killed supervisor left behind (where there is no parent-death guard), by pid and birth time."""
+    """End services of a killed supervisor by pid and start time, on systems without a parent-death guard."""
     services = stack_state.read(home).get("services", {}).values()
     ended = [
         end_known(service["pid"], service["create_time"])
@@ -236,7 +237,7 @@ def _end_leftovers(home: Path) -> bool:
 def _plan(
     settings: Settings, domains: Sequence[str], only: Sequence[str], progress: StageProgress, keeping: ReservedPorts
 ) -> StackPlan:
-    """Prepares what the services need and lists them. Servers of the user's own take the place of ours."""
+    """Prepare the stack's folders and jars, and return the plan. A server of the user replaces the embedded server."""
     home = settings.home
     wanted = {name for name in INFRASTRUCTURE if not only or name in only}
     wanted -= {"kafka"} if settings.bootstrap_servers else set()
@@ -245,7 +246,7 @@ def _plan(
     if settings.dashboard and not only:
         asked["dashboard"] = settings.dashboard_port
     ports = choose_ports(home, **asked)
-    keeping.keep(of_stack(home, {}))  # jars may take minutes
+    keeping.keep(of_stack(home, {}))  # the download of jars may take minutes
     parts = prepare(
         home, ports, settings.cache, progress.say, with_database="postgres" in wanted, with_broker="kafka" in wanted
     )
@@ -278,7 +279,7 @@ def _plan(
 def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
     log = home / "logs" / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Each run has logs of its own; those of the one before are kept, with what they were called then behind `before`.
+    # Each run has new logs. The logs of the last run get the ending `.before`, then the number of the file.
     logs, before = data_directory.logs(home)
     for older in before:
         older.unlink()
@@ -293,14 +294,16 @@ def _start_supervisor(home: Path) -> subprocess.Popen[bytes]:
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            umask=private_files.UMASK,  # of all services too
+            umask=private_files.UMASK,  # services inherit the umask
         )
 
 
 def _take_in(
     settings: Settings, domains: Sequence[str], running: dict[str, Any], progress: StageProgress
 ) -> tuple[dict[str, Any], bool]:
-    """Hands the running supervisor a plan with these pipelines and no stopped service. Says whether that changed anything."""
+    """Give the running supervisor a plan with the pipelines, without stopped services. Returns the state, and whether the plan
+    changed.
+    """
     home = settings.home
     now = StackPlan.read(home)
     infrastructure = [
@@ -325,10 +328,8 @@ def _hand_over(
     progress: StageProgress,
     names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Hands the running supervisor another plan, and returns the state when the services of these names, or all, are as the plan
-    has them.
-    """
-    if "version" not in running:  # 0.1.0's supervisor, which the signal would end, and all that it runs
+    """Give the running supervisor another plan, and return the state when the named services, or all, match the plan."""
+    if "version" not in running:  # SIGHUP would stop a supervisor of 0.1.0, and all services
         raise UserError(
             Code.STACK_RUNS,
             f"the stack in {home} was started by Onefold 0.1.0, which takes in nothing while it runs",
@@ -349,11 +350,11 @@ def _wait(
     progress: StageProgress,
     otherwise: str = "everything that was started is stopped again",
 ) -> dict[str, Any]:
-    """Returns the state when every service of the plan is ready or stopped, or is one that the others can do without.
+    """Wait until every service of the plan is ready or stopped, or has failed and is not needed. Returns the state.
 
     Args:
         there: whether the supervisor runs.
-        otherwise: what becomes of the stack when one that the others need is not ready, for the error's sentence.
+        otherwise: the consequence for the stack if a needed service is not ready, for the error message.
     """
     services = {service.name: service for stage in plan.stages for service in stage}
     reported: set[str] = set()
@@ -398,7 +399,7 @@ def _refuse_unstopped(home: Path, name: str, entry: dict[str, Any]) -> None:
 
 
 def _is_hopeless(service: SupervisedService, entry: dict[str, Any], otherwise: str) -> bool:
-    """Whether it will not be ready, and the others can do without. Raises UserError when they cannot."""
+    """Whether the service has failed and is not needed. Raises UserError for a failed service that the stack needs."""
     if entry["was_ready"]:
         return False
     if entry["exit_code"] in (USAGE, REFUSED):
@@ -413,8 +414,8 @@ def _is_hopeless(service: SupervisedService, entry: dict[str, Any], otherwise: s
 
 
 def _ended(entry: dict[str, Any]) -> str:
-    """How it ended at last, in a few words. Its state may be that of the next start already, which says nothing of it."""
-    last = entry.get("last_end")  # a supervisor of an older Onefold may run, which does not write it
+    """The cause of the last exit, in a few words. Uses `last_end`, because the state may already describe the next start."""
+    last = entry.get("last_end")  # absent if a supervisor of an older Onefold runs
     return str(last["why"]) if last else str(entry["detail"]).partition(";")[0]
 
 

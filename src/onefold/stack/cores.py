@@ -1,4 +1,4 @@
-"""How many processor cores there are for us, and how many processes that makes."""
+"""The number of available processor cores, and the number of processes for a pipeline."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 import os
 from pathlib import Path
 
-# What a container may use, by the kernel's second version of control groups: "<microseconds> <of so many>", or "max ...".
+# The CPU limit of a container, by control groups v2: "<quota> <period>" in microseconds, or "max <period>".
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def available(quota: Path = QUOTA) -> int:
-    """Cores that this process may run on; a container's share counts, and a part of a core as one."""
+    """The number of cores of the process, within the CPU limit of a container; a part of a core counts as one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         allowed, period = quota.read_text(encoding="utf-8").split()
@@ -21,8 +21,8 @@ def available(quota: Path = QUOTA) -> int:
 
 
 def processes(pipelines: int) -> int:
-    """How many processes fold each of so many pipelines: all cores, shared among the pipelines, and one for each at least.
+    """The number of processes for each pipeline: the cores divided by the pipelines, at least 1.
 
-    More would take turns on the same cores, and each takes memory for itself.
+    More processes would compete for the same cores, and each process needs memory.
     """
     return max(1, available() // max(1, pipelines))

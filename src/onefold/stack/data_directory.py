@@ -1,6 +1,6 @@
-"""The home of a stack: a marker file says that a stack of Onefold made it, and only such a home is wiped.
+"""The data directory of a stack. `wipe` removes data only from a directory with the marker file of a stack.
 
-ONEFOLD_HOME may name any folder. A home keeps its marker from the first start until a wipe has removed everything.
+ONEFOLD_HOME may name any folder. The marker stays from the first start until a wipe has removed everything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onefold.error_codes import Code
 from onefold.exit_codes import USAGE
 from onefold.stack.postgres import PostgresServer
 
-# Only a starting stack fills these folders; services that run by hand fill some of the others.
+# Only a starting stack fills these folders; a service without a stack may fill the folders below.
 _OF_THE_STACK = ("kafka", "logs", "postgres")
 _KNOWN = (
     "kafka",
@@ -28,26 +28,26 @@ _KNOWN = (
     "dashboard",
     "prepare",
     "warm",
-)  # the last two: of earlier releases
+)  # "prepare" and "warm" are from earlier releases
 _NUMBERED = ("processor", "worker", "sink", "auditor", "rebuild")
 _SERVICES = (*_KNOWN, *(f"{name}-*" for name in _NUMBERED))
 _LOGS = tuple(f"{service}.log{end}" for service in _SERVICES for end in ("", ".[1-9]"))
 _LOGS_BEFORE = tuple(f"{service}.log.before{end}" for service in _SERVICES for end in ("", ".[1-9]"))
-# A task's number, of files beside those in use `<task>.<number>`, and the lock of each (processor/io/state_files.py).
+# State folders `<task>`, further folders `<task>.<number>`, and the lock file of each folder (processor/io/state_files.py).
 _TASKS = tuple(f"*/{'[0-9]' * digits}{beside}" for digits in range(1, 5) for beside in ("", ".[0-9]", ".[0-9][0-9]"))
 _ROCKS = "CURRENT IDENTITY LOCK LOG LOG.old.[0-9]* MANIFEST-[0-9]* OPTIONS-[0-9]* [0-9]*.log [0-9]*.sst rocksdict-config.json"
 _STATES = tuple(task + end for task in _TASKS for end in (".lock", *(f"/{file}" for file in _ROCKS.split())))
 _OPTIONS = "log4j2.properties"
-# Of a sink; its options are removed last, because a folder without them is not a sink's. Earlier releases made notes and
-# rehearsal-*.
+# Files of a sink. A wipe removes `_OPTIONS` last, because the file identifies a sink's folder. `notes` and `rehearsal-*` are
+# from earlier releases.
 _SINK = (
     *(f"{name}/" for name in ("tmp", "local", "notes", "rehearsal-*", "sink-*.[0-9]*")),
     "spark.log*",
     "spark.out",
     _OPTIONS,
 )
-# What the product writes, by the folders of a home. A part of a pattern is the name of one file or folder, `name:file` that of a
-# folder with such a file, and `**` any path of names of objects. What ends with a slash is removed with all that is in it.
+# The files of a stack, as patterns by the folders of the data directory. A part of a pattern is the name of a file or folder,
+# `name:file` a folder that has the file, and `**` any path of object names. A final slash: a folder with all content.
 _MADE = {
     "checkpoints": tuple(f"sink-*:{_OPTIONS}/{name}" for name in _SINK),
     "judge": ("*/*.checkpoint", "*/draft-*"),
@@ -66,16 +66,16 @@ _MADE = {
         "sink-*.turn",  # of earlier releases
     ),
 }
-# As a store of objects makes them together; a folder without all of them is no store.
+# An object store makes the three folders together; a folder that lacks one is not an object store.
 _STORE = ("objects", "marks", "unfinished")
 _OBJECT = re.compile(r"[a-z0-9]+")
 
 
 def claim(home: Path) -> None:
-    """Make the folders of a stack in `home` and mark it as the home of a stack, before a stack writes there.
+    """Make the folders of a stack in `home` and write the marker file, before a stack writes there.
 
     Raises:
-        UserError: the home has files where the stack keeps its own, and no stack made them (exit code 2).
+        UserError: foreign files are in a folder that the stack uses (exit code 2).
     """
     if not is_ours(home):
         for name in _OF_THE_STACK:
@@ -95,12 +95,12 @@ def claim(home: Path) -> None:
 
 
 def is_ours(home: Path) -> bool:
-    """Whether a stack of Onefold has made its home there, also one of 0.1.0, which wrote no marker."""
+    """Whether `home` is the data directory of a stack, including stacks of 0.1.0, which wrote no marker."""
     return _marker(home).is_file() or _has_ports(home)
 
 
 def refuse_foreign(home: Path) -> None:
-    """Raise UserError (exit code 2) when `home` has what a wipe would remove and no stack of Onefold has run there."""
+    """Raise UserError (exit code 2) if a wipe would remove files of `home`, and no stack has run there."""
     if is_ours(home):
         return
     for name in _MADE:
@@ -114,7 +114,7 @@ def refuse_foreign(home: Path) -> None:
 
 
 def contents(home: Path) -> list[str]:
-    """Names of what a wipe of `home` removes, for a question."""
+    """Names of the data that a wipe of `home` removes, for the confirmation prompt."""
     named = {
         "topics of the embedded Kafka": _is_there(home / "kafka" / "data"),
         "tables of the embedded PostgreSQL": _is_there(PostgresServer(home / "postgres", 0).data),
@@ -125,9 +125,9 @@ def contents(home: Path) -> list[str]:
 
 
 def wipe(home: Path) -> list[str]:
-    """Remove what the stack has written into its home. Nothing in it may run.
+    """Remove the files of a stack from the data directory. The stack must be down.
 
-    Links are not followed: what a link leads to stays, and so does the link.
+    Follows no links: a link and the link's target stay.
 
     Returns:
         A sentence for each file that stays.
@@ -152,7 +152,7 @@ def wipe(home: Path) -> list[str]:
 
 
 def logs(home: Path) -> tuple[list[Path], list[Path]]:
-    """The files of services' logs, and of those of the run before."""
+    """The log files of the last run, and of the run before."""
     folder = home / "logs"
     kinds = (_LOGS, _LOGS_BEFORE)
     logs, before = ([path for pattern in kind for path in _matching(folder, [pattern])] for kind in kinds)
@@ -160,7 +160,7 @@ def logs(home: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _made(home: Path, name: str) -> Iterator[Path]:
-    """What a stack has written into a folder of its home. A folder among it is the stack's with all that is in it."""
+    """The paths that a stack has written into a folder of the data directory. A yielded folder includes all content."""
     folder = home / name
     if folder.is_symlink() or (name == "objects" and not all((folder / part).is_dir() for part in _STORE)):
         return
@@ -169,7 +169,7 @@ def _made(home: Path, name: str) -> Iterator[Path]:
 
 
 def _matching(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """The paths below `folder` that match the parts of a pattern. Links do not."""
+    """The paths below `folder` that match the parts of a pattern, without links."""
     name, _, sign = parts[0].partition(":")
     for path in _entries(folder):
         if path.is_symlink() or not (_OBJECT.fullmatch(path.name) if name == "**" else fnmatchcase(path.name, name)):
@@ -190,7 +190,7 @@ def _matching(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
 
 
 def _remove_empty(folder: Path) -> None:
-    """The folder and those in it, as far as they are empty."""
+    """Remove empty folders below `folder`, and `folder` itself if empty."""
     for path in _entries(folder):
         if path.is_dir() and not path.is_symlink():
             _remove_empty(path)
@@ -221,13 +221,13 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_filled(home: Path, name: str) -> bool:
-    """Whether a folder of the home has files; the libraries of a Kafka tool, which needs no stack, are none."""
+    """Whether a folder of the data directory has files. Libraries of a Kafka tool do not count: a tool runs without a stack."""
     tool = home / "kafka" / "tmp"
     return any(path != tool or not all(map(_is_library, _files(tool))) for path in _entries(home / name))
 
 
 def _is_library(path: Path) -> bool:
-    """Whether a JVM has unpacked it, as it does with those of snappy, zstd and lz4, and beside one its lock."""
+    """Whether the file is a library that a JVM has unpacked (snappy, zstd, lz4), or the lock file of a library."""
     return any(fnmatchcase(path.name, f"*lib*{suffix}") for suffix in (".so", ".so.lck", ".dylib", ".dylib.lck"))
 
 
@@ -236,7 +236,7 @@ def _marker(home: Path) -> Path:
 
 
 def _has_ports(home: Path) -> bool:
-    """Whether there is the file of ports that each start of 0.1.0 has written first."""
+    """Whether the ports file exists, which 0.1.0 wrote first at each start."""
     try:
         found = json.loads((home / "run" / "ports.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

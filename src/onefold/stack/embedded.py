@@ -1,5 +1,5 @@
-"""The embedded stack put together: jars, broker and database. `infrastructure` runs the two in the foreground for tests, and
-`database` one of them.
+"""Jars, broker and database of the embedded stack. For tests, `infrastructure` runs broker and database in the foreground, and
+`database` runs only the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything that exists before a service starts."""
+    """The prepared parts of a stack, before a service starts."""
 
     broker: Broker
     database: PostgresServer
@@ -32,7 +32,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Infrastructure:
-    """A running broker and database, for tests. `kafka` and `postgres` can be killed and started again."""
+    """A running broker and database, for tests, which may kill and restart `kafka` and `postgres`."""
 
     bootstrap_servers: str
     postgres_dsn: str
@@ -52,7 +52,7 @@ class Database:
 
 
 def default_cache() -> Path:
-    """The folder of jars, as the settings have it."""
+    """The cache folder in the settings, with the folder of jars."""
     return settings.load().cache
 
 
@@ -65,11 +65,13 @@ def prepare(
     with_database: bool = True,
     with_broker: bool = True,
 ) -> Parts:
-    """Makes what must exist before services start: jars, a formatted broker, a database cluster (while the jars
-    arrive). Where the user has a server, nothing is made in its place.
+    """Prepare a stack: download jars, format the broker, and create the database cluster during the download.
+
+    Args:
+        with_database, with_broker: False if the user has a server: nothing is created.
     """
     if with_database:
-        check_account()  # before minutes of downloads
+        check_account()  # before a long download
     found = java.locate(cache)
     database = PostgresServer(home / "postgres", ports.postgres)
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -85,11 +87,11 @@ def prepare(
 
 @contextmanager
 def database(home: Path, programs: Path | None = None, locale: Sequence[str] = LOCALE) -> Iterator[Database]:
-    """Runs a database alone as a child of this process until the block ends, with its data in `home` and its log in
-    home/logs. What it leaves outside of `home` (`PostgresServer.wipe`) is gone afterwards.
+    """Run only a database as a child process until the block ends, with the data in `home` and the log in home/logs. Afterwards
+    removes files outside of `home` (`PostgresServer.wipe`).
 
     Args:
-        programs, locale: of another PostgreSQL than the wheel's (`PostgresServer`).
+        programs, locale: for another PostgreSQL than the wheel's (see `PostgresServer`).
     """
     check_account()
     data_directory.claim(home)
@@ -108,8 +110,8 @@ def database(home: Path, programs: Path | None = None, locale: Sequence[str] = L
 def infrastructure(
     home: Path, say: Say = lambda text: None, *, beside: Database | None = None
 ) -> Iterator[Infrastructure]:
-    """Runs broker and database as children of this process until the block ends, with their data in `home` and logs
-    in home/logs; the broker alone where there is a database `beside` it.
+    """Run broker and database as child processes until the block ends, with the data in `home` and the logs in home/logs. With
+    a database in `beside`, run only the broker.
     """
     data_directory.claim(home)
     with closing(ReservedPorts()) as keeping:

@@ -1,4 +1,4 @@
-"""A lock between processes that the operating system drops when its holder ends, however it ends."""
+"""A lock between processes; the operating system releases the lock when the holder ends, even after SIGKILL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Waits for the lock file and holds it. The file stays: removing it would let two holders in."""
+    """Wait for the lock on the file, and hold the lock. The file stays: a new file would allow a second holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

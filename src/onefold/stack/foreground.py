@@ -1,7 +1,6 @@
-"""Several processors, workers or auditors, as one command: processes, each started again alone when it ends, and one status
-for all.
+"""Several processors, workers or auditors as one command with one status file. Each process is restarted alone.
 
-Several processes, because folding is work for one core, and so that what ends one of them leaves the others alone.
+Separate processes, because a Python process uses one core, and because a failure ends a single process.
 """
 
 from __future__ import annotations
@@ -24,22 +23,26 @@ from onefold.stack.plan import AUDITOR_STOP_S, PROCESSOR_STOP_S, WORKER_STOP_S
 from onefold.stack.service import of_command
 from onefold.stack.supervisor import Managed, Supervisor, run
 
-OUTPUT = Path("/dev/stdout")  # the output of the processes goes where this one's goes
+OUTPUT = Path("/dev/stdout")  # the processes write to the command's standard output
 
 
-# What a process of a pipeline ends with when another start would end likewise: that is for a person, or for whoever starts us.
+# Exit codes after which a restart would fail again: the command exits with the same code, for the user or the orchestrator.
 FOR_ALL = (USAGE, REFUSED, UNAVAILABLE)
 
 log = structlog.get_logger()
 
 
 def process(processes: Mapping[str, int], instance: str, path: Path, metrics_port: int = 0) -> int:
-    """Run so many processors of each domain until SIGTERM or SIGINT; several share its tasks. Their own status files lie beside
-    `path`, and the first one's metrics are on that port, the second one's on the next, and so on; 0: none has any.
+    """Run processors until SIGTERM or SIGINT. Processors of one pipeline share the tasks.
+
+    Args:
+        processes: the number of processors of each pipeline.
+        path: the common status file; the status files of the processes are in the same folder.
+        metrics_port: the port of the first processor's metrics, plus 1 for each further processor; 0: no metrics.
 
     Returns:
-        The exit code. The processors of a single domain end together when one of them says that it makes no sense to go on,
-        and this is what it ended with; of several domains each is tried again, for the others' sake.
+        The exit code. With a single pipeline, a processor that exits with a code of `FOR_ALL` stops all processors, and the
+        command returns the code. With several pipelines the supervisor restarts every processor.
     """
     services = [
         (domain if count == 1 else f"{domain}-{number}", domain, instance if count == 1 else f"{instance}-{number}")
@@ -51,19 +54,22 @@ def process(processes: Mapping[str, int], instance: str, path: Path, metrics_por
 
 
 def work(domains: Sequence[str], instance: str, path: Path, metrics_port: int = 0) -> None:
-    """Run a worker of each domain, likewise."""
+    """Run a worker of each pipeline until SIGTERM or SIGINT."""
     made = [(domain, ("work", domain, "--instance", instance)) for domain in domains]
     _run(made, WORKER_STOP_S, path, metrics_port)
 
 
 def audit(domains: Sequence[str], path: Path, metrics_port: int = 0) -> int:
-    """Run an auditor of each domain, likewise. Returns 1 when one of them ended last with having found something, else 0."""
+    """Run a continuous verifier of each pipeline until SIGTERM or SIGINT.
+
+    Returns 1 if the last exit code of a verifier was 1 (a mismatch), else 0.
+    """
     made = [(domain, ("audit", domain)) for domain in domains]
     return _run(made, AUDITOR_STOP_S, path, metrics_port, told=(FAILED,))
 
 
 class _Ended(Exception):
-    """One of the processes ended for all. `code`: with what."""
+    """A process exited with a code that stops all processes: `code`."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -78,11 +84,15 @@ def _run(
     for_all: Collection[int] = (),
     told: Collection[int] = (),
 ) -> int:
-    """Until SIGTERM or SIGINT. One that ends by itself with a code of `for_all` ends all with it; one of `told`, with which a
-    process has ended last when all are stopped, is passed on.
+    """Run the commands under a supervisor until SIGTERM or SIGINT, and return the exit code.
+
+    Args:
+        made: name and arguments of each command.
+        for_all: exit codes of a single process that stop all processes.
+        told: exit codes to return, if a process had one as the last exit code at the end.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Where the output is a file, what we say would else be written over what the processes have said.
+    # Without O_APPEND, the command would overwrite the output of the processes in a file.
     flags = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL)
     fcntl.fcntl(sys.stdout.fileno(), fcntl.F_SETFL, flags | os.O_APPEND)
     services = [
@@ -102,7 +112,7 @@ def _run(
 
     def look() -> None:
         described = {managed.service.name: managed.describe() for managed in supervisor.stages[0]}
-        # On a full disk the file gets stale, which a health check notices; the processes need none of it.
+        # On a full disk the status file becomes stale, and the health check fails. The processes do not need the file.
         with suppress(OSError):
             status_file.write(path, **summary(described, {name: _read(file) for name, file in files.items()}))
         for managed in supervisor.stages[0]:
@@ -122,7 +132,7 @@ def _run(
 
 
 def _tell(managed: Managed, ends: dict[str, int]) -> None:
-    """Each end of a process once: who reads the log sees why there are two beginnings."""
+    """Log each exit of a process once, so that the log explains the second start."""
     name = managed.service.name
     if managed.restarts > ends[name]:
         ends[name] = managed.restarts
@@ -130,27 +140,27 @@ def _tell(managed: Managed, ends: dict[str, int]) -> None:
 
 
 def summary(services: dict[str, dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One status out of many: running only when every service is, and as old as the oldest of their own reports.
+    """The common status: running if every service is running, and as old as the oldest status file.
 
     Args:
-        services: as `Managed.describe` gives them, by name.
-        statuses: what each reports of itself, {} when it reported nothing.
+        services: the results of `Managed.describe`, by name.
+        statuses: the content of each status file, by name; {} for a missing file.
 
     Returns:
-        {"state", "detail", "updated_at"}, as `status_file.write` takes them.
+        {"state", "detail", "updated_at"}, the arguments of `status_file.write`.
     """
     reported = {name: _reported(entry, statuses[name]) for name, entry in services.items()}
     troubled = {name: words for name, words in reported.items() if words[0] != "running"}
     state = next(iter(troubled.values()))[0] if troubled else "running"
     detail = "; ".join(f"{name}: {words[1] or words[0]}" for name, words in (troubled or reported).items())
     detail = detail if services else status_file.IDLE
-    # Without a service there is nothing to be late.
+    # Without a service the status is never stale.
     oldest = min((status.get("updated_at", 0.0) for status in statuses.values()), default=time.time())
     return {"state": state, "detail": detail, "updated_at": oldest}
 
 
 def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
-    """A service's state in the words of a status file: what its supervisor knows comes first."""
+    """State and detail of a service for the status file. The supervisor's state has precedence over the service's report."""
     if entry["state"] == "restarting" or not status:
         last = f" ({status['detail']})" if status.get("state") == "stopped" else ""
         return "starting", f"{entry['detail']}{last}"
@@ -158,7 +168,7 @@ def _reported(entry: dict[str, Any], status: dict[str, Any]) -> tuple[str, str]:
 
 
 def beside(path: Path, name: str) -> Path:
-    """The status file of one of the processes, beside the one of all: a health check counts them."""
+    """The status file of a process, in the folder of the common status file: a health check counts the files."""
     return path.with_name(f"{path.stem}.{name}.json")
 
 

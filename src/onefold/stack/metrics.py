@@ -1,4 +1,4 @@
-"""Which port each service's metrics are on: the same one as long as the stack runs, and the next time, where it is free."""
+"""The metrics port of each service: the same port while the stack runs, and after the next start if the port is free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onefold.error_codes import Code
 from onefold.stack.ports import free_ports, if_free
 from onefold.stack.service import SupervisedService
 
-# What the services are called that have metrics on a port of their own; the dashboard has them on its page's.
+# Prefixes of the services with a metrics port. The dashboard serves metrics on the port of the page.
 MEASURED = ("processor-", "sink-", "worker-", "auditor-")
 VARIABLE = "ONEFOLD_METRICS_PORT"
 PORT_MAX = 65535
@@ -21,19 +21,19 @@ Stages = Sequence[Sequence[SupervisedService]]
 
 
 def free_of(ports: Mapping[str, int]) -> dict[str, int]:
-    """Of the ports of last time those that nobody has taken since."""
+    """The free ports among `ports`, the ports of the last start."""
     return {name: port for name, port in ports.items() if if_free(port)}
 
 
 def placed(
     stages: Stages, public: Mapping[str, Any], first: int
 ) -> tuple[list[list[SupervisedService]], dict[str, Any]]:
-    """The same services, each told its port, and `public` with the ports by name, as "metrics".
+    """The services with the metrics port in the environment, and `public` with the ports by service name as "metrics".
 
     Args:
-        public: what has "metrics" keeps those ports. What has none is of an older Onefold, and is left as it is: its services
-            would all be started again.
-        first: the lowest port to take; 0: any free ones.
+        public: known ports in "metrics" stay. Without "metrics", an older Onefold wrote the plan: the result is unchanged,
+            because new ports would restart all services.
+        first: the lowest port; 0: any free ports.
 
     Raises:
         UserError: there are not enough free ports.

@@ -69,5 +69,5 @@ class ServiceOutput:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=service_environment.environment(service_environment.POSTGRES),
-            start_new_session=True,  # a Ctrl-C in the terminal is for the services; the writer writes their last lines
+            start_new_session=True,  # Ctrl-C in the terminal must not end the writer before the services' last lines
         )

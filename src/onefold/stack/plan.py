@@ -1,4 +1,4 @@
-"""Which services run, in which order: the plan that `up` writes and the supervisor reads."""
+"""The services of a stack and the start order: `up` writes the plan, and the supervisor reads the plan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from onefold.stack.service import Ready, SupervisedService, of_command
 if TYPE_CHECKING:
     from onefold.config.settings import Settings
 
-SINK_STOP_S = 30.0  # Spark finishes the batch at hand
-PROCESSOR_STOP_S = 20.0  # a processor finishes its transaction
-AUDITOR_STOP_S = 10.0  # it finishes the turn at hand
-WORKER_STOP_S = 45.0  # a worker comes to its next checkpoint, which takes less than its time-out
-DASHBOARD_STOP_S = 5.0  # it only closes its streams
-# By verb the login in the stack's PostgreSQL. A processor needs no PostgreSQL; its handlers get a login that only reads.
+SINK_STOP_S = 30.0  # Spark finishes the current batch
+PROCESSOR_STOP_S = 20.0  # a processor finishes the current transaction
+AUDITOR_STOP_S = 10.0  # a continuous verifier finishes the current round
+WORKER_STOP_S = 45.0  # a worker reaches the next checkpoint within the job's time-out
+DASHBOARD_STOP_S = 5.0  # the dashboard only closes streams
+# The login in the stack's PostgreSQL, by verb. A processor needs no PostgreSQL; handlers get a read-only login.
 ROLES = {
     "migrate": "owner", "process": "reader", "work": "worker", "sink": "sink", "audit": "verifier", "dashboard": "reader",
 }  # fmt: skip
@@ -30,25 +30,25 @@ ROLES = {
 
 @dataclass(frozen=True)
 class StackPlan:
-    """What the supervisor runs.
+    """The plan of a supervisor.
 
     Attributes:
-        stages: services that may start together, stage after stage.
-        public: what stack.json has besides the services.
+        stages: lists of services that may start together, stage after stage.
+        public: the fields of stack.json besides the services.
     """
 
     stages: Sequence[Sequence[SupervisedService]]
     public: dict[str, Any]
 
     def write(self, home: Path) -> None:
-        """Writes <home>/run/plan.json."""
+        """Write <home>/run/plan.json."""
         stages = [[service.as_json() for service in stage] for stage in self.stages]
         body = {"version": stack_state.VERSION, "public": self.public, "stages": stages}
         stack_state.write(home / "run" / "plan.json", body)
 
     @classmethod
     def read(cls, home: Path) -> StackPlan:
-        """Reads what `write` wrote. Raises UserError when a newer Onefold did."""
+        """Read <home>/run/plan.json. Raises UserError if a newer Onefold wrote the file."""
         found = stack_state.load(home / "run" / "plan.json")
         return cls(
             [[SupervisedService.from_json(service) for service in stage] for stage in found["stages"]], found["public"]
@@ -64,10 +64,10 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     """The stages after the infrastructure: topics and tables, then processors, workers, sinks and the dashboard.
 
     Args:
-        public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure; "postgres_logins", by role the DSN of its
-            login in a PostgreSQL of the stack; and "dashboard", the page's address or None for none.
+        public: {"bootstrap_servers", "postgres_dsn"} of the running infrastructure. "postgres_logins": the DSNs of the logins
+            in the stack's PostgreSQL by role. "dashboard": the page's address, or None without a dashboard.
     """
-    # In a Kafka of the user's own, processors of another host may be in the same groups.
+    # In the user's Kafka, processors of another host may be members of the same groups.
     host = f"{socket.gethostname()}-" if settings.bootstrap_servers else ""
     migrate = _onefold(settings, public, "migrate", ("migrate", "--keep-going", *domains), Ready("done"), 10.0)
     processors = [
@@ -85,8 +85,8 @@ def pipeline(settings: Settings, domains: Sequence[str], public: dict[str, Any])
     ]
     sinks = [_sink(settings, public, domains, str(number)) for number in range(1, settings.sinks + 1)]
     served = [*processors, *_workers(settings, domains, public), *sinks, *_dashboard(settings, public)]
-    # Spark takes the longest to start and waits for nothing that a processor does, so all start together. Not the auditors:
-    # there is nothing to judge before, and they would make that wait.
+    # Spark takes the longest to start and does not depend on processors, so all start together. Continuous verifiers start
+    # afterwards, because their start would delay the start of the services.
     stages = [[migrate], served]
     auditors = _auditors(settings, domains, public)
     return [*stages, auditors] if auditors else stages
@@ -98,7 +98,7 @@ def _sink(settings: Settings, public: dict[str, Any], domains: Sequence[str], in
 
 
 def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[SupervisedService]:
-    """One for each domain that has jobs."""
+    """A worker for each pipeline with jobs."""
     known = pipelines.find().pipelines
     return [
         _onefold(settings, public, f"worker-{domain}-1", ("work", domain), None, WORKER_STOP_S, needed=False)
@@ -110,7 +110,7 @@ def _workers(settings: Settings, domains: Sequence[str], public: dict[str, Any])
 def _auditors(settings: Settings, domains: Sequence[str], public: dict[str, Any]) -> list[SupervisedService]:
     if not settings.to_audit():
         return []
-    from onefold.operate import auditing  # imports the judge, which a stack without auditors does not need
+    from onefold.operate import auditing  # imports the verifier, which a stack without auditors does not need
 
     return [
         _onefold(settings, public, f"auditor-{domain}", ("audit", domain), None, AUDITOR_STOP_S, needed=False)
@@ -119,8 +119,8 @@ def _auditors(settings: Settings, domains: Sequence[str], public: dict[str, Any]
 
 
 def _processes(settings: Settings, domain: str, domains: int) -> int:
-    """Replicas are processes each of which has all tasks; else the processes share them, and none is without one where topics
-    have as many partitions as new ones get.
+    """The number of processes of a pipeline. Each replica is a process with all tasks. Without replicas, processes share the
+    tasks; at most as many processes as a new topic has partitions, so that each process has a task.
     """
     declared = pipelines.find().pipelines.get(domain)
     replicas = settings.replicas_of(declared) if declared else 1
@@ -137,7 +137,7 @@ def _dashboard(settings: Settings, public: dict[str, Any]) -> list[SupervisedSer
 
 
 def logged(service: SupervisedService, settings: Settings) -> SupervisedService:
-    """The service, with as many log files of such a size as are set."""
+    """The service with size and number of log files from the settings."""
     return replace(service, log_bytes=settings.log_file_mb * 1_000_000, log_files=settings.log_files)
 
 
@@ -151,7 +151,7 @@ def _onefold(
     needed: bool = True,
 ) -> SupervisedService:
     status = settings.home / "run" / f"{name}.status.json"
-    logins = public.get("postgres_logins", {})  # a stack that an earlier release started has none
+    logins = public.get("postgres_logins", {})  # absent in a stack that an earlier release started
     made = environment(settings, public["bootstrap_servers"], logins.get(ROLES[arguments[0]], public["postgres_dsn"]))
     more = {"ready": ready} if ready else {}
     log = settings.home / "logs" / f"{name}.log"
@@ -159,7 +159,7 @@ def _onefold(
 
 
 def environment(settings: Settings, bootstrap_servers: str, dsn: str) -> dict[str, str]:
-    """The variables of a service with these settings and servers."""
+    """The environment variables of a service, by the settings and the servers' addresses."""
     made = {
         **settings.as_environment(),
         "ONEFOLD_HOME": str(settings.home),
@@ -167,5 +167,5 @@ def environment(settings: Settings, bootstrap_servers: str, dsn: str) -> dict[st
         "ONEFOLD_POSTGRES_DSN": dsn,
     }
     if (project := project_file()) is not None:
-        made[PROJECT_VARIABLE] = str(project.parent)  # whatever folder the service runs in
+        made[PROJECT_VARIABLE] = str(project.parent)  # the service may run in another folder
     return made

@@ -17,29 +17,30 @@ from onefold.config import stack_state
 from onefold.config.errors import UserError
 from onefold.error_codes import Code
 
-# Below the range from which Linux takes ports for outgoing connections (32768 and up): such a port could be taken by any
-# connection in the seconds in which a killed service starts again.
+# Below Linux's range of ports for outgoing connections (32768 and up): a connection could take a port of that range while a
+# killed service restarts.
 PORTS = range(21000, 32000)
 _HERE = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a stack, on loopback. Their file has no version while it is of the first: 0.1.0 would forget the ports
-    of a file with a field that it does not know.
-    """
+    """The ports of a stack, on loopback. No version in the file, because 0.1.0 ignores a file with unknown fields."""
 
     kafka: int
     controller: int
     postgres: int
-    dashboard: int = 0  # in files of an older Onefold there is none
+    dashboard: int = 0  # missing in the files of an older Onefold
 
 
 def choose_ports(home: Path, **asked: int) -> Ports:
-    """The ports of the stack in `home`. Without a number, or with 0, a service gets its last port if free, else a free port.
+    """The ports of the stack in `home`. Without a number, or with 0, a service gets the last port if free, else a free port.
+
+    Args:
+        asked: numbers by the fields of `Ports`.
 
     Raises:
-        UserError: a port that was asked for is taken, or a newer Onefold wrote the last ports.
+        UserError: a requested port is taken, or a newer Onefold wrote the last ports.
     """
     if taken := {name: port for name, port in asked.items() if port and not if_free(port)}:
         raise _taken(taken)
@@ -50,11 +51,11 @@ def choose_ports(home: Path, **asked: int) -> Ports:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that are free now and that nobody keeps, all different."""
+    """Different free ports on loopback, without the ports of any `ReservedPorts`. Raises UserError if too few are free."""
     held: list[socket.socket] = []
     try:
         for port in random.sample(PORTS, len(PORTS)):
-            probe = socket.socket()  # without SO_REUSEADDR, which would have what another one keeps
+            probe = socket.socket()  # without SO_REUSEADDR, so that a reserved port counts as taken
             try:
                 probe.bind((_HERE, port))
             except OSError:
@@ -72,18 +73,17 @@ def free_ports(count: int) -> list[int]:
 
 
 class ReservedPorts:
-    """Keeps ports for services that start later, or again: `free_ports` gives them to nobody else meanwhile. Who asks for one by
-    its number still gets it. Close it after use.
+    """Reserves ports for services that start later or restart: `free_ports` does not return a reserved port. Close after use.
 
-    A kept port is bound and not listened on. On Linux, who listens with SO_REUSEADDR, as Kafka, PostgreSQL and Python's servers
-    do, still can. Elsewhere nobody could, and nothing is kept.
+    A reserved port is bound without listening. On Linux, a server can still listen there with SO_REUSEADDR, as Kafka,
+    PostgreSQL and Python's servers do. On macOS no server could listen, so `keep` reserves no port.
     """
 
     def __init__(self) -> None:
         self._held: dict[int, socket.socket] = {}
 
     def keep(self, ports: Iterable[int]) -> None:
-        """Keep these too; of 0, and of one that another program has, nothing can be kept."""
+        """Reserve further ports, without 0 and ports of running programs."""
         if not sys.platform.startswith("linux"):
             return
         for port in set(ports) - set(self._held) - {0}:
@@ -91,24 +91,24 @@ class ReservedPorts:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 held.bind((_HERE, port))
-            except OSError:  # whoever is to listen on it says so
+            except OSError:  # the service that listens there reports the error
                 held.close()
             else:
                 self._held[port] = held
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all ports."""
         while self._held:
             self._held.popitem()[1].close()
 
 
 def of_stack(home: Path, public: Mapping[str, Any]) -> list[int]:
-    """The ports that the services of a plan were told, by what `choose_ports` chose and the plan's `public`."""
+    """The ports of the services of a plan: the ports of `choose_ports`, and the metrics ports in the plan's `public`."""
     return [*vars(_last(home)).values(), *public.get("metrics", {}).values()]
 
 
 def if_free(port: int) -> int:
-    """The port, when it can be listened on; else 0."""
+    """The port, if a server can listen on `port`; else 0."""
     if not port:
         return 0
     try:
@@ -137,7 +137,7 @@ def _taken(ports: Mapping[str, int]) -> UserError:
 
 
 def _listener(port: int) -> str:
-    """The program that listens there. A program of another account has no name for us."""
+    """The program that listens on the port, for a message. The name of another account's program is unknown."""
     with suppress(psutil.Error, OSError):
         for found in psutil.net_connections("tcp"):
             if found.pid and found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,):

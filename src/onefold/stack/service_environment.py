@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 _PROGRAM = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR")
-# Names of users from a file, where a container runs under a number (nss_wrapper); allocators.
+# nss_wrapper names the user of a container that runs under a numeric id; memory allocators.
 _LIBRARIES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "NSS_WRAPPER_*", "DYLD_*", "MALLOC_*")
 _TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _PYTHON = ("PYTHON*", "VIRTUAL_ENV", "NO_COLOR")
@@ -21,7 +21,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 POSTGRES = (*_PROGRAM, *_LIBRARIES)
 KAFKA = (*_PROGRAM, *_LIBRARIES, *_JVM)
-# The sink reads Kafka by Java's client, with Kerberos where configured, and writes by libpq.
+# The sink reads with Kafka's Java client, which may use Kerberos, and writes with libpq.
 SINK = (
     *_PROGRAM,
     *_LIBRARIES,
@@ -29,7 +29,7 @@ SINK = (
     *_PYTHON,
     *_JVM,
     *_PROXIES,
-    "XDG_CACHE_HOME",  # where `up` has put the jars
+    "XDG_CACHE_HOME",  # `up` downloads the jars there
     "SPARK_*",
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
     "KRB5*",

@@ -1,9 +1,8 @@
-"""Keeps the services of a plan running: starts them in order, starts them again when they end, stops them in reverse
-order.
+"""The supervisor: starts the services of a plan in order, restarts exited services, stops all services in reverse order.
 
-Run as `python -m onefold.stack.supervisor <home>` in a session of its own. It reads <home>/run/plan.json, writes
-<home>/run/stack.json on every change, and ends on SIGTERM or SIGINT. It knows nothing about what the services do.
-One thread only: a child's parent-death guard watches the thread that started it.
+Run as `python -m onefold.stack.supervisor <home>` in a separate session. The supervisor reads <home>/run/plan.json, writes
+<home>/run/stack.json on every change, and ends on SIGTERM or SIGINT. The supervisor has a single thread, because the
+parent-death guard of a child watches the thread that started the child.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from onefold.stack.service import SupervisedService, is_ready
 
 BACKOFF_FIRST_S = 0.2  # before the first restart; doubles
 BACKOFF_MAX_S = 10.0
-STABLE_S = 30.0  # a service that lived this long starts again with BACKOFF_FIRST_S
-TURN_STARTING_S = 0.1  # between probes while something is starting
-TURN_RUNNING_S = 1.0  # and while everything runs; the end of a child wakes the loop at once
+STABLE_S = 30.0  # after an uptime of STABLE_S, the backoff begins again with BACKOFF_FIRST_S
+TURN_STARTING_S = 0.1  # between turns while a service is starting
+TURN_RUNNING_S = 1.0  # between turns while all services run; the exit of a child interrupts the wait
 
 
 class Managed:
-    """One service's life: pending, starting, running, waiting, restarting, done or stopped."""
+    """A supervised service with the state: pending, starting, running, waiting, restarting, done or stopped."""
 
     def __init__(self, service: SupervisedService, clock: Callable[[], float] = time.monotonic) -> None:
         self.service = service
@@ -52,16 +51,16 @@ class Managed:
 
     @property
     def busy(self) -> bool:
-        """Whether something is about to change that somebody waits for."""
+        """Whether the state is expected to change soon."""
         return self.state in ("pending", "starting", "restarting")
 
     def turn(self) -> None:
-        """Checks once and does what is due: start, notice readiness, notice the end. Never raises: whatever keeps this
-        service from running is its own state, and no reason to end all the others.
+        """Start the service if due, check readiness, detect an exit. Never raises: an error of one service becomes the
+        service's state, and must not stop all services.
         """
         try:
             self._turn()
-        except Exception as error:  # noqa: BLE001  a supervisor outlives what it supervises
+        except Exception as error:  # noqa: BLE001  an error of one service must not end the supervisor
             self._on_trouble(error)
 
     def _turn(self) -> None:
@@ -94,7 +93,7 @@ class Managed:
 
     def _start(self) -> None:
         if self.service.ready.kind == "status_file":
-            Path(self.service.ready.target).unlink(missing_ok=True)  # the last process's word is not this one's
+            Path(self.service.ready.target).unlink(missing_ok=True)  # the status of the last process is stale
         self.child.start()
         self._started_at = self._clock()
         self.state, self.detail = "starting", ""
@@ -118,7 +117,7 @@ class Managed:
         self._start_again(how)
 
     def _on_trouble(self, error: Exception) -> None:
-        """What could not be looked at runs on, and is looked at again; what could not be started is started again."""
+        """Restart a service that could not be started. If the check of a running service failed, the next turn checks again."""
         if self.state in ("pending", "restarting"):
             self._start_again(f"could not be started: {first_line(error)}")
         else:
@@ -126,14 +125,14 @@ class Managed:
 
     def _start_again(self, why: str) -> None:
         pause = self._pause
-        self._pause = min(BACKOFF_MAX_S, 2 * pause)  # doubled step by step: a power of the failures overflows one day
+        self._pause = min(BACKOFF_MAX_S, 2 * pause)  # doubled step by step, because 2 ** restarts would overflow
         self.restarts += 1
         self.last_end = {"why": why, "at": time.time(), **self._logged()}
         self._start_at = self._clock() + pause
         self.state, self.detail = "restarting", f"{why}; starts again after {pause:.1f} s"
 
     def _logged(self) -> dict[str, int]:
-        """How many bytes the newest file of its log has, and that file's inode: around there stands what it said at its end."""
+        """Size and inode of the newest log file: the position of the last output of the exited process."""
         try:
             found = self.service.log.stat()
         except OSError:
@@ -142,7 +141,7 @@ class Managed:
 
 
 class Supervisor:
-    """Runs the stages of a plan; each stage starts when all services of the one before are ready or stopped by the user."""
+    """Runs the stages of a plan; a stage starts when all services of the stage before were ready, or were stopped."""
 
     def __init__(
         self, stages: Sequence[Sequence[SupervisedService]], publish: Callable[[dict[str, Any]], None]
@@ -153,8 +152,8 @@ class Supervisor:
         self._complaint = ""
 
     def adopt(self, stages: Sequence[Sequence[SupervisedService]]) -> None:
-        """Goes over to another plan: a service that is in both as it is goes on untouched, one that is gone or changed is
-        stopped, the last stage first, and what is new or changed is started in its turn.
+        """Change to another plan. An unchanged service runs on. A removed or changed service is stopped, the last stage first.
+        A new or changed service starts with the stage.
         """
         before = {managed.service.name: managed for stage in self.stages for managed in stage}
         kept = {
@@ -169,7 +168,7 @@ class Supervisor:
         self._published = None
 
     def turn(self) -> float:
-        """Checks every service of the stages that are due once. Returns the seconds until the next check is due."""
+        """Check each service of the started stages once. Returns the seconds until the next turn."""
         busy = False
         for stage in self.stages:
             for managed in stage:
@@ -182,9 +181,7 @@ class Supervisor:
         return TURN_STARTING_S if busy else TURN_RUNNING_S
 
     def publish(self) -> None:
-        """Writes the state if it changed. What cannot be written now, as on a full disk, is tried again at the next
-        turn.
-        """
+        """Write a changed state. After a failed write, as on a full disk, the next turn writes again."""
         services = {managed.service.name: managed.describe() for stage in self.stages for managed in stage}
         if services == self._published:
             return
@@ -196,7 +193,7 @@ class Supervisor:
         self._published, self._complaint = services, ""
 
     def _complain(self, complaint: str) -> None:
-        """Once, into the supervisor's own log, which may be on the same full disk."""
+        """Write a complaint once to the supervisor's log, which may be on the same full disk."""
         if complaint != self._complaint:
             self._complaint = complaint
             with suppress(OSError):
@@ -204,7 +201,7 @@ class Supervisor:
                 sys.stderr.flush()
 
     def stop(self) -> None:
-        """Stops every stage, the last one first: all services of a stage at once, each with its own patience."""
+        """Stop the stages, the last stage first. Services of a stage stop at the same time, each with a separate time-out."""
         for stage in reversed(self.stages):
             _stop(stage)
             self.publish()
@@ -212,7 +209,7 @@ class Supervisor:
 
 def _stop(services: Sequence[Managed]) -> None:
     for managed in services:
-        with suppress(OSError):  # one that may not be signalled must not keep the others from being stopped
+        with suppress(OSError):  # a failed signal to one service must not keep the rest running
             managed.child.ask_to_stop()
     for managed in services:
         with suppress(OSError):
@@ -223,7 +220,7 @@ def _stop(services: Sequence[Managed]) -> None:
 
 
 def serve(home: Path) -> None:
-    """Runs the plan of `home` until asked to stop; then removes the state file. SIGHUP has it read the plan again."""
+    """Run the plan of `home` until SIGTERM or SIGINT, then remove the state file. SIGHUP: read the plan again."""
     plan = StackPlan.read(home)
     identity = {"supervisor_pid": os.getpid(), "create_time": birth(os.getpid())}
     head = {"version": stack_state.VERSION, **identity, **plan.public}
@@ -242,7 +239,7 @@ def serve(home: Path) -> None:
             keeping.keep(of_stack(home, plan.public))
             run(supervisor, read_again=read_again)
     finally:
-        with suppress(OSError):  # then it names a supervisor that is gone, which readers notice
+        with suppress(OSError):  # readers ignore the state file of an ended supervisor
             stack_state.path(home).unlink(missing_ok=True)
 
 
@@ -251,11 +248,11 @@ def run(
     after_each_turn: Callable[[], None] = lambda: None,
     read_again: Callable[[], None] | None = None,
 ) -> None:
-    """Keeps the supervisor's services running until SIGTERM or SIGINT, then stops them. Call it in the main thread.
+    """Keep the supervisor's services running until SIGTERM or SIGINT, then stop the services. Call `run` in the main thread.
 
     Args:
-        read_again: called between two turns after a SIGHUP. None: that is one more signal to stop, as from a terminal that
-            is closed.
+        after_each_turn: called after each turn; an exception ends the run.
+        read_again: called between two turns after a SIGHUP. None: SIGHUP stops the services, as when a terminal is closed.
     """
     stopping: list[int] = []
     asked: list[int] = []
@@ -267,7 +264,7 @@ def run(
         signal.signal(number, lambda number, frame: stopping.append(number))
     if read_again is not None:
         signal.signal(signal.SIGHUP, lambda number, frame: asked.append(number))
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake the loop
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler, so that the wakeup fd interrupts `select`
     try:
         while not stopping:
             if asked and read_again is not None:

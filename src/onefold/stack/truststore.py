@@ -1,6 +1,4 @@
-"""Lets Java trust what this machine trusts: a company's own root certificate is known to the system, not to a Java in
-a wheel.
-"""
+"""A trust store for Java with the machine's certificates: the Java of a wheel lacks the root certificate of a company."""
 
 from __future__ import annotations
 
@@ -13,14 +11,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-STORE_PASSWORD = b"public"  # Java wants one; the store holds public certificates only
+STORE_PASSWORD = b"public"  # Java requires a password; the store holds only public certificates
 CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def java_flags(scratch: Path) -> list[str]:
-    """JVM flags for a trust store, written into `scratch`, of the machine's certificates; none when the machine names
-    no bundle.
-    """
+    """Write a trust store of the machine's certificates into `scratch`, and return the JVM flags; [] without a bundle."""
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
     if not bundle or not Path(bundle).is_file():
         return []
@@ -31,10 +27,10 @@ def java_flags(scratch: Path) -> list[str]:
 
 
 def _certificates(bundle: bytes) -> list[x509.Certificate]:
-    """The bundle's certificates, one by one: a single odd one in a system's bundle must not cost all the others."""
+    """The valid certificates of the bundle. Loads each alone, because a malformed certificate would fail the whole bundle."""
     found = []
     with warnings.catch_warnings():
-        # Old roots with odd serial numbers are the system's choice, not the user's concern.
+        # The user cannot change old roots with invalid serial numbers, which cause warnings.
         warnings.simplefilter("ignore")
         for text in CERTIFICATE.findall(bundle):
             try:

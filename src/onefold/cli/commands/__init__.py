@@ -1,1 +1,1 @@
-"""One module a verb, with a function `command`; cli/main.py imports a module only when its verb is asked for."""
+"""A module with a function `command` for each verb; cli/main.py imports only the module of the given verb."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What is printed for people and for tools."""
+    """The output format."""
 
     KAFKA_ACLS = "kafka-acls"
     STRIMZI = "strimzi"
@@ -73,7 +73,7 @@ def command(
 
 
 def _named(words: list[str]) -> dict[KafkaService, str]:
-    """Raises UserError (exit code 2) for a word that names no service."""
+    """The principals by service, from words SERVICE=PRINCIPAL. Raises UserError (exit code 2) for an unknown service."""
     from onefold.operate.acls import KafkaService
 
     found = {}

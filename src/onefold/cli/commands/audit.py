@@ -1,4 +1,4 @@
-"""`onefold audit`: the judge, live."""
+"""`onefold audit`: the continuous verifier."""
 
 from __future__ import annotations
 
@@ -47,12 +47,10 @@ def command(
         pipelines.checked([domain])
     try:
         settings.usable_client()
-        settings.postgres()  # raises when there is none
+        settings.postgres()  # raises UserError without a database
     except UserError as error:
-        raise UserError(
-            error.code, error.message, error.hint, UNKNOWN
-        ) from None  # 1 is what something that was found ends with
-    from onefold.operate import auditing  # imports clients of Postgres and Kafka, which `--help` does not need
+        raise UserError(error.code, error.message, error.hint, UNKNOWN) from None  # not 1, the exit code for a mismatch
+    from onefold.operate import auditing  # imports the clients of PostgreSQL and Kafka, which `--help` does not need
 
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     logs.configure(settings.log_format)
@@ -70,7 +68,7 @@ def command(
 
 
 def _all(settings: Settings, path: Path, *, alone: bool) -> int:
-    """Those that are wanted, each in a process of its own, until SIGTERM or Ctrl-C. Returns the exit code."""
+    """Verify the pipelines of ONEFOLD_AUDITED, each in a process, until SIGTERM or Ctrl-C. Returns the exit code."""
     from onefold.operate import auditing
     from onefold.stack import foreground
 

@@ -1,4 +1,4 @@
-"""`onefold chaos`: faults on a running stack, and the judge's verdict."""
+"""`onefold chaos`: faults in a running stack, and the verification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOAD = "generated records, some without keys or against their schemas, into the
 
 
 class StackKind(StrEnum):
-    """The stacks that nemeses can reach."""
+    """The kinds of stacks for fault injection."""
 
     DOCKER = "docker"
     EMBEDDED = "embedded"
@@ -120,7 +120,7 @@ def _run(
 
 
 def _stacks(kind: StackKind, settings: Settings, domains: list[str]) -> tuple[dict[str, Stack], Settings]:
-    """What the nemeses of each domain reach, and settings with its servers."""
+    """The stack for the faults of each pipeline, and the settings with the addresses of the stack's servers."""
     if kind is StackKind.EMBEDDED:
         if not settings.running:
             raise UserError(

@@ -1,4 +1,4 @@
-"""`onefold check`: what is wrong with the pipelines, and with the servers, before anything is started."""
+"""`onefold check`: mistakes in pipelines, and problems of servers, before a start."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(
     findings = {name: found for name, found in check_all(pipelines.found()).items() if chosen is None or name in chosen}
     wrong = any(findings.values())
     if not as_json:
-        typer.echo("\n".join(_lines(findings)))  # before the servers, which may not even be named
+        typer.echo("\n".join(_lines(findings)))  # first, because a missing server address raises an error
     asked = _asked(list(chosen or pipelines.domains()), service or []) if servers else None
     if as_json:
         said = {name: value for name, value in asdict(asked).items() if name != "exit_code"} if asked else {}
@@ -55,7 +55,7 @@ def command(
 
 
 def _asked(names: list[str], services: list[str]) -> ServerCheck:
-    """Raises UserError (exit code 2) for a word that names no service."""
+    """Check the servers. Raises UserError (exit code 2) for an unknown service."""
     from onefold.config.settings import load
     from onefold.operate import servers
     from onefold.operate.acls import KafkaService

@@ -32,7 +32,7 @@ def command(
 
 
 def _text(value: Any) -> str:
-    """As it would be written in the environment."""
+    """The value in the form of an environment variable."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -22,12 +22,12 @@ def command(
     limit: Annotated[int, typer.Option(min=0, help="Print this many, the newest. 0: all.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
 ) -> None:
-    """Print the committed records of a topic, decoded by the schema: a line of JSON each. A record that cannot be decoded has its
-    bytes in "raw", and the reason in "problem".
+    """Print the committed records of a topic, decoded by the schema: a line of JSON each. An undecodable record has the bytes
+    in "raw", and the reason in "problem".
 
     Example: onefold consume runner.stats --since 1h --limit 5
     """
-    from onefold.operate import consuming  # with Kafka's client, which `--help` does not need
+    from onefold.operate import consuming  # imports Kafka's client, which `--help` does not need
 
     since_ms = 0 if since is None else time_ms(since, datetime.now(UTC))
     for record in consuming.consume(load(), topic, key=key, since_ms=since_ms, limit=limit, follow=follow):

@@ -1,4 +1,4 @@
-"""`onefold contracts`: what the records of a pipeline's landed topics have been written with."""
+"""`onefold contracts`: the schema versions of a pipeline's output topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onefold dashboard`: the page that shows what is in the tables, live."""
+"""`onefold dashboard`: the page with the live tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(
     Example: onefold dashboard --port 8080
     """
     settings = load()
-    from onefold.dashboard import serve  # a web server, which `--help` does not need
+    from onefold.dashboard import serve  # imports a web server, which `--help` does not need
 
     if not serve.is_local(host) and not expose and not settings.dashboard_token:
         raise UserError(

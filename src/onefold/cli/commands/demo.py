@@ -1,4 +1,4 @@
-"""`onefold demo`: the whole product once, with faults in the middle, and the proof at the end."""
+"""`onefold demo`: an end-to-end run with faults, and the verification."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from onefold.verify.verdict import VALID, Verdict
 from onefold.workloads.campaigns import generate as generate_campaigns
 from onefold.workloads.runner import generate as generate_runner
 
-# The seed of the A/B campaign design: three messages, of which the last is the one whose acknowledgement gets lost.
+# Example messages of an A/B campaign. The last is sent twice, as after a lost acknowledgement.
 SEED_SENDS = (
     (b"1", b'{"id": 1, "email": "A", "subject": "A", "sent": 100, "date": "2021-12-01 12:00:00"}'),
     (b"2", b'{"id": 2, "email": "B", "subject": "B", "sent": 100, "date": "2021-12-01 12:00:00"}'),
     (b"1", b'{"id": 1, "email": "A", "subject": "A", "sent": 1000, "date": "2021-12-01 13:00:00"}'),
 )
 SEED_KEYS = {key for key, _ in SEED_SENDS}
-# Enough that both kills fall into the middle of the work, and little enough to watch.
+# Enough for kills during the processing, and few enough for a short demo.
 EVENTS = 20_000
 EVENTS_A_SECOND = 2_000
 DRAIN_S = 180.0
 POLL_S = 0.3
-# Settings that would have the demo write to servers and folders of the user.
+# Overrides the settings with which the demo would write to servers and folders of the user.
 _NOT_MINE: dict[str, Any] = {
     "bootstrap_servers": None,
     "postgres_dsn": None,
@@ -102,7 +102,7 @@ def command(
     except BaseException as error:
         progress.clear()
         progress.say("stopping")
-        # An error names the logs, so they stay; whoever interrupts wants nothing to stay.
+        # After an error the logs stay for the user; after an interruption all data is removed.
         control.down(settings, wipe=isinstance(error, KeyboardInterrupt))
         progress.clear()
         raise
@@ -114,8 +114,8 @@ def command(
 
 
 def _run(settings: Settings, events: int, seed: int, progress: StageProgress) -> list[str]:
-    """Produce, kill, and wait until all has landed. Returns which services were killed."""
-    rng = random.Random(seed)  # noqa: S311 - which moment it is must be repeatable, not secret
+    """Produce events, kill services, and wait until the sink has written all rows. Returns the killed services."""
+    rng = random.Random(seed)  # noqa: S311 - the moments of the kills must be repeatable, not secret
     moments = {
         "processor-runner-1": rng.uniform(0.2, 0.4),
         "sink-1": rng.uniform(0.5, 0.7),
@@ -137,7 +137,7 @@ def _run(settings: Settings, events: int, seed: int, progress: StageProgress) ->
 
 
 def _events(count: int, seed: int) -> Iterator[producing.Message]:
-    """Both domains mixed; the seed's own messages first, and the last of them once more at the end."""
+    """Events of both pipelines, mixed. SEED_SENDS come first, and the last of SEED_SENDS again at the end."""
     yield from (("campaigns.sends", key, value) for key, value in SEED_SENDS)
     campaigns = (made for made in generate_campaigns(seed, count // 10) if made.key not in SEED_KEYS)
     for index, made in enumerate(generate_runner(seed, count * 9 // 10)):
@@ -149,8 +149,8 @@ def _events(count: int, seed: int) -> Iterator[producing.Message]:
 
 
 def _kill(settings: Settings, service: str) -> None:
-    """kill -9 of a service of the demo's own stack, by the pid that its supervisor recorded."""
-    # Somebody may have stopped the stack meanwhile, or the service ended by itself.
+    """Kill a service of the demo's stack with SIGKILL, by the pid in stack.json."""
+    # The user may have stopped the stack, or the service may have exited.
     pid = stack_state.read_running(settings.home).get("services", {}).get(service, {}).get("pid")
     with suppress(ProcessLookupError):
         if pid is not None:
@@ -170,7 +170,7 @@ def _drain(settings: Settings, progress: StageProgress) -> None:
         behind = {domain: found["events"] for domain, found in offsets.lag_of_all(settings).items()}
         if all(events == 0 for events in behind.values()):
             return
-        left = sum(sys.maxsize if events is None else events for events in behind.values())  # None: unknown for now
+        left = sum(sys.maxsize if events is None else events for events in behind.values())  # None: unknown lag
         if left < least:
             least, moved_at = left, time.monotonic()
         shown = {domain: "unknown" if events is None else events for domain, events in behind.items()}
@@ -186,7 +186,7 @@ def _drain(settings: Settings, progress: StageProgress) -> None:
 
 
 def _show(settings: Settings, killed: list[str], seed: int) -> bool:
-    """Tables, verdicts, and what they mean in plain words. True when everything is correct."""
+    """Print tables, verdicts and a summary. Returns whether every verdict is valid and the example row is correct."""
     out = console()
     with postgres.connect(settings.postgres(), "onefold demo") as connection:
         _print(out, "campaigns.totals", connection.execute(CAMPAIGNS_SHOWN))
@@ -226,7 +226,7 @@ def _proved(asked: list[Verdict], killed: list[str], seed: int) -> str:
 
 
 def _shown() -> list[str]:
-    """The pipelines that can be proved: those that have a model."""
+    """The pipelines with a verification model."""
     return [name for name, pipeline in pipelines.found().pipelines.items() if pipeline.workload]
 
 

@@ -1,4 +1,4 @@
-"""`onefold docs`: the pages that messages name, also where only the wheel is installed."""
+"""`onefold docs`: the pages of the documentation, which are part of the wheel."""
 
 from __future__ import annotations
 

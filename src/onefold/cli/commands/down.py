@@ -49,8 +49,8 @@ def command(
 
 
 def _elsewhere(settings: Settings) -> Iterator[str]:
-    """A sentence, without its full stop, for each place of data that the user has set. No wipe goes there, unless the user has
-    set the place that the stack itself would use.
+    """A sentence, without the full stop, for each place of data that the user has set and that a wipe keeps. A wipe removes the
+    data only in the places that the stack uses by default.
     """
     home, running = settings.home, settings.running
     of_the_stack = {

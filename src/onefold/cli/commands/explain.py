@@ -1,4 +1,4 @@
-"""`onefold explain`: what made a row."""
+"""`onefold explain`: the origin of a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onefold.printable import printable
 if TYPE_CHECKING:
     from onefold.operate.explain.explanation import Explanation, OutputStep, SearchedRange, ShownRecord
 
-# Of a value, on a terminal: the whole of it is in --json.
+# Displayed characters of a value; --json prints the whole value.
 _VALUE_CHARACTERS_MAX = 400
 _WIDTH = 14
 
@@ -43,7 +43,7 @@ def command(
 
     Example: onefold explain campaigns.totals id=1
     """
-    import psycopg  # these import clients of Postgres and Kafka, which `--help` does not need
+    import psycopg  # the imports load the clients of PostgreSQL and Kafka, which `--help` does not need
 
     from onefold.operate.explain import explain
 
@@ -58,7 +58,7 @@ def command(
 
 
 def given(words: Sequence[str]) -> dict[str, str]:
-    """The key that a user wrote. Raises UserError (exit code 2) for a word that is no KEY=VALUE."""
+    """The key by words KEY=VALUE. Raises UserError (exit code 2) for a malformed word."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")

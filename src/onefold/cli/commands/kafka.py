@@ -1,4 +1,4 @@
-"""`onefold kafka`: Kafka's own command-line tools, from the jars of the embedded broker."""
+"""`onefold kafka`: Kafka's command-line tools, from the jars of the embedded broker."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from onefold.spark_sink.kafka.client import java_client_options
 from onefold.stack import jars, java
 from onefold.stack.broker import Broker
 
-# Everything after the tool's name is the tool's own.
+# All words after the tool's name are arguments of the tool.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
-# The names of Kafka's scripts, without the "kafka-" in front and the ".sh" behind.
+# The names of Kafka's scripts without "kafka-" and ".sh".
 TOOLS = {
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -40,13 +40,13 @@ TOOLS = {
 }
 SERVER = "--bootstrap-server"
 CONFIG = "--command-config"
-# By the names of before 4.2 too, which the tools still know.
+# Includes the option names before Kafka 4.2, which the tools still accept.
 _CONFIGS = (CONFIG, "--producer.config", "--consumer.config")
-# Of one server; a tool itself would go on for a minute, with a warning a second.
+# Time-out of a connection to a server. A tool would retry for a minute, with a warning each second.
 _CONNECT_S = 3.0
-# A broker of which nothing but the operating system is awake takes connections too.
+# Time-out of the answer. The operating system accepts connections even for a paused broker.
 _ANSWER_S = 5.0
-# Kafka's request for which nobody has to log in: its length, ApiVersions, version 0, number 0, and a client without a name.
+# A request without login: length, ApiVersions (API key 18), version 0, correlation id 0, null as the client id.
 _HELLO = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
@@ -78,18 +78,16 @@ def command(
         if SERVER not in _words(arguments or []) and not _names_config(given):
             ping.require_kafka(settings)
         check_answers(given[given.index(SERVER) + 1 :][:1])
-    if login is not None:  # open until the tool has this process's place, and read it
-        given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` wants it
+    if login is not None:  # the tool inherits the open file
+        given = [CONFIG, f"/dev/fd/{login.fileno()}", *given]  # before a verb, as `transactions` requires
     argv = Broker(settings.home / "kafka", 0, 0, found.executable, paths).tool(main_class, *given)
     if login is not None:
         argv[1:1] = flags(settings)
-    os.execv(argv[0], argv)  # noqa: S606  the tool takes this process's place, and with it the terminal and the exit code
+    os.execv(argv[0], argv)  # noqa: S606  exec, so that the tool gets the terminal and sets the exit code
 
 
 def with_servers(arguments: Sequence[str], ours: Callable[[], str]) -> list[str]:
-    """The arguments with the servers as a word of its own: those that are named, in either spelling, or ours, which are asked for
-    only where none are.
-    """
+    """The arguments with the servers as a separate word after SERVER. If the arguments have none, those of `ours`."""
     given = _words(arguments)
     return given if SERVER in given else [SERVER, ours(), *given]
 
@@ -99,9 +97,9 @@ def _words(arguments: Sequence[str]) -> list[str]:
 
 
 def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
-    """Open a file with the settings of Kafka's Java client. The tool inherits the file, which has no name, for it holds a
-    password. None: no settings are made, or the arguments name a file.
+    """Open an unnamed file with the settings of Kafka's Java client, which may include a password. The tool inherits the file.
 
+    Returns None if no Kafka options are set, or if the arguments name a file.
     Raises UserError (exit code 2) if a certificate or a key cannot be read.
     """
     if not (settings.librdkafka or settings.spark_kafka) or _names_config(given):
@@ -111,7 +109,7 @@ def with_login(given: Sequence[str], settings: Settings) -> IO[bytes] | None:
     except Misconfigured as error:
         hint = "Correct ONEFOLD_KAFKA_OPTIONS: see `onefold docs kafka-login`."
         raise UserError(Code.KAFKA_SETTING_WRONG, str(error), hint, USAGE) from None
-    # In memory where there is such a thing; it is closed by whoever reads it.
+    # In memory on Linux. The file stays open for the tool.
     made = os.fdopen(os.memfd_create("login"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
     os.fchmod(made.fileno(), 0o600)
     made.write(jvm.as_properties(options).encode("ascii"))
@@ -126,13 +124,13 @@ def _names_config(given: Sequence[str]) -> bool:
 
 
 def flags(settings: Settings) -> list[str]:
-    """The JVM's own options: without this one Kafka's client asks no server for a token."""
+    """Options of the JVM. Without allowed URLs, Kafka's client requests no OAuth token from the server."""
     url = {**settings.librdkafka, **settings.spark_kafka}.get("sasl.oauthbearer.token.endpoint.url")
     return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"] if url else []
 
 
 def check_answers(servers: Sequence[str]) -> None:
-    """Raises UserError when none of them answers. What cannot be read is left to the tool."""
+    """Raise UserError if no server answers. Returns for a malformed address, which the tool reports."""
     for server in ",".join(servers).split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdecimal() or int(port) >= 2**16 or _answers(host.strip("[]"), int(port)):
@@ -146,7 +144,7 @@ def check_answers(servers: Sequence[str]) -> None:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether somebody is awake there. One who hangs up is, too: to a listener with TLS this is no greeting."""
+    """Whether the server answers or closes the connection, as a TLS listener does after a request in plain text."""
     with suppress(OSError), closing(socket.create_connection((host, port), _CONNECT_S)) as connection:
         connection.settimeout(_ANSWER_S)
         with suppress(ConnectionError):

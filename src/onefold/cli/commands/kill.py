@@ -1,4 +1,4 @@
-"""`onefold kill`: services of the embedded stack, ended without notice."""
+"""`onefold kill`: end services of the embedded stack with SIGKILL."""
 
 from __future__ import annotations
 

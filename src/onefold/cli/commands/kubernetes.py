@@ -26,11 +26,11 @@ def command(
     ] = None,
 ) -> None:
     """Write Kubernetes resources of pipelines, derived from the declarations and from your settings: a base for kustomize.
-    Nothing secret is in them. No server is asked.
+    The resources contain no secrets. The command needs no server.
 
     Example: ONEFOLD_BOOTSTRAP_SERVERS=kafka:9092 onefold kubernetes deploy/base runner
     """
-    import yaml  # type: ignore[import-untyped]  # PyYAML has no types of its own
+    import yaml  # type: ignore[import-untyped]  # PyYAML has no types
 
     from onefold.operate.kubernetes import HEADER, Base
 
@@ -56,7 +56,7 @@ def command(
 
 
 def _check_ours(file: Path, header: str) -> None:
-    """Raises UserError for a file of somebody else, before any file is written."""
+    """Raise UserError if `onefold kubernetes` did not write the file, before any file is written."""
     try:
         if file.exists() and not file.read_text(encoding="utf-8", errors="replace").startswith(header):
             hint = "Name another folder, or move the file away."

@@ -21,5 +21,5 @@ def command(
     Example: onefold lint imports style
     """
     os.chdir(places.TOP)
-    # It takes this process's place, and with it the terminal and the exit code.
+    # exec, so that the lint gets the terminal and sets the exit code.
     os.execv(sys.executable, [sys.executable, "-m", "tests.lint", *(checks or [])])  # noqa: S606

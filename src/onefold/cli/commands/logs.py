@@ -1,4 +1,4 @@
-"""`onefold logs`: what the services of the embedded stack have written."""
+"""`onefold logs`: the logs of the embedded stack's services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.config import logs
 from onefold.config.settings import load
 from onefold.stack.log_files import StackLogReader
 
-# At once, for a person, and nothing to notice for the machine.
+# Short enough for a person, and cheap enough for the machine.
 _LOOK_AGAIN_S = 0.2
 
 

@@ -1,4 +1,4 @@
-"""`onefold migrate`: topics and tables."""
+"""`onefold migrate`: create missing topics and tables."""
 
 from __future__ import annotations
 

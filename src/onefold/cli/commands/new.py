@@ -1,4 +1,4 @@
-"""`onefold new`: a small working project for a pipeline of one's own."""
+"""`onefold new`: a small working project for a new pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onefold pause`: processors, workers and sinks stop working for pipelines, and nothing else stops."""
+"""`onefold pause`: pause the processors, workers and sinks of single pipelines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def command(
     reason: Annotated[str, typer.Option("--reason", help="Why, for everybody who looks at the status.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the pauses as JSON.")] = False,
 ) -> None:
-    """Pause pipelines: the processors, workers and sinks end the transaction, job or batch at hand, and then do nothing for these
-    pipelines. All other pipelines go on, and no process ends. A pause outlives restarts, and ends with `onefold resume`.
+    """Pause pipelines: the processors, workers and sinks finish the current transaction, job or batch, and then do nothing for
+    these pipelines. All other pipelines run on, and no process exits. A pause outlives restarts. `onefold resume` ends it.
 
-    Nothing is lost: what comes meanwhile waits in Kafka. See that it is kept there for longer than the pause lasts. Processors
-    and workers load no changed code at the end of a pause: restart them before it.
+    No record is lost: new records wait in Kafka. Make sure that the topics' retention is longer than the pause. Processors and
+    workers load no changed code at the end of a pause: restart the processes before the end.
 
     Example: onefold pause runner --reason "new rule"
     """

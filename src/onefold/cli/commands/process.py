@@ -42,7 +42,7 @@ def command(
     settings = load()
     instance = instance or socket.gethostname()
     names = pipelines.checked(domains or pipelines.domains())
-    client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
+    client = settings.usable_client()  # reports unusable settings once, and not in each process
     each = processes or settings.processor_instances or cores.processes(len(names))
     wanted = {name: _processes(name, each, settings, client) for name in names}
     status = os.environ.get("ONEFOLD_STATUS_FILE")
@@ -77,8 +77,8 @@ def command(
 
 
 def _processes(name: str, each: int, settings: Settings, client: dict[str, str]) -> int:
-    """At most as many as the domain has tasks, for one without a task would be of no use. What is wrong with the domain is for
-    its processor to say.
+    """The number of processes of a pipeline: at most the number of tasks, because a process without a task is useless. For a
+    broken pipeline 1: the processor reports the error.
     """
     if each == 1 or settings.replicas_of(pipelines.found()[name]) > 1:
         return 1
@@ -88,7 +88,7 @@ def _processes(name: str, each: int, settings: Settings, client: dict[str, str])
 
     try:
         return min(each, admin.partitions_of(admin.connect(client), loading.topology_of(name)))
-    except Retriable:  # not there yet
+    except Retriable:  # Kafka or the topics are not ready
         return min(each, settings.partitions)
     except ProcessorError:
         return 1

@@ -20,7 +20,7 @@ from onefold.exit_codes import USAGE
 from onefold.operate import foreign, pipelines, producing
 from onefold.operate.progress import StageProgress
 
-# A topic that gets less than one in so many of a domain's generated events counts as one for which there is no generator.
+# If a topic gets less than 1/SHARE_MIN of a pipeline's generated events, the topic counts as without a generator.
 SHARE_MIN = 1024
 
 
@@ -63,14 +63,14 @@ def command(
 
 
 class _Generated:
-    """Exactly `count` events of a domain's workload for one topic. Raises UserError when there is no generator of them."""
+    """Exactly `count` generated events for a topic. Raises UserError if the pipeline has no generator for the topic."""
 
     refused, reason = 0, ""
 
     def __init__(self, topology: Any, topic: str, count: int, seed: int) -> None:
         self._topology, self._topic, self._count, self._seed = topology, topic, count, seed
         workload = pipelines.workload(topology.name)
-        # Some domains have input with the present time, so that its latency can be measured.
+        # Some pipelines also generate events with the present time, for measurements of latency.
         self._generate = getattr(workload, "live", workload.generate)
 
     def __iter__(self) -> Iterator[producing.Message]:
@@ -81,8 +81,8 @@ class _Generated:
         return (event for event in self._generate(self._seed, total) if event.topic == self._topic)
 
     def _enough(self) -> int:
-        """How many events of all topics have that many of this one among them: a generator is given the sum only, and how
-        it divides that is its own affair.
+        """The number of events to generate for all topics, so that `count` are for the topic. The generator has no parameter
+        for the topic.
         """
         total = self._count
         if len(self._topology.inputs) == 1:
@@ -98,7 +98,7 @@ class _Generated:
 
 
 class _Lines:
-    """Lines of a file or of standard input, keyed."""
+    """Lines of a file or of standard input, with keys by the schema."""
 
     def __init__(self, topology: Any, topic: str, file: Path | None, settings: Settings) -> None:
         from onefold.processor import loading

@@ -1,4 +1,4 @@
-"""`onefold rebuild`: the tables of a pipeline, anew from the log."""
+"""`onefold rebuild`: recompute the tables of a pipeline from the output topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onefold.operate.rebuild.table_diff import Difference
     from onefold.stack.child import Child
 
-_STOP_S = 30.0  # Spark finishes the batch at hand
+_STOP_S = 30.0  # Spark finishes the current batch
 
 
 def command(
@@ -73,7 +73,7 @@ def _passed_ms(since: str) -> int:
 
 @contextmanager
 def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
-    """A sink of its own that lands beside. It ends with this process, however that ends."""
+    """Run a separate sink, which writes to the temporary database. The sink ends with this process, even by SIGKILL."""
     from onefold.stack import data_directory, service_environment
     from onefold.stack.child import Child
     from onefold.stack.plan import environment
@@ -86,7 +86,7 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
         ("sink", name, "--instance", instance),
         log,
         _status(log),
-        {**environment(settings, settings.kafka(), dsn), "ONEFOLD_METRICS_PORT": "0"},  # that of the live one is taken
+        {**environment(settings, settings.kafka(), dsn), "ONEFOLD_METRICS_PORT": "0"},  # the live sink has the port
         stop_s=_STOP_S,
         inherits=service_environment.SINK,
     )
@@ -102,7 +102,7 @@ def _sink(name: str, dsn: str, settings: Settings) -> Iterator[Child]:
 
 
 def _status(log: Path) -> Path:
-    """Where the sink that has this log writes how it is."""
+    """The status file of the sink with the log."""
     return log.with_suffix(".json")
 
 
@@ -111,7 +111,7 @@ def _refuse_ended(sink: Child) -> None:
 
     log = sink.service.log
     detail = status_file.read(_status(log)).get("detail", "")
-    if LEFT_OUT in detail:  # it would try again, in a database in which nobody mends anything
+    if LEFT_OUT in detail:  # the sink would retry for ever in the temporary database
         raise UserError(
             Code.SINK_STOPPED,
             f"the rebuild's own sink cannot continue, and the tables are unchanged: {detail}",

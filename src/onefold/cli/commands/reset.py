@@ -1,4 +1,4 @@
-"""`onefold reset`: start a pipeline over."""
+"""`onefold reset`: delete a pipeline's results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
         raise typer.Exit(FAILED)
     if not yes:
         _ask(plan, as_json)
-    reset.refuse_while_running()  # again: the plan took its time, and whoever answers it may have taken more
+    reset.refuse_while_running()  # again, because a service may have started during the plan or the question
     reset.run(lambda name: progress.say(f"{name} done"))
     progress.clear()
     if as_json:
@@ -76,7 +76,7 @@ def command(
 
 
 def jobs_of(domain: str, settings: Settings) -> ResetJobs | None:
-    """What a reset has to know of the pipeline's jobs; None: it has none. Raises UserError when they cannot be started over."""
+    """The pipeline's jobs for the reset; None without jobs. Raises UserError if a reset of the jobs is impossible."""
     (name,) = pipelines.checked([domain])
     pipeline = pipelines.found()[name]
     if not pipeline.jobs:

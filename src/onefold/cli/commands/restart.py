@@ -1,4 +1,4 @@
-"""`onefold restart`: one service of the embedded stack, stopped in order and started again."""
+"""`onefold restart`: restart a service of the embedded stack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def command(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="A name from `onefold status`.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the pid of the new process as JSON.")] = False,
 ) -> None:
-    """Restart a service, and return when it is ready again. Its pipelines pause meanwhile and lose nothing.
+    """Restart a service, and return when the new process is ready. The service's pipelines wait, and no record is lost.
 
     Example: onefold restart sink-1
     """

@@ -1,4 +1,4 @@
-"""`onefold resume`: pipelines that were paused go on."""
+"""`onefold resume`: end the pauses of pipelines."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from onefold.config.settings import load
 from onefold.error_codes import Code
 from onefold.stack import postgres
 
-# Everything after `sql` is psql's own.
+# All words after `sql` are arguments of psql.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
-# psql gets the connection through its environment: among the arguments everybody could read the password in `ps`.
+# psql gets the connection in the environment, because `ps` shows arguments, and so a password, to all users.
 VARIABLES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
 
 
@@ -32,15 +32,15 @@ def command(
     connection = psycopg.conninfo.conninfo_to_dict(load().postgres())
     program = _psql()
     known = {VARIABLES[name]: str(value) for name, value in connection.items() if name in VARIABLES}
-    # As sslmode. A secret that has no variable is left out: for the passphrase of a key, psql asks by itself.
+    # Parameters without a variable, as sslmode. Secrets are left out: psql prompts for the passphrase of a key.
     more = {name: str(value) for name, value in connection.items() if name not in {*VARIABLES, *redaction.SECRET}}
     target = [psycopg.conninfo.make_conninfo("", dbname=connection.get("dbname"), **more)] if more else []
-    # psql takes this process's place, and with it the terminal and the exit code.
+    # exec, so that psql gets the terminal and sets the exit code.
     os.execve(program, [program, *target, *(arguments or [])], {**os.environ, **known})  # noqa: S606
 
 
 def _psql() -> str:
-    """The psql of the wheel, else the machine's."""
+    """The psql of the wheel, else the psql in PATH."""
     program = postgres.binaries() / "psql"
     found = str(program) if program.exists() else shutil.which("psql")
     if not found:

@@ -1,4 +1,4 @@
-"""`onefold start`: stopped services of the embedded stack, started again."""
+"""`onefold start`: start stopped services of the embedded stack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the started services as JSON.")] = False,
 ) -> None:
-    """Start services of the running stack that `onefold stop` has stopped, and return when they are ready.
+    """Start services of the running stack that `onefold stop` has stopped, and return when the services are ready.
 
     Example: onefold start sink-1
     """

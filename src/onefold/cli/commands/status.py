@@ -1,4 +1,4 @@
-"""`onefold status`: what runs, how to connect, how far behind."""
+"""`onefold status`: services, connections and lag."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from onefold.pipelines import find
 if TYPE_CHECKING:
     from onefold.kafka_client import Trouble
 
-# What the services are called that fold; stack/plan.py names them.
+# The prefix of the processors' service names in stack/plan.py.
 PROCESSOR = "processor-"
-# And the servers, with what they are called by everybody else.
+# The servers' names in messages, with the service names in stack.json.
 KAFKA, POSTGRES = "Kafka", "PostgreSQL"
 SERVERS = {KAFKA: "kafka", POSTGRES: "postgres"}
 
@@ -61,22 +61,36 @@ def command(
 
 
 def _watched(show_password: bool) -> Sequence[str]:
-    settings = load()  # a stack may have been started or ended since
-    # What is guaranteed changes with settings of servers, not each second, and every topic is asked for it.
+    settings = load()  # again, because a stack may have started or ended
+    # Without the guarantee, which needs a query for every topic, and rarely changes.
     return shown_status.watched(settings.home, describe(settings, show_password, guarantee=False))
 
 
 def describe(settings: Settings, show_password: bool = False, guarantee: bool = True) -> dict[str, Any]:
-    """{"running", "bootstrap_servers", "postgres_dsn", "dashboard", "metrics": {service: address}, "services":
-    {name: {"state", ...}}, "problems": [sentence] of servers that are set or run and cannot be used, "codes": [their codes],
-    "remedies": [sentence] to them, "refused": whether waiting does not help with one of them, "lag": {domain: {...}} as
-    `operate.lag` has it, "held": [{...}] as `operate.held` has it, "missing_topics": {domain: [...]}, "partitions":
-    {domain: sentence} of those to whose topics some were added, "not_running": [domain], "replicas": {domain:
-    {"decisions_a_second", "unpublished", "replicas": {name: {...}}}} of those that have some, "set_aside": {domain:
-    {"records", "reason"}} of those that have some, "jobs": {queue: {...}}, "paused": {domain: {"at_ms", "by", "reason", "says"}},
-    "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}, {} where nobody could be asked}.
-    The DSN is without its password unless that is asked for, and Kafka's address always; the guarantee is {} too where it is not
-    asked for.
+    """The content of `onefold status --json`.
+
+    Args:
+        show_password: keep the password in the DSN. Kafka's address never has a password.
+        guarantee: include the guarantee.
+
+    Returns:
+        A dict with the keys:
+
+        - "running", "bootstrap_servers", "postgres_dsn", "dashboard"
+        - "metrics": {service: address}
+        - "services": {name: {"state", ...}}
+        - "problems": [sentence] of unusable servers, "codes": [code] and "remedies": [sentence] for the problems
+        - "refused": whether a server refuses a login, a certificate or a right, so that waiting does not help
+        - "lag": {pipeline: {...}} by `operate.lag`
+        - "held": [{...}], the blocking transactions by `operate.hanging_transactions`
+        - "missing_topics": {pipeline: [topic]}
+        - "partitions": {pipeline: sentence} of pipelines with added partitions
+        - "not_running": [pipeline]
+        - "replicas": {pipeline: {"decisions_a_second", "unpublished", "replicas": {name: {...}}}}
+        - "set_aside": {pipeline: {"records", "reason"}} of pipelines with rejected output records
+        - "jobs": {queue: {...}}
+        - "paused": {pipeline: {"at_ms", "by", "reason", "says"}}
+        - "guarantee": {"holds", "lines", "findings": [...], "unknown": [...]}; {} without servers or without `guarantee`
     """
     running = settings.running
     servers = settings.bootstrap_servers or running.get("bootstrap_servers")
@@ -86,7 +100,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
     kafka, postgres = (asked and (name not in problems or problems[name].partial) for name in (KAFKA, POSTGRES))
     lag = _lag(settings, kafka, postgres) if asked else {}
     problems |= _refusals(lag)
-    # A refusal decides the exit code, and gives the code of the error.
+    # Refusals first: the first problem determines the error code, and a refusal the exit code.
     problems = dict(sorted(problems.items(), key=lambda named: not named[1].refused))
     return {
         "running": bool(running),
@@ -115,7 +129,7 @@ def describe(settings: Settings, show_password: bool = False, guarantee: bool = 
 
 
 def _not_running(running: dict[str, Any]) -> list[str]:
-    """The pipelines that the running embedded stack has no processor for: they came after it was started, or are broken."""
+    """The pipelines without a processor in the running embedded stack: added after the start, or broken."""
     services = running.get("services", {})
     if not any(name.startswith(PROCESSOR) for name in services):
         return []
@@ -128,7 +142,7 @@ _SILENT = {KAFKA: Code.KAFKA_SILENT, POSTGRES: Code.POSTGRES_SILENT}
 
 
 class _Problem(NamedTuple):
-    """As `kafka_client.Trouble`, whose module is not imported for a stack that is down."""
+    """A problem with the fields of `kafka_client.Trouble`, whose import a stopped stack does not need."""
 
     code: Code
     sentence: str
@@ -138,8 +152,8 @@ class _Problem(NamedTuple):
 
 
 def _problems(settings: Settings) -> dict[str, Trouble | _Problem]:
-    """By server, which is set or part of the running stack, why it cannot be used. One of the stack that is just being started
-    is not asked: that would keep us waiting.
+    """The problem of each unusable server, of the settings or of the running stack. Does not query a server of the stack that
+    is not running yet, because the query would wait for a time-out.
     """
     problems: dict[str, Trouble | _Problem] = {}
     for product, own in ((KAFKA, settings.bootstrap_servers), (POSTGRES, settings.postgres_dsn)):
@@ -153,7 +167,7 @@ def _problems(settings: Settings) -> dict[str, Trouble | _Problem]:
 
 
 def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
-    from onefold.operate import ping  # imports the clients, which a stack that is down does not need
+    from onefold.operate import ping  # imports the clients, which a stopped stack does not need
     from onefold.postgres import NoLogin
 
     if product == KAFKA:
@@ -162,17 +176,17 @@ def _asked(product: str, settings: Settings) -> dict[str, Trouble | _Problem]:
     if (problem := ping.postgres(settings)) is None:
         return {}
     code, sentence = problem
-    # The rest can be shown, and says what else is unknown.
     if code is Code.POSTGRES_LOGIN:
         return {product: _Problem(code, sentence, NoLogin.hint, refused=True)}
     if code is not Code.POSTGRES_RIGHT:
         return {product: _Problem(code, sentence)}
+    # Partial: with a missing right, the status can still show further values.
     remedy = "Run the SQL of `onefold grants` as an administrator of the database."
     return {product: _Problem(code, sentence, remedy, refused=True, partial=True)}
 
 
 def _refusals(lag: dict[str, Any]) -> dict[str, Trouble | _Problem]:
-    """The rights in Kafka without which the lag of a pipeline, or its age, is unknown; by their sentences."""
+    """The missing rights in Kafka that make the lag of a pipeline, or the age, unknown; by the problem's sentence."""
     sentences = dict.fromkeys(sentence for one in lag.values() for sentence in one["refused"])
     if not sentences:
         return {}
@@ -222,7 +236,7 @@ def _paused(settings: Settings) -> dict[str, Any]:
 
 
 def _guarantee(settings: Settings, kafka_answers: bool) -> dict[str, Any]:
-    """End to end, of all pipelines together."""
+    """The end-to-end guarantee of all pipelines together."""
     from onefold.operate import server_settings
 
     found = server_settings.of_all(settings) if kafka_answers else server_settings.without_kafka(settings)

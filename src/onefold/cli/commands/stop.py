@@ -1,4 +1,4 @@
-"""`onefold stop`: services of the embedded stack, stopped in order."""
+"""`onefold stop`: stop services of the embedded stack."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stopped services as JSON.")] = False,
 ) -> None:
-    """Stop services of the running stack, and return when they are stopped. All other services run on, and nothing is lost.
-    `onefold start` or `onefold up` starts them again. `onefold down` stops the whole stack.
+    """Stop services of the running stack, and return when the services are stopped. All other services run on, and no record is
+    lost. `onefold start` or `onefold up` starts the services again. `onefold down` stops the whole stack.
 
     Example: onefold stop sink-1
     """

@@ -10,13 +10,13 @@ import typer
 
 from onefold.places import TOP
 
-# What follows is pytest's own.
+# Unknown options are options of pytest.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
-# Each process of the suite has a broker, a database and a Spark of its own: four of them fill 12 GB.
+# Each process has a separate broker, database and Spark; four processes need 12 GB of memory.
 PROCESSES_MAX = 4
-# A file at a time, so that what its tests share is made once.
+# All tests of a file run in one process, so that shared fixtures are made once.
 SHARED = ("--dist", "loadfile", "--no-loadscope-reorder")
-# Whoever asks for these wants one process, or another distribution.
+# Options that need a single process, or choose a distribution.
 OWN_CHOICE = ("--dist", "-s", "--pdb", "--trace", "--collect-only", "--co")
 OWN_NUMBER = ("-n", "--numprocesses")
 
@@ -34,24 +34,24 @@ def command(
         typer.Option("--mutants", help="Instead: change the code; does a test fail? [--sample N] [--seed N] [FILE...]"),
     ] = False,
 ) -> None:
-    """Run the tests of this checkout. They start a broker, a database and Spark of their own.
+    """Run the tests of this checkout. The tests start a separate broker, database and Spark.
 
-    -m broker, postgres, spark, docker or browser selects the tests that need it; -m matrix the ones that take hours.
+    -m broker, postgres, spark, docker or browser selects the tests that need the service; -m matrix tests that take hours.
 
     Example: onefold test -k campaigns
     """
     os.chdir(TOP)
     tier = [*(["--fast"] if fast else []), *(["--all"] if everything else [])]
     given = arguments or []
-    # It takes this process's place, and with it the terminal and the exit code.
+    # exec, so that pytest gets the terminal and sets the exit code.
     if mutants:
         os.execv(sys.executable, [sys.executable, "-m", "tests.support.mutants", *given])  # noqa: S606
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *tier, *processes(given), *given])  # noqa: S606
 
 
 def processes(given: list[str]) -> list[str]:
-    """Options of pytest-xdist: a process for each core, unless one file or test is named or the user chose already. More
-    processes are no faster: the servers of each keep a core busy.
+    """Options of pytest-xdist: a process for each core, unless the arguments name a single file or test, or have such options.
+    More processes are not faster, because the servers of each process keep a core busy.
     """
     if any(word.startswith(option) for word in given for option in OWN_CHOICE):
         return []

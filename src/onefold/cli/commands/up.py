@@ -45,7 +45,7 @@ def command(
     if domains and settings.to_audit():
         from onefold.operate import auditing  # imports the verifier, which a stack without auditors does not need
 
-        auditing.audited(settings, domains)  # a name that is wrong is said before anything starts
+        auditing.audited(settings, domains)  # reports a wrong name before the start
     state, started = control.up(settings, domains, wanted, progress)
     progress.clear()
     shown = {name: state.get(name) for name in ("bootstrap_servers", "postgres_dsn", "dashboard")}
@@ -57,7 +57,7 @@ def command(
 
 
 def _sound() -> list[str]:
-    """The pipelines that nothing is wrong with. What is wrong with the others is reported; they are left out."""
+    """The pipelines without mistakes. Prints the mistakes of all other pipelines, which do not start."""
     from onefold.operate.check import check_all
 
     findings = check_all(pipelines.found(), not_judged=False)

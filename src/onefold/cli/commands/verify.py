@@ -1,4 +1,4 @@
-"""`onefold verify`: the judge's verdict on a domain."""
+"""`onefold verify`: the verdict of the verifier on a pipeline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from onefold.operate.progress import StageProgress
 from onefold.printable import printable
 from onefold.verify.verdict import INVALID, KINDS, UNKNOWN, VALID, Finding, Verdict
 
-# Enough to see what is wrong; a million missing rows have one cause.
+# Enough to see the cause: a million missing rows have one cause.
 FINDINGS_SHOWN = 20
-# Of a topic; --json has the others.
+# Partitions of a topic; --json prints all.
 PLACES_SHOWN = 4
 _STYLES = {VALID: "bold green", INVALID: "bold red", UNKNOWN: "bold yellow"}
 
@@ -55,8 +55,8 @@ def command(
         typer.echo(json.dumps(verdict.as_data(), default=str, indent=1))
     else:
         render(verdict, console(), None if show_all else FINDINGS_SHOWN)
-    sys.stdout.flush()  # whoever waits for the verdict has it, whatever becomes of the note
-    from onefold.operate import verdicts  # imports clients of Postgres and Kafka, which `--help` does not need
+    sys.stdout.flush()  # a reader gets the verdict before `keep`, which may fail
+    from onefold.operate import verdicts  # imports the clients of PostgreSQL and Kafka, which `--help` does not need
 
     for problem in (verdicts.keep(verdict, dsn), verdict.note):
         if problem:
@@ -65,15 +65,15 @@ def command(
 
 
 def judge(domain: str, timeout_s: float, from_start: bool, states: bool) -> tuple[Verdict, str]:
-    """The verdict on a domain of the running stack or of the servers that are set, and the DSN of its database."""
+    """The verdict on a pipeline of the running stack, or of the configured servers, and the DSN of the database."""
     try:
         settings = load()
         (name,) = pipelines.checked([domain])
-        settings.client()  # raises when there is none
+        settings.client()  # raises UserError without a Kafka
         dsn = settings.postgres()
     except UserError as error:
-        raise UserError(error.code, error.message, error.hint, exit_codes.UNKNOWN) from None  # not judged either
-    from onefold.operate import verdicts  # likewise
+        raise UserError(error.code, error.message, error.hint, exit_codes.UNKNOWN) from None  # the verdict is unknown
+    from onefold.operate import verdicts  # not needed for `--help`
 
     progress = StageProgress()
     try:
@@ -92,7 +92,7 @@ def judge(domain: str, timeout_s: float, from_start: bool, states: bool) -> tupl
 
 
 def render(verdict: Verdict, out: Console, shown: int | None = FINDINGS_SHOWN) -> None:
-    """Print a verdict for people: what was compared, what was found, and what it means."""
+    """Print a verdict for people: the comparisons, the mismatches, and a summary."""
     if verdict.checks:
         out.print(_checks(verdict))
     if verdict.findings:
@@ -125,7 +125,7 @@ def _sentence(verdict: Verdict) -> str:
 
 
 def _read(verdict: Verdict) -> Iterator[str]:
-    """By topic from which offsets to which."""
+    """The range of read offsets of each topic."""
     for topic, begins in verdict.begins.items():
         ends = verdict.offsets.get(topic, {})
         places = [f"/{at} {begin:,} to {ends.get(at, begin):,}" for at, begin in begins.items()]
@@ -157,13 +157,13 @@ def _summary(verdict: Verdict) -> Table:
 
 
 def _print_finding(finding: Finding, out: Console) -> None:
-    """In lines that only the terminal breaks: what is copied from it is what was printed."""
+    """Print a mismatch. Only the terminal wraps the lines, so that copied text has no added line ends."""
     key = ", ".join(f"{name} {value}" for name, value in finding.key.items())
     lines = [" - ".join(part for part in (finding.kind, finding.where, key) if part), _what(finding)]
     lines += [f"output record {finding.output}"] if finding.output else []
     lines += [f"input record {finding.source}"] if finding.source else []
     for number, line in enumerate(filter(None, lines)):
-        # Values come from anybody's input: printed as text, never as markup, nor as what a terminal would obey.
+        # Values are untrusted: printed as text, without rich markup and control characters.
         out.print(Text(("  " if number else "") + printable(line)), soft_wrap=True)
 
 

@@ -50,7 +50,7 @@ def command(
             f"Declare some in {known[without[0]].declared_in}: `onefold docs jobs`.",
             USAGE,
         )
-    client = settings.usable_client()  # what is wrong with it is reported once, and not by each process
+    client = settings.usable_client()  # reports unusable settings once, and not in each process
     status = os.environ.get("ONEFOLD_STATUS_FILE")
     logs.configure(settings.log_format)
     if len(names) != 1:
@@ -79,10 +79,10 @@ def command(
 
 
 def prepare(dsn: str, pipeline: Pipeline) -> None:
-    """Make the engine's tables that are missing, as every sink does: whichever comes first. Check the rights of a worker.
+    """Create missing tables of the engine, as a sink does, and check the rights of a worker.
 
     Raises:
-        Refused: a newer Onefold has changed the tables, or a right is missing.
+        Refused: a newer Onefold has changed the tables, or the worker lacks a right.
         Misconfigured: the database cannot be used.
         psycopg.Error: the database does not answer.
     """
@@ -105,7 +105,7 @@ def prepare(dsn: str, pipeline: Pipeline) -> None:
 
 
 def context_of(pipeline: Pipeline, settings: Settings, client: dict[str, str]) -> Context:
-    """What the effects of a pipeline are made with."""
+    """The context of a pipeline's jobs: database, Kafka client, object store, data directory."""
     from onefold.jobs.context import Context
     from onefold.jobs.objects import open_store
 

@@ -1,7 +1,7 @@
-"""What each customer has ordered: right under every replay, duplicate and reordering.
+"""Totals of each customer's orders, correct under replays, duplicates and reordering.
 
-Nothing is ever added to what is stored. The state keeps every order as it now stands,
-and the totals are computed from all of them. So an order that comes twice counts once.
+The handler never adds to a stored total. The state has the newest version of each order,
+and the handler computes the totals from all orders. A duplicate order counts once.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ from onefold import Event, Output, Outputs, Rejected, Topology
 
 STATES = ("placed", "paid", "cancelled")
 CENTS_MAX = 10**9
-# A customer's state is one Kafka record, of at most 8 MB.
+# A customer's state is a single Kafka record of at most 8 MB.
 ORDERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order as it now stands."""
+    """The newest version of an order."""
 
     version: int
     state: str
@@ -25,14 +25,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """All orders of a customer by id, and how often any of them changed."""
+    """All orders of a customer by id, and the number of changes."""
 
     orders: dict[str, Order]
     changes: int
 
 
 def handle(customer: Customer | None, event: Event) -> tuple[Customer, Outputs]:
-    """Keep the highest version of each order; what is known already changes nothing."""
+    """Keep the highest version of each order. Ignore duplicates and older versions."""
     value = event.value
     if value.state not in STATES:
         raise Rejected(f"state is {value.state[:20]!r}; it must be one of {STATES}")
@@ -51,7 +51,7 @@ def handle(customer: Customer | None, event: Event) -> tuple[Customer, Outputs]:
 
 
 def total(name: str, customer: Customer) -> Output:
-    """The row of a customer, always the whole of it."""
+    """The output record with all columns of a customer's row."""
     orders = customer.orders.values()
     fields = {
         "customer": name,

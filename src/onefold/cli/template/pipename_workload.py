@@ -1,7 +1,7 @@
-"""Orders to try the pipeline with, and a model of what they must give.
+"""A generator of test orders, and the verification model of the pipeline.
 
-The model shares no code with the handler, or `verify` would prove nothing: it says in
-its own words what is right.
+The model shares no code with the handler: otherwise `verify` would compare the handler
+with itself.
 """
 
 import json
@@ -30,7 +30,7 @@ TOTALS = Table(
 
 
 def generate(seed: int, count: int) -> Iterator[Input]:
-    """`count` orders, many of them repeated, outdated or late; the same for a seed."""
+    """`count` orders, many repeated, outdated or late. A seed fixes the orders."""
     rng = random.Random(seed)
     orders = count // 3 + 1
     for _ in range(count):
@@ -48,7 +48,7 @@ def generate(seed: int, count: int) -> Iterator[Input]:
 
 
 class Model:
-    """`rows`: by table and key the values that must be there, and who changed them."""
+    """`rows`: the expected rows by table and key, with the source of the last change."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {TOTALS.name: TrackedRows()}
@@ -56,11 +56,11 @@ class Model:
         self._changes: Counter[str] = Counter()
 
     def key(self, value: dict[str, Any], _source: Source) -> str:
-        """Orders of one customer belong together."""
+        """The key of the state: an order's customer."""
         return str(value["customer"])
 
     def apply(self, value: dict[str, Any], source: Source) -> bool:
-        """Take an order; False when it says nothing new."""
+        """Apply an order. Returns False if the order is a duplicate or outdated."""
         if value["state"] not in {"placed", "paid", "cancelled"}:
             raise Inadmissible("no such state")
         if not 0 <= value["cents"] <= 1_000_000_000:
@@ -84,8 +84,9 @@ class Model:
         return True
 
     def settle(self) -> None:
-        """Nothing is put off here; a model that adds up late does it now."""
+        """Compute deferred rows. `apply` defers none."""
 
 
-# `onefold check` asks for what no table says: not_judged={"name": "why"}.
+# For a topic, table, field or column that no table verifies, `onefold check` requires
+# not_judged={"name": "why"}.
 WORKLOAD = Workload("pipename", (TOPIC,), (TOTALS,), Model)

@@ -1,4 +1,4 @@
-"""Without a broker: the real loop on a log in memory, crashed at every step."""
+"""Tests without a broker: the real loop on a log in memory, with a crash at each step."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ ROW = {"customer": "Ann", "orders": 2, "placed_cents": 900, "paid_cents": 500}
 
 @pytest.fixture
 def driver() -> TopologyDriver:
-    """The pipeline, with the contracts beside this file."""
+    """The pipeline with the schemas of the project."""
     return TopologyDriver(TOPOLOGY, contracts=Path(__file__).parent / "avro")
 
 

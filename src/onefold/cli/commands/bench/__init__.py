@@ -1,4 +1,4 @@
-"""`onefold bench`: how fast Onefold is here, on a stack of its own. One module a thing that can be measured."""
+"""`onefold bench`: measurements on a separate stack, a module for each measurement."""
 
 HELP = """Measure on a broker and a database of its own, and print the figures with a description of the machine.
 

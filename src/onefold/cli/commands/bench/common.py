@@ -1,4 +1,4 @@
-"""What every bench has: its options, the stack that it measures on, and how its figures are shown."""
+"""Shared by the measurements: options, a separate stack, and the display of the figures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ def run(
 ) -> None:
     """Measure a pipeline on a fresh stack and print the figures.
 
-    name: of the pipeline; "" for the default. Raises UserError when it has no workload, or nothing could be measured.
+    Args:
+        name: the pipeline; "" for the default.
+
+    Raises:
+        UserError: the pipeline has no event generator, or the measurement failed.
     """
     from onefold.bench.workload import workload
 
@@ -64,7 +68,7 @@ def run(
 
 
 def _default() -> str:
-    """The one whose figures are in docs/performance.md; in a project without it the first that has a workload."""
+    """The pipeline of docs/performance.md; in another project, the first pipeline with an event generator."""
     found = pipelines.found().pipelines
     able = [name for name, pipeline in found.items() if pipeline.workload]
     if not able:
@@ -82,7 +86,7 @@ def fresh_stack(pipeline: str, partitions: int) -> Iterator[tuple[BenchmarkEnvir
     """A separate broker and database with a pipeline's topics and tables, and the description of the machine.
 
     Raises:
-        UserError: something could not be measured.
+        UserError: the measurement failed.
     """
     from onefold.bench import machine
     from onefold.bench.environment import benchmark_environment
@@ -98,7 +102,7 @@ def fresh_stack(pipeline: str, partitions: int) -> Iterator[tuple[BenchmarkEnvir
 
 
 def render(verb: str, described: dict[str, str], figures: Figures) -> None:
-    """Print machine and figures as a table. What was not measured has no row."""
+    """Print machine and figures as a table, without the figures that are None."""
     table = Table(title=f"onefold {verb}", title_justify="left", title_style="bold", show_header=False)
     for name, value in described.items():
         table.add_row(name, value, style="dim")

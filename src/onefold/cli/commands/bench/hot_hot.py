@@ -1,4 +1,4 @@
-"""`onefold bench hot-hot`: how long nothing is decided when a process is killed."""
+"""`onefold bench hot-hot`: the pause after the kill of a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """How long nothing is decided, and no row lands, when one of two processes is killed: with replicas, and elastic beside it.
+    """Measure the pause of decisions after the kill of one of two processes, with replicas and with partitioned tasks. --rows
+    also measures the pause of rows.
 
     Example: onefold bench hot-hot --rate 1000 --kills 20 --rows
     """

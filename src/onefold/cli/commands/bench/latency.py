@@ -8,8 +8,7 @@ import typer
 
 from onefold.cli.commands.bench.common import PARTITIONS, AsJson, Partitions, Pipeline, Seed, run
 
-# A service runs for days; for its first minute and a half the JVM compiles Spark, which takes processor time from what is
-# measured.
+# In the first minutes the JVM's JIT compilation takes CPU time, which a long-running service does not have.
 _WARM_UP_S = 90.0
 
 
@@ -22,7 +21,7 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """From produce to a visible row, at a steady rate.
+    """Measure the latency from produce to a visible row, at a steady rate.
 
     Example: onefold bench latency --rate 500 --seconds 30
     """

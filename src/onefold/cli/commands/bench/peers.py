@@ -1,4 +1,4 @@
-"""`onefold bench peers`: Onefold beside Kafka Streams, by turns."""
+"""`onefold bench peers`: Onefold and Kafka Streams in interleaved runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = {
 
 
 class StoreOption(StrEnum):
-    """Where Kafka Streams keeps its states; the bench's own names, which are imported when it runs."""
+    """The state store of Kafka Streams, with the values of `StreamsStore`, whose import only a run needs."""
 
     MEMORY = "memory"
     ROCKSDB = "rocksdb"
@@ -60,9 +60,10 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Onefold beside Kafka Streams: the same rule over the same records of one broker, by turns, and both answers checked.
+    """Compare Onefold with Kafka Streams: the same rule over the same records of one broker, in interleaved runs. Checks
+    both results.
 
-    Kafka Streams is fetched as the broker is, and compiled: that takes a JDK 17 or 21.
+    The command downloads the jars of Kafka Streams, and compiles the program with a JDK 17 or 21.
 
     Example: onefold bench peers --rounds 3 --processes 2 --processes 1
     """
@@ -71,7 +72,7 @@ def command(
     cores = min(os.cpu_count() or 1, partitions)
     options = streams.Options(threads or cores, streams.StreamsStore(store.value), commit_ms)
     plan = turns.PeersPlan(events, rounds, processes or [cores], options, seed)
-    streams.compiler()  # what is missing is said before anything starts
+    streams.compiler()  # reports a missing JDK before the start
     with fresh_stack(turns.PIPELINE, partitions) as (place, described):
         taken = [*turns.take(place, plan)]
     ratios = turns.ratios(taken)

@@ -1,4 +1,4 @@
-"""`onefold bench processor`: events folded a second."""
+"""`onefold bench processor`: processed events a second."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Events folded a second, from a topic that was filled beforehand.
+    """Measure the processed events a second, from a topic that was filled before.
 
     Example: onefold bench processor --pipeline trades --instances 1
     """

@@ -1,4 +1,4 @@
-"""`onefold bench sink`: output records landed a second."""
+"""`onefold bench sink`: output records written a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def command(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Output records landed a second, from topics that a processor filled beforehand.
+    """Measure the output records that the sink writes a second, from topics that a processor filled before.
 
     Example: onefold bench sink --events 200000
     """

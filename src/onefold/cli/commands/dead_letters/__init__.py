@@ -1,4 +1,4 @@
-"""`onefold dead-letters`: rejected records, why they were rejected, and what becomes of them."""
+"""`onefold dead-letters`: list, show, replay and drop rejected records."""
 
 HELP = """Show rejected records, and replay them after the fix, or drop them.
 

@@ -1,4 +1,4 @@
-"""What the verbs of `onefold dead-letters` share: options, and text of strangers made fit for a terminal."""
+"""Shared by the verbs of `onefold dead-letters`: options, filters, and the display of untrusted text."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
 
 WIDTH_MAX = 120
-# Below this nothing can be read any more, whatever is done.
+# Narrower lines are unreadable.
 _WIDTH_MIN = 40
 
 
 def check_chosen(*chosen: object) -> None:
-    """Raises UserError (exit code 2) if no option says which dead letters are meant."""
+    """Raise UserError (exit code 2) if no option selects dead letters."""
     if not any(chosen):
         raise UserError(
             Code.ARGUMENT_WRONG,
@@ -49,7 +49,7 @@ def check_chosen(*chosen: object) -> None:
 
 
 def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Sequence[str] = ()) -> Wanted:
-    """The filter that the options say. Raises UserError (exit code 2) for a time or a place that is none."""
+    """The filter by the options. Raises UserError (exit code 2) for an invalid time or place."""
     from onefold.operate.dead_letters.letters import Wanted, place
 
     now = datetime.now(UTC)
@@ -64,19 +64,19 @@ def wanted(reason: str, since: str, until: str, key: str, topic: str, places: Se
 
 
 def key_text(key: bytes | None) -> str:
-    """A key for people."""
+    """A key as text for people."""
     return "no key" if key is None else f"key {printable(key.decode(errors='backslashreplace'))}"
 
 
 def wrapped(text: str, indent: str = "    ", broken: bool = False) -> str:
-    """Lines no wider than the terminal; words stay whole, so that they can be copied, unless `broken`."""
+    """The text in lines no wider than the terminal. Without `broken`, long words stay whole, for copying."""
     width = max(_WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size().columns))
     lines = textwrap.wrap(printable(text), width - len(indent), break_long_words=broken, break_on_hyphens=False)
     return "\n".join(indent + line for line in lines)
 
 
 def entry(letter: Letter, remark: str) -> str:
-    """A dead letter for people: its place, when, its key, a remark; below that why."""
+    """A dead letter for people: place, time, key and remark, then the reason."""
     key = key_text(letter.key)
     head = f"{letter.place}  {letter.at:%Y-%m-%d %H:%M:%S}  {key if len(key) < WIDTH_MAX else f'{key[:40]}…'}"
     first = wrapped(f"{head}  {remark}".rstrip(), "")
@@ -84,7 +84,7 @@ def entry(letter: Letter, remark: str) -> str:
 
 
 def tell_parked(report: Report, dry_run: bool = False) -> None:
-    """What became of records that waited behind others."""
+    """Print the results for parked records, which wait behind rejected records of the same key."""
     if report.followed:
         typer.echo(f"{len(report.followed):,} that wait behind them {'would be' if dry_run else 'were'} replayed.")
     if report.stalled:
@@ -92,7 +92,7 @@ def tell_parked(report: Report, dry_run: bool = False) -> None:
 
 
 def as_data(letter: Letter, receipt: ReplayReceipt | None) -> dict[str, Any]:
-    """A dead letter for a program, without what it holds."""
+    """A dead letter for JSON output, without the value."""
     dropped = receipt.dropped if receipt is not None else None
     return {
         "place": str(letter.place),

@@ -1,4 +1,4 @@
-"""`onefold dead-letters drop`: decide that they never count."""
+"""`onefold dead-letters drop`: exclude rejected records for ever."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onefold.operate.progress import StageProgress
 if TYPE_CHECKING:
     from onefold.operate.dead_letters.replay import Report
 
-# As of the reason of a dead letter. Every processor has all receipts in memory.
+# The limit of a dead letter's reason, too. Every processor keeps all receipts in memory.
 _BECAUSE_MAX = 500
 
 
@@ -46,11 +46,11 @@ def command(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decide that the records of dead letters never count, also after a reset with a handler that would take them. Nothing is
-    deleted and nothing is sent: `verify` counts them as dead letters, and the dashboard no longer. A drop is final: a dropped
-    dead letter cannot be replayed. Dead letters of inputs that the pipeline or its workers write cannot be dropped: a reset
-    deletes these topics, and their records come again. If the pipeline parks keys, the
-    records that wait are replayed, in order, also if a filter takes them; name their places to drop them too.
+    """Decide that the records of dead letters never count, even after a reset with a handler that would accept the records.
+    A drop deletes and sends no records: `verify` counts the records as dead letters, the dashboard no longer does. A drop is
+    final: a dropped dead letter cannot be replayed. Dead letters of inputs that the pipeline or the workers write cannot be
+    dropped, because a reset deletes these topics and the records come again. If the pipeline parks keys, waiting records are
+    replayed in order, even if a filter selects them. Name the places of waiting records to drop the records too.
 
     Exit code 1: some dead letters could not be dropped, with the reasons. --dry-run writes nothing.
 

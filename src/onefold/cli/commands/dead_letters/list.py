@@ -1,4 +1,4 @@
-"""`onefold dead-letters list`: which there are."""
+"""`onefold dead-letters list`: the dead letters of a pipeline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(
 
     wanted = replace(common.wanted(reason, since, until, key, topic), open=waiting)
     letters = DeadLetters(domain, load())
-    # Their values are not shown here, and a million would not fit.
+    # Without the values, because a million values would not fit into memory.
     found = sorted((one._replace(value=None) for one in letters.select(wanted)), key=lambda one: (one.at_ms, one.place))
     receipts = letters.receipts()
     known = {one.place: receipt for one in found if (receipt := letters.receipt(one.source, receipts)) is not None}

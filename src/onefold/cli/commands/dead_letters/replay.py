@@ -1,4 +1,4 @@
-"""`onefold dead-letters replay`: put them back."""
+"""`onefold dead-letters replay`: write the original records to the input topics again."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _rehearse(letters: DeadLetters, wanted: Wanted, as_json: bool) -> int:
     report, would = replay.Report(), 0
     if as_json:
         typer.echo('{\n "would": {', nl=False)
-    # One by one, as they come: there may be a million of them.
+    # One record at a time, because a million records would not fit into memory.
     for letter, what in rehearse(letters, replay.would_be_done(letters, wanted, report)):
         if as_json:
             typer.echo(f"{',' if would else ''}\n  {json.dumps(str(letter.place))}: {json.dumps(what)}", nl=False)

@@ -1,4 +1,4 @@
-"""`onefold dead-letters show`: all that is known of one."""
+"""`onefold dead-letters show`: the details of a dead letter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The first byte of Avro's single-object encoding; magic byte and schema id of Confluent's.
 _SINGLE_OBJECT_BYTE, _CONFLUENT_HEADER_BYTES = 0xC3, 5
-# Of a value, unless all of it is asked for: enough to see what it is.
+# Displayed bytes of a value without --all: enough to recognise the format.
 BYTES_SHOWN = 512
 _LINE_BYTES = 16
 
@@ -50,14 +50,14 @@ def command(
 
 
 def _held(letter: Letter, found: Original | str) -> Original:
-    """What can be shown: the original, or what the dead letter holds of it."""
+    """The original record, else the parts of the record in the dead letter."""
     from onefold.operate.dead_letters.letters import Original
 
     return Original(letter.key, letter.value, None, found) if isinstance(found, str) else found
 
 
 def _spelling(value: bytes | None) -> str:
-    """In which of the spellings of a contract the value seems to be, in a few words."""
+    """The probable encoding of the value, in a few words."""
     if not value:
         return "nothing" if value is None else "no bytes"
     if value[0] == _SINGLE_OBJECT_BYTE:
@@ -126,7 +126,7 @@ def _lines(
 
 
 def _dump(data: bytes) -> Iterator[str]:
-    """Sixteen bytes a line, in hex and as text: 75 columns."""
+    """A hex dump with 16 bytes in a line of at most 75 columns."""
     for at in range(0, len(data), _LINE_BYTES):
         line = data[at : at + _LINE_BYTES]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)

@@ -1,4 +1,4 @@
-"""`onefold jobs`: the jobs of a pipeline. One module a question."""
+"""`onefold jobs`: the jobs of a pipeline."""
 
 HELP = """Requeue jobs whose results are missing.
 

@@ -1,4 +1,4 @@
-"""`onefold jobs requeue`: jobs whose effects are missing are put back into their queues."""
+"""`onefold jobs requeue`: write jobs without results to the queues again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _requeue(pipeline: Pipeline, queue: str, settings: Settings, since_ms: int, 
 
     client = settings.usable_client()
     contract = contract_of(pipeline, queue)
-    declared(pipeline, queue)  # a wrong declaration is told also where a server is away
+    declared(pipeline, queue)  # reports a wrong declaration even if a server is down
     prepare(settings.postgres(), pipeline)
     with closing(PostgresPending(settings.postgres(), "requeue", pipeline.name)) as rows:
         effect = effect_of(pipeline, queue, context_of(pipeline, settings, client).held_by(rows.still))

@@ -31,7 +31,7 @@ def command(
 
     Example: onefold state get campaigns 1 --at 3:1200
     """
-    from onefold.operate import key_state  # with Kafka's client, which `--help` does not need
+    from onefold.operate import key_state  # imports Kafka's client, which `--help` does not need
 
     progress = StageProgress()
     try:
