@@ -112,7 +112,6 @@ class LogDecider(Decider):
         self._proposals = proposals
         self._step = step
         self._clock = clock
-        self._end = 0  # of the log, at the start
         self._pending: _Pending | None = None
         self._refused = False  # the last proposal, by the cluster
         self._asking = False  # whether the cluster takes anything
@@ -143,7 +142,8 @@ class LogDecider(Decider):
         log = self._log.identity()
         standing = begin(log._replace(start=start), standing_of(progress))
         self._log.seek(standing.offset)
-        self._history, self._end = DecisionHistory(self.partition, standing), log.end
+        self._history = DecisionHistory(self.partition, standing)
+        self._end = log.end  # of the log, at the start
         self.restoring = standing.offset < log.end  # decisions, and notes that tell how the last life ended
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self.progress, self.published = progress, progress.transactions
