@@ -150,13 +150,14 @@ def test_the_verifier_reads_a_receipt_as_it_was_written() -> None:
     assert read(receipt) == {place: False}
     assert read(receipt._replace(dropped=Dropped("ada@laptop", "a test event"))) == {place: True}
     assert read(receipt._replace(topic_id="another")) == {}
-    for life, copied, parked in (
-        ("life", {}, ReceiptTurn(False, ticket)),
-        ("before", {original: place}, False),
-    ):
+    by_life: dict[str, tuple[Receipts, Receipts]] = {
+        "life": ({place: False}, {place: ReceiptTurn(False, ticket)}),
+        "before": ({place: False, original: place}, {place: False}),
+    }
+    for life, (copied, parked) in by_life.items():
         signature = f"cluster/runner/{life}"
-        assert read(receipt._replace(copied=Copied((*original,), signature))) == {place: False, **copied}
-        assert read(receipt._replace(parked=ParkedTurn(signature, str(ticket)))) == {place: parked}
+        assert read(receipt._replace(copied=Copied((*original,), signature))) == copied
+        assert read(receipt._replace(parked=ParkedTurn(signature, str(ticket)))) == parked
     with raises(CannotTell, Code.RECORD_UNREADABLE, "runner.replays/0/0"):
         decode([Judged("runner.replays", 0, 0, b"runner.updates/1/7", b"{}")], owner, topic_ids)
 

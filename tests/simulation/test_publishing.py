@@ -96,7 +96,7 @@ def test_a_publisher_that_waits_ends_at_once() -> None:
         fenced.set()
         raise Fenced(Code.FENCED, "another replica publishes")
 
-    clock = partial(next, count(world.now, 1_000.0))
+    clock = count(world.now, 1_000.0).__next__
     publishing = Publishing(log_decider(world.members["a"].replica), make, 600.0, clock=clock)
     publishing.start()
     eventually(fenced.is_set, 10, "it is fenced")
