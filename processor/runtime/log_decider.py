@@ -113,7 +113,6 @@ class LogDecider(Decider):
         self._proposals = proposals
         self._step = step
         self._clock = clock
-        self._end = 0  # the end of the log at the start
         self._pending: _Pending | None = None
         self._refused = False  # the cluster rejected the last proposal
         self._asking = False  # wait for a status record, as a sign that the cluster accepts writes
@@ -144,8 +143,9 @@ class LogDecider(Decider):
         log = self._log.identity()
         standing = begin(log._replace(start=start), standing_of(progress))
         self._log.seek(standing.offset)
-        self._history, self._end = DecisionHistory(self.partition, standing), log.end
-        self.restoring = standing.offset < log.end  # decisions, and status records with the last quarantine
+        self._history = DecisionHistory(self.partition, standing)
+        self._end = log.end  # of the log, at the start
+        self.restoring = standing.offset < log.end  # decisions, and notes that tell how the last life ended
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self.progress, self.published = progress, progress.transactions
         return found.store

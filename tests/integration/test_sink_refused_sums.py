@@ -175,6 +175,29 @@ def test_a_row_that_a_query_makes_of_no_record_is_no_record_s_fault(
     assert (pipeline.sums(), pipeline.rejected()) == ({}, [])
 
 
+def test_what_passes_while_a_total_of_no_record_is_tried_is_tried_again(
+    pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a record PostgreSQL refuses the total; without one a serialization failure comes between."""
+    made = Rows.to_arrow
+
+    def with_total(rows: Rows) -> pa.Table:
+        found = made(rows)
+        return pa.concat_tables([found, pa.Table.from_pylist([TOTAL], schema=found.schema)])
+
+    monkeypatch.setattr(Rows, "to_arrow", with_total)
+    reader.execute(
+        f"CREATE FUNCTION {made_up.name}.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF NEW.key <> 'total' THEN RETURN NEW; END IF;"
+        f" IF EXISTS (SELECT FROM {made_up.name}.sums) THEN RAISE check_violation; END IF;"
+        f" RAISE serialization_failure; END $$;"
+        f"CREATE TRIGGER look BEFORE INSERT ON {made_up.name}.sums FOR EACH ROW EXECUTE FUNCTION {made_up.name}.look()"
+    )
+    failure = pipeline.lands_table(pipeline.adds(("a", "1")))
+    assert isinstance(failure, psycopg.errors.SerializationFailure)
+    assert (pipeline.sums(), pipeline.rejected()) == ({}, [])
+
+
 def test_a_total_of_no_record_that_postgres_takes_is_added_once(
     pipeline: Pipeline, made_up: MadeUp, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,14 +23,16 @@ from onefold.processor.core.values import Record
 from onefold.processor.io import contracts, replays
 from onefold.processor.io.avro_reader import WriterSchema
 from onefold.processor.io.contracts import FOLDER as CONTRACTS
-from onefold.processor.io.replays import Copied, Dropped, ReplayReceipt, WithoutWithdrawn
+from onefold.processor.io.replays import Copied, Dropped, ParkedTurn, ReplayReceipt, WithoutWithdrawn
 from onefold.processor.io.schemas import parse
 from onefold.processor.io.serde import AvroCodec
 from onefold.processor.loading import codec_of, topology_of
 from onefold.processor.runtime.changelog import TaskProgress
+from onefold.verify.parks import ParkTicket
 from onefold.verify.record import ReadRecord as Judged
 from onefold.verify.record import Source
-from onefold.verify.replays import Receipts, Replays
+from onefold.verify.replays import Receipts, ReceiptTurn, Replays, decode
+from onefold.verify.verdict import CannotTell
 from onefold.verify.writer_identity import PIPELINE_HEADER, REPLAYS_HEADER, WriterIdentity
 from tests.support.coded import raises
 from tests.support.single_object import single_object
@@ -133,6 +135,31 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     )
     more = {"dropped": {"by": "ada@laptop", "reason": "a test event", "more": 1}}
     assert ReplayReceipt.decode(key, json.dumps(body | more).encode()) == dropped
+
+
+def test_the_verifier_reads_a_receipt_as_it_was_written() -> None:
+    """Also one of a release that wrote fewer fields; of a parked key only in the life that parked it."""
+    place, original = Source("runner.updates", 1, 7), Source("runner.updates", 0, 5)
+    ticket = ParkTicket(3, True, "runner.updates/1/7", "1")
+    owner, topic_ids = WriterIdentity("cluster", "runner", "life"), {"runner.updates": "id"}
+    receipt = ReplayReceipt((*place,), "id", "runner.updates.dead/1/3", 5)
+
+    def read(written: ReplayReceipt) -> Receipts:
+        return decode([Judged("runner.replays", 0, 0, *written.encode())], owner, topic_ids)
+
+    assert read(receipt) == {place: False}
+    assert read(receipt._replace(dropped=Dropped("ada@laptop", "a test event"))) == {place: True}
+    assert read(receipt._replace(topic_id="another")) == {}
+    by_life: dict[str, tuple[Receipts, Receipts]] = {
+        "life": ({place: False}, {place: ReceiptTurn(False, ticket)}),
+        "before": ({place: False, original: place}, {place: False}),
+    }
+    for life, (copied, parked) in by_life.items():
+        signature = f"cluster/runner/{life}"
+        assert read(receipt._replace(copied=Copied((*original,), signature))) == copied
+        assert read(receipt._replace(parked=ParkedTurn(signature, str(ticket)))) == parked
+    with raises(CannotTell, Code.RECORD_UNREADABLE, "runner.replays/0/0"):
+        decode([Judged("runner.replays", 0, 0, b"runner.updates/1/7", b"{}")], owner, topic_ids)
 
 
 @pytest.mark.promise("dead-letters-dropped")

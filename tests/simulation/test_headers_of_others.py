@@ -208,7 +208,8 @@ def test_copies_of_a_release_that_signed_none() -> None:
     before.log.append(UPDATES, b"1", original[1].value, partition=1 - away, headers=unsigned)
     before.run()
     findings, _ = judged(workload("runner"), before)
-    assert [finding.kind for finding in findings] == ["doubled copy"]
+    told = [(finding.kind, finding.text) for finding in findings]
+    assert told == [("doubled copy", "that input record has its copy already")]
 
 
 @pytest.mark.parametrize("of_a_replay", [False, True])

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from onefold.error_codes import Code
 from onefold.verify.audit import auditor as auditor_of
 from onefold.verify.audit.auditor import Auditor, AuditStatus
 from onefold.verify.audit.pace import Pace
@@ -96,6 +97,16 @@ def test_what_goes_on_rightly_stays_valid_and_each_output_is_judged_once(
     standing = ran(auditor, lambda standing: standing.judged >= outputs and standing.waiting == 0)
     assert (standing.outcome, standing.findings, standing.judged) == (VALID, [], outputs)
     assert standing.records > records + COUNT
+
+
+def test_a_verifier_that_has_not_begun_has_read_and_compared_nothing() -> None:
+    """Its database is away."""
+    with closing(Auditor("campaigns", client={}, dsn="host=127.0.0.1 port=9")) as auditor:
+        standing = ran(auditor, lambda standing: standing.troubled)
+    assert standing.code == str(Code.POSTGRES_SILENT)
+    assert (standing.records, standing.judged, standing.rows, standing.waiting, standing.reads, standing.more) == (
+        0,
+    ) * 6
 
 
 def test_a_verifier_that_is_behind_gives_no_verdict_on_the_present(stage: SimulatedStage) -> None:
@@ -254,6 +265,8 @@ def test_what_sql_has_done_is_named_and_once(
     turns = iter(range(5))
     standing = ran(auditor, lambda standing: next(turns, None) is None)
     assert sorted((found.kind, found.where) for found in standing.findings) == named_as
+    keys = [found.key for found in standing.findings if found.kind == "wrong ledger"]
+    assert keys == [{"topic": TOTALS.topic, "partition": 1}] * len(keys)
 
 
 @pytest.mark.promise("audit-names-wrong")

@@ -19,6 +19,7 @@ from onefold.verify.matching import told_of
 from onefold.verify.outputs import LastOutput
 from onefold.verify.record import Source
 from onefold.verify.tables import Wanted
+from onefold.workloads import bank
 from onefold.workloads.trades import CURRENT, RISK, TOPIC, WORKLOAD
 
 pytestmark = pytest.mark.promise("audit-of-any-offset")
@@ -131,6 +132,28 @@ def test_a_record_that_the_model_knows_nothing_of_demands_no_row() -> None:
     history.last[made_up] = LastOutput(0, 99, Source(TOPIC, 0, 99))
     assert history.versions.wanted(CURRENT, made_up) is None
     assert set(history.versions.keys(CURRENT)) == history.last.keys() - {made_up}
+
+
+def test_a_row_that_is_gathered_has_the_rows_that_were_there_and_each_that_lands() -> None:
+    def entry(number: int, balance: int) -> tuple[Any, ...]:
+        return 1, number, "deposit", 2, number, 1, Decimal(5), Decimal(balance), Decimal(0), False
+
+    entries, _, accounts, _ = bank.WORKLOAD.tables
+    rows: dict[str, dict[Any, Any]] = {table.name: {} for table in bank.WORKLOAD.tables}
+    last: dict[str, dict[Any, LastOutput]] = {topic: {} for topic in bank.WORKLOAD.outputs}
+    rows[entries.name][1, 1] = entry(1, 5), Source("bank.deposits", 0, 0)
+    last[entries.name][1, 1] = LastOutput(0, 0, Source("bank.deposits", 0, 0))
+    versions = Versions(bank.WORKLOAD, rows, last)
+    assert versions.wanted(accounts, (1,)) == ((1, 1, Decimal(5), Decimal(0), False), None, None)
+    assert versions.wanted(accounts, (2,)) is None
+
+    written = LastOutput(0, 1, Source("bank.deposits", 0, 1))
+    version = versions.wrote(entries, (1, 2), {}, written, None)
+    versions.judge(entries, (1, 2), version, entry(2, 10))
+    assert versions.wanted(accounts, (1,)) == ((1, 1, Decimal(5), Decimal(0), False), None, None)
+    versions.land({(entries.topic, 0): 2})
+    assert versions.wanted(accounts, (1,)) == ((1, 2, Decimal(10), Decimal(0), False), None, None)
+    assert [*versions.keys(accounts)] == [(1,)]
 
 
 def test_a_sum_that_stays_wrong_is_one_finding_wherever_its_row_comes_from() -> None:

@@ -297,6 +297,32 @@ def test_what_cannot_be_kept_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     problem = store.keep(HEAD, {"model": lambda: None}, {})
     assert problem.startswith("the checkpoint of this verification could not be saved: ")
     assert list((tmp_path / "runner").iterdir()) == []
+    (tmp_path / "runner").chmod(0o770)
+    assert "other users may write to" in store.keep(HEAD, {}, {})
+
+
+def test_of_each_judge_the_two_newest_checkpoints_stay(tmp_path: Path) -> None:
+    """None deletes what only another one can go on from."""
+    store = Checkpoints(tmp_path, "runner")
+    heads = [HEAD._replace(judge=judge, made_at=f"{HEAD.made_at}{at}") for judge in ("one", "other") for at in range(3)]
+    for head in heads:
+        assert store.keep(head, {}, {}) == ""
+    assert sorted(head for head, _ in store.newest({})) == sorted([*heads[1:3], *heads[4:]])
+
+
+def test_a_changelog_whose_beginning_is_gone_is_read_on(tmp_path: Path) -> None:
+    """Of it only the last progress counts; of an input what comes next must be there."""
+    work = runner.WORKLOAD
+    log = SimulatedLog("cluster")
+    for topic in topics_of(work).all:
+        log.create(topic, PARTITIONS)
+    seen = JudgesLog(log, topics_of(work).all)
+    proved = Proved(Checkpoints(tmp_path / "judge", work.name), work, None, seen)
+    assert proved.keep(begin(work, seen, None, {}), seen.positions) == ""
+    log.truncate("runner.changelog", 0, 1)
+    assert proved.find({}) is not None
+    log.truncate(UPDATES, 0, 1)
+    assert proved.find({}) is None
 
 
 def test_functions_without_a_name_are_taken_from_the_reader(tmp_path: Path) -> None:

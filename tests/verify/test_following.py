@@ -3,6 +3,7 @@
 What the handlers write is right. Then one record is written or hidden that makes it wrong, and exactly that is named.
 """
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -281,21 +282,36 @@ def test_what_was_compared_is_not_read_again_by_the_next(domain: ModuleType, tmp
     assert followed.found() == []
     assert followed.following.leaves
     assert followed.following.leave() == ""
+    compared = followed.following.judged
     followed.send(made[180:])
 
     said = []
     for folder in (tmp_path, None):
         followed.begin(folder)
         assert followed.found() == []
-        said.append((followed.following.records, followed.following.counts))
-    (read, counts), (all_of_them, all_counts) = said
-    assert counts == all_counts
+        said.append((followed.following.records, followed.following.judged, followed.following.counts))
+    (read, judged, counts), (all_of_them, all_judged, all_counts) = said
+    assert (judged, counts) == (all_judged - compared, all_counts)
     assert read < all_of_them - 180
 
     followed.begin(tmp_path)
     output = next(topic for topic in domain.WORKLOAD.outputs if followed.driver.read(topic))
     place = followed.append(followed.last(output))
     assert named(followed.found()) == [("doubled output", domain.WORKLOAD.outputs[output].name, place)]
+
+
+def test_a_progress_that_goes_back_before_a_dead_letter_is_no_ground_for_a_verdict(tmp_path: Path) -> None:
+    """The letter is known from the checkpoint of the verifier before."""
+    followed = begun(runner)
+    changelog = followed.driver.topology.changelog
+    told = [entry for _, entry in followed.driver.log.read(changelog, 0, 0)[0] if entry.key == b"p"][-1]
+    source = source_of(junk(followed).header(SOURCE_HEADER))
+    followed.begin(tmp_path)
+    assert followed.found() == []
+    assert followed.following.leave() == ""
+    followed.driver.log.append(changelog, b"p", told.value, partition=0)
+    with raises(CannotTell, Code.PROGRESS_UNKNOWN, f"has taken {source},"):
+        followed.begin(tmp_path)
 
 
 @pytest.mark.parametrize("topic", ["runner.stats", "runner.updates.dead"])
@@ -311,6 +327,10 @@ def test_results_behind_an_open_transaction_are_waited_for_and_that_is_said(topi
     end = followed.following.positions[topic, 1]
     assert followed.following.held(0.0) == f"a transaction is open on {topic}/1, from offset {end} on"
     assert followed.following.held(60.0) == ""
+    since = time.monotonic()
+    for _ in range(5):
+        followed.following.step()
+    assert followed.following.held(time.monotonic() - since) != "", "a step that can read nothing is no new beginning"
     log.end("somebody", epoch, commit=False)
     assert followed.found() == []
     assert followed.following.held(0.0) == ""

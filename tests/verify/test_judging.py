@@ -80,6 +80,14 @@ def test_a_record_that_the_processor_has_not_read_is_unknown(stage: SimulatedSta
     assert f"runner.updates/{partition} up to {end} of {end + 1}" in verdict.reason
 
 
+def test_the_first_record_of_all_that_the_processor_has_not_read_is_unknown(module_database: str) -> None:
+    stage = SimulatedStage(module_database, runner.WORKLOAD)
+    stage.log.append("runner.updates", b"x", b"junk", partition=0)
+    verdict = stage.judge()
+    assert verdict.outcome == UNKNOWN
+    assert "runner.updates/0 up to 0 of 1" in verdict.reason
+
+
 @pytest.mark.parametrize("topic", ["runner.updates", "runner.stats", "runner.updates.dead", "runner.changelog"])
 def test_an_open_transaction_is_unknown_wherever_it_is(stage: SimulatedStage, topic: str) -> None:
     epoch = stage.log.init("somebody")

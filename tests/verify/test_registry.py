@@ -4,6 +4,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -111,8 +112,9 @@ def test_what_is_no_registrys_answer_makes_no_record_inadmissible(url: str, sche
     """A proxy, a wrong path. Neither side remembers it."""
     registry, codec = SchemasById(url), codec_of(TOPOLOGY, url)
     for _ in range(2):
-        with pytest.raises(CannotTell, match="registry"):
+        with pytest.raises(CannotTell, match="registry") as told:
             decode(contracts()[runner.TOPIC], numbered(schema_id), registry)
+        assert ("no schema registry?" in str(told.value)) is (ANSWERS[schema_id][0] == HTTPStatus.NOT_FOUND)
         with pytest.raises(Retriable, match="registry"):
             codec.decode(Record(runner.TOPIC, 0, 0, None, numbered(schema_id)))
 

@@ -10,8 +10,8 @@ from onefold.error_codes import Code
 from onefold.verify.derived_tables import Gathered
 from onefold.verify.expect import Column, Expected, Table, Workload
 from onefold.verify.record import Source
-from onefold.verify.snapshot import DatabaseSnapshot
-from onefold.verify.tables import Comparison
+from onefold.verify.snapshot import DatabaseSnapshot, unanswered
+from onefold.verify.tables import Comparison, different
 from onefold.verify.verdict import CannotTell, Finding
 from onefold.workloads import trades
 from tests.support.migrated import migrate_all
@@ -48,6 +48,24 @@ def findings(dsn: str, spoil: str) -> list[Finding]:
     }
     with DatabaseSnapshot(dsn) as snapshot:
         return list(Comparison(trades.WORKLOAD, snapshot, Expected(STORY), written).findings())
+
+
+def test_the_weight_of_a_row_is_how_far_its_numbers_are_off() -> None:
+    """NULL is nothing, and a text has no distance."""
+    columns = {"a": (5, 3), "b": (None, 4), "c": (7, None), "d": ("x", "y"), "e": (None, "y")}
+    assert different(Table("t", "t", ("id",)), (1,), columns, None, None).weight == 2 + 4 + 7
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (psycopg.OperationalError("server closed the connection\nmore"), "the database does not answer: server closed"),
+        (psycopg.errors.LockNotAvailable("canceling\nmore"), "the database does not answer as Onefold's would: canc"),
+        (psycopg.errors.UndefinedTable("no such table\nmore"), "the database does not answer as Onefold's would: no s"),
+    ],
+)
+def test_a_database_that_refuses_is_told_from_one_that_is_away(error: psycopg.Error, what: str) -> None:
+    assert str(unanswered(error)).startswith(what)
 
 
 @pytest.mark.parametrize("spoil", ["SELECT 1", f"DELETE FROM trades.risk WHERE {NOTHING}"])

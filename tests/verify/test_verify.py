@@ -443,7 +443,7 @@ def test_of_a_model_with_plain_rows_inputs_are_held_until_the_output_records_are
             held.append(is_held)
             super().hold(places, is_held)
 
-    monkeypatch.setattr("onefold.verify.verifier.Judge", partial(Verifier, kafka=Kafka(log=Noting)))
+    monkeypatch.setattr("onefold.verify.verifier.Verifier", partial(Verifier, kafka=Kafka(log=Noting)))
     monkeypatch.setattr(runner, "WORKLOAD", replace(runner.WORKLOAD, model=Plain))
     verdict = judged(runners)
     assert (verdict.outcome, verdict.findings, verdict.uncompared) == (VALID, [], 0)

@@ -11,7 +11,7 @@ reset, the original is a dead letter instead, and is not copied again.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -180,9 +180,16 @@ def read(client: dict[str, Any], owner: WriterIdentity, topic_ids: Mapping[str, 
             return {}
     except KafkaException as error:
         raise cannot_tell(error, admin, f"Kafka at {client['bootstrap.servers']} does not answer") from None
-    found: dict[Source, bool | Source | ReceiptTurn] = {}
+    records: list[ReadRecord] = []
+    with closing(Log(client, [topic])) as log:
+        log.read(log.stable_ends(), records.append)
+    return decode(records, owner, topic_ids)
 
-    def take(record: ReadRecord) -> None:
+
+def decode(records: Iterable[ReadRecord], owner: WriterIdentity, topic_ids: Mapping[str, str]) -> Receipts:
+    """The receipts in these records. Raises `CannotTell`."""
+    found: dict[Source, bool | Source | ReceiptTurn] = {}
+    for record in records:
         try:
             body = json.loads(record.value or b"")
             topic_id, dropped = body["topic_id"], "dropped" in body
@@ -193,16 +200,14 @@ def read(client: dict[str, Any], owner: WriterIdentity, topic_ids: Mapping[str, 
             ours = owner.is_this_life(parked["signature"])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CannotTell(
-                Code.RECORD_UNREADABLE, f"the receipt at {topic}/{record.partition}/{record.offset} cannot be read"
+                Code.RECORD_UNREADABLE,
+                f"the receipt at {record.topic}/{record.partition}/{record.offset} cannot be read",
             ) from None
         first = source_of(record.key)
         if first is not None and topic_ids.get(first.topic) == topic_id:
             found.setdefault(first, dropped if ticket is None or not ours else ReceiptTurn(dropped, ticket))
             if original is not None and not owner.is_this_life(signature):
                 found.setdefault(original, dropped or first)
-
-    with closing(Log(client, [topic])) as log:
-        log.read(log.stable_ends(), take)
     return found
 
 
