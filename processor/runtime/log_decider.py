@@ -144,8 +144,8 @@ class LogDecider(Decider):
         standing = begin(log._replace(start=start), standing_of(progress))
         self._log.seek(standing.offset)
         self._history = DecisionHistory(self.partition, standing)
-        self._end = log.end  # of the log, at the start
-        self.restoring = standing.offset < log.end  # decisions, and notes that tell how the last life ended
+        self._end = log.end  # the end of the log at the start
+        self.restoring = standing.offset < log.end  # decisions, and status records with the last quarantine
         self._sizes = Sizes(self._changelog.record_bytes_max)
         self.progress, self.published = progress, progress.transactions
         return found.store
