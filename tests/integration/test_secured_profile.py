@@ -298,6 +298,9 @@ def test_a_sink_takes_new_passwords_of_kafka_and_postgresql_without_a_restart(
                 assert sink.process.poll() is None
             finally:
                 broker.set_password(ROOT, PASSWORD)
+        # The server drops the temporary tables of a killed session a moment later.
+        sessions = "SELECT FROM pg_stat_activity WHERE usename = %s"
+        eventually(lambda: not admin.execute(sessions, (user,)).fetchall(), 30, "no session of the sink is left")
         admin.execute(f"REASSIGN OWNED BY {user} TO CURRENT_USER; DROP OWNED BY {user}; DROP ROLE {user}".encode())
 
 
