@@ -24,10 +24,10 @@ OWN_NUMBER = ("-n", "--numprocesses")
 def command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of pytest, as they are.")] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Only tests that need no server but PostgreSQL: 3 minutes.")
+        bool, typer.Option("--fast", help="Only tests that need no server but PostgreSQL: 5 minutes.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: 40 minutes.")
+        bool, typer.Option("--all", help="Also containers, browsers, S3 and a fresh clone: up to an hour.")
     ] = False,
     mutants: Annotated[
         bool,
