@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from onefold.jobs.protocols import ReadableObjects
+
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-__all__ = ["Page", "Unreadable", "View"]
+__all__ = ["Page", "ReadableObjects", "Unreadable", "View"]
 
 T = TypeVar("T")
 
@@ -70,6 +72,9 @@ class Page(Protocol):
 
     def connect(self) -> Connection[tuple[Any, ...]]:
         """Open a blocking connection for a thread, with the same role and limits, in autocommit mode. The caller closes it."""
+
+    def objects(self) -> ReadableObjects:
+        """Open the store of objects for a thread. Raises UserError for a store that cannot be used."""
 
     def frame(self, template: str, status: int = 200, **names: Any) -> Response:
         """The response: a template of the view with these names, including `title`."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onefold.cli import starter
+from onefold.config.settings import Settings
 from onefold.dashboard import live, views
 from onefold.dashboard.answers import Answers
 from onefold.dashboard.live import HANGS, Live
@@ -75,7 +76,7 @@ async def answer_of(site: Views, path: str) -> tuple[int, str]:
 
 
 def ask(path: str) -> tuple[int, str]:
-    return asyncio.run(answer_of(Views("", Answers()), path))
+    return asyncio.run(answer_of(Views("", Answers(), Settings()), path))
 
 
 def test_a_module_that_ends_the_process_is_the_error_of_its_page(write: Callable[..., None]) -> None:
@@ -109,7 +110,7 @@ def test_a_module_whose_import_hangs_is_one_sentence(
     write("hanging_view", top=f"import threading; threading.view_goes_on.wait({PATIENCE_S})")
 
     async def run() -> list[tuple[int, str]]:
-        site = Views("", Answers())
+        site = Views("", Answers(), Settings())
         first = await answer_of(site, "asynchronous")
         go_on.set()
         monkeypatch.setattr(views, "LOAD_S", PATIENCE_S)

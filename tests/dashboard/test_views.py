@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from onefold.cli import starter
+from onefold.jobs.objects.local import LocalStore
 from onefold.pipelines import PROJECT_FILE, PROJECT_VARIABLE
 from tests.support.examples import EXAMPLES
 from tests.support.floor import Floor
@@ -25,6 +26,7 @@ _SOLD = (
 #: What the second pipeline of the project has for a view, by the end of its address.
 _FAULTY = '''"""A view that fails in every way."""
 from pathlib import Path
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from onefold.view import View
 
@@ -42,7 +44,11 @@ def routes(page):
 
         return page.live("a", read, lambda value, trouble: {"part": trouble})
 
-    return [Route("/broken", broken), Route("/refused", refused), Route("/live", live)]
+    def stored(request):
+        objects = page.objects()
+        return PlainTextResponse(f"{objects.get('letters/1').decode()} {objects.size('letters/2')} {hasattr(objects, 'put')}")
+
+    return [Route("/broken", broken), Route("/refused", refused), Route("/live", live), Route("/stored", stored)]
 
 VIEW = View(routes, Path(__file__).parent)
 '''
@@ -126,6 +132,16 @@ def test_a_view_that_fails_is_the_error_of_its_page_alone(site: Site, floor: Flo
     assert [line for line in site.get("/")[1].splitlines() if "<h1" in line] == [
         line for line in before[1].splitlines() if "<h1" in line
     ]
+
+
+def test_a_view_reads_the_objects_of_jobs_and_cannot_write_them(
+    site: Site, floor: Floor, project: Path, tmp_path: Path
+) -> None:
+    """The store that sheets reads, for the view of any pipeline."""
+    store = LocalStore(tmp_path / "objects")
+    store.put("letters/1", b"hello")
+    store.put("letters/2", b"again")
+    assert site.get("/pipelines/orders/view/stored") == (200, "hello 5 False")
 
 
 def test_a_view_that_cannot_be_imported_is_one_sentence_until_it_can(site: Site, floor: Floor, project: Path) -> None:

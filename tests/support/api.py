@@ -40,7 +40,11 @@ def _named(name: str, found: Any) -> Iterator[str]:
         yield f"```python\n{name}{_signature(found)}\n```\n"
     yield f"{_text(found)}\n"
     if inspect.isclass(found):
-        for method, function in vars(found).items():
+        # With the inherited methods of a public base.
+        bases = [found] if issubclass(found, BaseException) else [*found.__mro__]
+        bases = [base for base in bases if base.__module__.startswith("onefold")]
+        methods = {name: member for base in reversed(bases) for name, member in vars(base).items()}
+        for method, function in methods.items():
             if inspect.isfunction(function) and not method.startswith("_") and function.__doc__:
                 yield f"`{name}.{method}{_signature(function)}`\n"
                 yield f"{_text(function)}\n"

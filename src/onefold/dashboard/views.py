@@ -17,14 +17,16 @@ from starlette.routing import Mount, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from onefold.config.settings import Settings
 from onefold.dashboard.answers import HEADERS, PING_S, VIEWERS_MAX, Answers
 from onefold.dashboard.live import RAISED, Live, why
 from onefold.dashboard.reader import Blocking, Connection, DatabaseReader
 from onefold.dashboard.words import part
+from onefold.jobs.objects import open_to_read
 from onefold.operate import pipelines
 from onefold.pipelines import InvalidDeclaration, Pipeline
 from onefold.printable import sentence
-from onefold.view import Unreadable, View
+from onefold.view import ReadableObjects, Unreadable, View
 
 T = TypeVar("T")
 
@@ -35,8 +37,9 @@ LOADING = "The module of this view is still being imported. Load the page again 
 class Views:
     """Application below `/pipelines/{name}/`, which imports a view at the first request."""
 
-    def __init__(self, dsn: str, answers: Answers) -> None:
+    def __init__(self, dsn: str, answers: Answers, settings: Settings) -> None:
         self._dsn = dsn
+        self._settings = settings
         self._answers = answers
         self._live = Live()
         self._loading: dict[str, asyncio.Task[ASGIApp]] = {}
@@ -78,7 +81,8 @@ class Views:
         # The call imports the view's module, which may take a moment.
         view: View = await asyncio.to_thread(pipeline.load_view)
         # A separate reader, so that a slow view delays no other page.
-        page = _Page(pipeline.name, view.folder, DatabaseReader(self._dsn), self._answers, self._live)
+        reader = DatabaseReader(self._dsn)
+        page = _Page(pipeline.name, view.folder, reader, self._answers, self._live, self._settings)
         static = StaticFiles(directory=view.folder / "static", check_dir=False)
         try:
             routes = list(view.routes(page))
@@ -90,12 +94,15 @@ class Views:
 class _Page:
     """See `onefold.view.Page`."""
 
-    def __init__(self, name: str, folder: Path, reader: DatabaseReader, answers: Answers, live: Live) -> None:
+    def __init__(
+        self, name: str, folder: Path, reader: DatabaseReader, answers: Answers, live: Live, settings: Settings
+    ) -> None:
         self.path = f"/pipelines/{part(name)}/view"
         self._name = name
         self._reader = reader
         self._answers = answers
         self._live = live
+        self._settings = settings
         frame = answers.templates
         loader = ChoiceLoader([FileSystemLoader(folder / "templates"), *([frame.loader] if frame.loader else [])])
         self._templates = frame.overlay(loader=loader)
@@ -105,6 +112,9 @@ class _Page:
 
     def connect(self) -> Blocking:
         return self._reader.another()
+
+    def objects(self) -> ReadableObjects:
+        return open_to_read(self._settings.object_store(), self._settings.objects_endpoint)
 
     def frame(self, template: str, status: int = 200, **names: Any) -> Response:
         return HTMLResponse(self.text(template, here=self._name, **names), status, headers=HEADERS)

@@ -180,7 +180,7 @@ def application(
         Route("/pipelines/{name}/live", pipelines.stream),
         Route("/pipelines/{name}/topics", pipelines.topics),
         Route("/pipelines/{name}/topics/{topic}", pipelines.topic),
-        Mount("/pipelines/{name}", Views(dsn, answers)),
+        Mount("/pipelines/{name}", Views(dsn, answers, settings)),
         Route("/tables", site.tables),
         Route("/tables/{schema}/{name}", site.table),
         Route("/explain/{schema}/{name}", site.explain),

@@ -157,7 +157,17 @@ class Missing(Exception):
     """The store has no object of the name."""
 
 
-class Objects(Protocol):
+class ReadableObjects(Protocol):
+    """The store of objects of jobs (`ONEFOLD_OBJECTS`), without writes. The calls block."""
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """The content of an object from byte `start` to byte `end`, exclusive. Raises Missing."""
+
+    def size(self, name: str) -> int | None:
+        """The size of an object in bytes, or None without the object."""
+
+
+class Objects(ReadableObjects, Protocol):
     """A store of immutable objects. A name is a relative path of [a-z0-9/]."""
 
     def put(self, name: str, content: bytes) -> bool:
@@ -165,12 +175,6 @@ class Objects(Protocol):
 
     def put_stream(self, name: str, parts: Iterator[bytes]) -> int:
         """Write an object too large for memory, as `put` does. Returns the size in bytes."""
-
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Read the bytes in [start, end). Raises `Missing`."""
-
-    def size(self, name: str) -> int | None:
-        """The size in bytes. None: the object does not exist."""
 
     def delete(self, name: str) -> None:
         """Delete the object, if the object exists."""

@@ -7,26 +7,16 @@ objects, and an unchanged chunk keeps its name in later snapshots.
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from onefold.jobs.apps.sheets.cells import Cell
-from onefold.jobs.protocols import Place
+from onefold.jobs.protocols import Place, ReadableObjects
 
 # The upper bound of a chunk; a longer line becomes its own chunk. An edited cell costs the write of a chunk, and a displayed
 # cell costs the read of a chunk. With 64 KiB, each is a single request, and a million cells are some hundreds of objects.
 CHUNK_BYTES = 64 * 1024
 # A page is then about 40 KB, and a root of 100 pages covers 1.6 GB.
 PAGE_CHUNKS = 256
-
-
-class Readable(Protocol):
-    """The part of an object store for readers."""
-
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """See `Objects`."""
-
-    def size(self, name: str) -> int | None:
-        """See `Objects`."""
 
 
 class Chunk(NamedTuple):
@@ -69,7 +59,7 @@ def page_content(chunks: list[Chunk]) -> bytes:
     return _canonical({"chunks": [chunk._asdict() for chunk in chunks]})
 
 
-def read_page(objects: Readable, name: str) -> list[Chunk]:
+def read_page(objects: ReadableObjects, name: str) -> list[Chunk]:
     """The chunks in a page, in the order of their cells. Raises `Missing`."""
     return [chunk_of(found) for found in json.loads(objects.get(name))["chunks"]]
 
@@ -79,12 +69,12 @@ def chunk_of(data: Any) -> Chunk:
     return Chunk(data["id"], tuple(data["first"]), tuple(data["last"]), data["cells"], data["size"])
 
 
-def read_root(objects: Readable, name: str) -> Root:
+def read_root(objects: ReadableObjects, name: str) -> Root:
     """Read a root. Raises `Missing`."""
     return Root(**json.loads(objects.get(name)))
 
 
-def everything(objects: Readable, name: str) -> Iterator[tuple[str, int | None]]:
+def everything(objects: ReadableObjects, name: str) -> Iterator[tuple[str, int | None]]:
     """The names of all objects of a snapshot, beginning with the root, and the expected size of each chunk (else None).
 
     Raises `Missing` if the root or a page is missing.
@@ -101,7 +91,7 @@ class Chunks:
     The object caches two pages, because a merge looks a chunk ahead.
     """
 
-    def __init__(self, objects: Readable, root: str | None, page_chunks: int = PAGE_CHUNKS) -> None:
+    def __init__(self, objects: ReadableObjects, root: str | None, page_chunks: int = PAGE_CHUNKS) -> None:
         self.pages = read_root(objects, root).pages if root is not None else []
         self._objects, self._page_chunks = objects, page_chunks
         self._held: dict[int, list[Chunk]] = {}

@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from onefold.jobs.apps.sheets.cells import BEGIN, LINE_BYTES_MAX, Cell, NotCanonical, Rect, Value, parse_line
-from onefold.jobs.apps.sheets.chunks import Readable
-from onefold.jobs.protocols import Missing, Refuse
+from onefold.jobs.protocols import Missing, ReadableObjects, Refuse
 
 # The bytes of each read of a payload. About a hundred entries between two snapshots together need a few MB.
 RANGE_BYTES = 64 * 1024
@@ -17,7 +16,7 @@ class PayloadLines:
     Raises `Refuse` for content in a non-canonical form, and `Missing` for a missing object.
     """
 
-    def __init__(self, objects: Readable, name: str, offset: int = 0, range_bytes: int = RANGE_BYTES) -> None:
+    def __init__(self, objects: ReadableObjects, name: str, offset: int = 0, range_bytes: int = RANGE_BYTES) -> None:
         self._objects, self._name, self._range_bytes = objects, name, range_bytes
         #: The first cell of each range, and the offset of its line.
         self._known: deque[tuple[Cell, int]] = deque([(BEGIN, offset)])
@@ -67,7 +66,7 @@ class PayloadLines:
             raise Refuse(f"the object {self._name} is no payload: its last line has no end")
 
 
-def lines_in(objects: Readable, name: str, rect: Rect) -> Iterator[tuple[Cell, Value | None]]:
+def lines_in(objects: ReadableObjects, name: str, rect: Rect) -> Iterator[tuple[Cell, Value | None]]:
     """The values of a payload for the cells of a rectangle; reads only the part of the payload that may have these cells.
 
     Raises `Missing` and `Refuse`.
@@ -79,7 +78,7 @@ def lines_in(objects: Readable, name: str, rect: Rect) -> Iterator[tuple[Cell, V
             yield cell, value
 
 
-def _start(objects: Readable, name: str, wanted: Cell) -> int:
+def _start(objects: ReadableObjects, name: str, wanted: Cell) -> int:
     """The offset of a line at or before the first line with a cell at or after `wanted`, by binary search."""
     low, high = 0, objects.size(name) or 0  # the line at `low` has a cell before `wanted`, or is the first line
     while high - low > RANGE_BYTES:
@@ -92,7 +91,7 @@ def _start(objects: Readable, name: str, wanted: Cell) -> int:
     return low
 
 
-def _line_after(objects: Readable, name: str, at: int, end: int) -> tuple[int, Cell] | None:
+def _line_after(objects: ReadableObjects, name: str, at: int, end: int) -> tuple[int, Cell] | None:
     """The offset and the cell of the first line that begins after `at` and ends at or before `end`."""
     for wide in (1, 32, 1024):  # KiB: most lines are short
         block = objects.get(name, at, min(at + wide * 1024, end))

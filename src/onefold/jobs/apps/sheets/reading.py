@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value, parse_line
 from onefold.jobs.apps.sheets.changes import newest, overlaid
-from onefold.jobs.apps.sheets.chunks import Chunk, Readable, Root, read_page, read_root
+from onefold.jobs.apps.sheets.chunks import Chunk, Root, read_page, read_root
 from onefold.jobs.apps.sheets.entries import Entries, Import
 from onefold.jobs.apps.sheets.payloads import lines_in
+from onefold.jobs.protocols import ReadableObjects
 
 # The number of cached chunks: a few MB.
 _KEPT = 64
@@ -30,7 +31,7 @@ class Counted:
         objects_read: The number of reads of objects or of parts of objects.
     """
 
-    def __init__(self, objects: Readable) -> None:
+    def __init__(self, objects: ReadableObjects) -> None:
         self.bytes_read = self.objects_read = 0
         self._objects = objects
 
@@ -55,7 +56,7 @@ class SheetAtEntry:
         counted: The store with its counters.
     """
 
-    def __init__(self, entries: Entries, objects: Readable, sheet: str, at: int | None = None) -> None:
+    def __init__(self, entries: Entries, objects: ReadableObjects, sheet: str, at: int | None = None) -> None:
         """`at` is an entry, or None for the newest written entry. Raises NotThere, and `Missing` for a missing object."""
         self.counted = Counted(objects)
         self._entries, self._sheet = entries, sheet

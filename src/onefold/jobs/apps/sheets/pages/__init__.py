@@ -13,11 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onefold.config.settings import load
 from onefold.jobs.apps.sheets.pages import listing, rows
 from onefold.jobs.apps.sheets.pages.grids import Grid, Grids
 from onefold.jobs.apps.sheets.pages.windows import window_of
-from onefold.jobs.objects import open_to_read
 from onefold.view import Page, Unreadable, View
 
 NO_TABLES = "There are no sheets here: onefold migrate makes their tables"
@@ -28,8 +26,7 @@ class Pages:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        settings = load()
-        self._grids = Grids(page.connect, lambda: open_to_read(settings.object_store(), settings.objects_endpoint))
+        self._grids = Grids(page.connect, page.objects)
 
     async def sheets(self, request: Request) -> Response:
         """The list of sheets."""

@@ -17,12 +17,11 @@ import psycopg
 
 from onefold.config.errors import UserError, first_line
 from onefold.jobs.apps.sheets.cells import Cell, Rect, Value
-from onefold.jobs.apps.sheets.chunks import Readable
 from onefold.jobs.apps.sheets.entries import Entries
 from onefold.jobs.apps.sheets.formulas import CellSource, Error, Formulas
 from onefold.jobs.apps.sheets.pages.windows import Window
 from onefold.jobs.apps.sheets.reading import NotThere, SheetAtEntry
-from onefold.jobs.protocols import Missing, Refuse
+from onefold.jobs.protocols import Missing, ReadableObjects, Refuse
 from onefold.postgres import hang_up
 from onefold.view import Unreadable
 
@@ -73,7 +72,7 @@ class Grid:
 class Grids:
     """The readers of windows of sheets."""
 
-    def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
+    def __init__(self, connect: Connect, open_objects: Callable[[], ReadableObjects]) -> None:
         """`open_objects` raises UserError for an unusable store."""
         self._free = [_GridReader(connect, open_objects) for _ in range(READERS)]
         self._turns = asyncio.Semaphore(READERS)
@@ -113,10 +112,10 @@ class Grids:
 class _GridReader:
     """The connection and the store for a thread, opened by the first read and again after a broken connection."""
 
-    def __init__(self, connect: Connect, open_objects: Callable[[], Readable]) -> None:
+    def __init__(self, connect: Connect, open_objects: Callable[[], ReadableObjects]) -> None:
         self._open = connect
         self._open_objects = open_objects
-        self._objects: Readable | None = None
+        self._objects: ReadableObjects | None = None
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._entries = Entries(self._connect)
 
@@ -149,7 +148,7 @@ class _GridReader:
         return self._connection
 
 
-def _read(entries: Entries, objects: Readable, sheet_id: str, window: Window, before: Grid | None) -> Grid:
+def _read(entries: Entries, objects: ReadableObjects, sheet_id: str, window: Window, before: Grid | None) -> Grid:
     """See `Grids.read`."""
     if before is not None and _is_newest(entries, sheet_id, before):
         return before
