@@ -1,7 +1,7 @@
 """Totals of each customer's orders, correct under replays, duplicates and reordering.
 
-The handler never adds to a stored total. The state has the newest version of each order,
-and the handler computes the totals from all orders. A duplicate order counts once.
+The handler never adds to a stored total. The state has the newest version of each
+order, and the handler computes the totals from all orders. A duplicate counts once.
 """
 
 from dataclasses import dataclass, replace

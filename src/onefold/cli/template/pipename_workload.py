@@ -48,7 +48,7 @@ def generate(seed: int, count: int) -> Iterator[Input]:
 
 
 class Model:
-    """`rows`: the expected rows by table and key, with the source of the last change."""
+    """`rows`: the expected rows by table and key, with the source of each."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {TOTALS.name: TrackedRows()}

@@ -1,4 +1,4 @@
-"""Tests without a broker: the real loop on a log in memory, with a crash at each step."""
+"""Tests without a broker: the real task on a log in memory, with crashes."""
 
 from pathlib import Path
 from typing import Any
